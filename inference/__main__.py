@@ -1,0 +1,47 @@
+"""`bulkinfer <command>` and `python -m inference <command>`: the table of commands."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
+    "partition_dataset": "shard a folder of pictures into one directory per device",
+    "infer_launch": "run a network over every picture, one worker process per device",
+    "verify": "check an output directory: counts, keys, file hashes",
+}
+
+
+def usage() -> str:
+    """The list of commands."""
+    lines = ["bulkinfer: bulk offline inference over ONNX models, one row per picture", "", "usage: bulkinfer <command> [flags]", ""]
+    lines += [f"  {name:<20}{doc}" for name, doc in COMMANDS.items()]
+    return "\n".join([*lines, "", "bulkinfer <command> --help lists the flags of a command."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("--help", "-help", "-h", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        from inference import __version__
+
+        print(f"bulkinfer {__version__}")
+        return 0
+    name = words[0].replace("-", "_")
+    if name not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}"
+        print(f"bulkinfer: unknown command {words[0]!r}; {hint}", file=sys.stderr)
+        return 2
+    return int(importlib.import_module(f"inference.commands.{name}").main(words[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

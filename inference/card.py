@@ -1,0 +1,179 @@
+"""card.json, the contract between export and inference, and the sidecar beside each graph."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from inference.errors import RunError, UsageError
+from inference.paths import file_sha256, read_json, write_json
+
+RESIZE_MODES = ("short_side", "exact", "none")
+ROUNDINGS = ("floor", "round")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+CHANNEL_ORDERS = ("RGB", "BGR")
+ORIENTATIONS = ("exif", "stored")
+INPUT_KINDS = ("uint8", "float32")
+RANDOM_WEIGHTS = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Every rule that moves a pixel between the decoded picture and the network's input.
+
+    The prepared picture is `height` x `width`. `resize` is "short_side" (short side becomes `resize_size` pixels, the long
+    side keeps the aspect and is rounded by `long_side_rounding`), "exact" (straight to resize_size x resize_size, no
+    aspect kept) or "none". A centre crop follows: offset (side - crop) / 2, rounded by `crop_offset` (torchvision's
+    `int(round(...))` is "round", halves to even); where the picture is smaller than the crop it is padded with `fill`, in
+    grey levels. Values are scaled from 0..255 to `value_range`, then (x - mean) / std in the order of `channels`.
+    """
+
+    height: int
+    width: int
+    resize: str
+    resize_size: int
+    crop_fraction: float
+    interpolation: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    long_side_rounding: str = "floor"
+    crop_offset: str = "round"
+    antialias: bool = True
+    fill: tuple[int, int, int] = (0, 0, 0)
+    channels: str = "RGB"
+    value_range: tuple[float, float] = (0.0, 1.0)
+    orientation: str = "exif"
+
+    def __post_init__(self) -> None:
+        for name, legal in (
+            ("resize", RESIZE_MODES),
+            ("long_side_rounding", ROUNDINGS),
+            ("crop_offset", ROUNDINGS),
+            ("interpolation", INTERPOLATIONS),
+            ("channels", CHANNEL_ORDERS),
+            ("orientation", ORIENTATIONS),
+        ):
+            if (value := getattr(self, name)) not in legal:
+                raise UsageError(f"recipe: {name} is {value!r}; known are {', '.join(legal)}")
+        for name in ("mean", "std", "fill", "value_range"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.antialias:
+            raise UsageError("recipe: antialias false is not supported; pictures are resized with antialiasing")
+        if min(self.height, self.width) < 1 or (self.resize != "none" and self.resize_size < 1):
+            raise UsageError("recipe: height, width and resize_size must be at least 1 pixel")
+        if len(self.mean) != 3 or len(self.std) != 3 or len(self.fill) != 3 or 0 in self.std:
+            raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where a network's weights come from. `source` is a file name, URL or "random"; `sha256` is of that file."""
+
+    source: str
+    sha256: str
+    origin: str = ""
+
+    @property
+    def is_random(self) -> bool:
+        return self.source == RANDOM_WEIGHTS
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """The facts of a network: all that inference needs to know beside the graph itself.
+
+    `outputs` maps each output name to its meaning: "logits" (softmax still to be applied), "probabilities" or "embedding".
+    `input` is "uint8" (N x H x W x 3, normalised in the graph) or "float32" (N x 3 x H x W, normalised by the worker).
+    """
+
+    name: str
+    recipe: Recipe
+    weights: Weights
+    licence: str
+    origin: str
+    input: str
+    outputs: dict[str, str]
+    labels: tuple[str, ...]
+    num_parameters: int
+    versions: dict[str, str]
+    external_data: str  # file name of the weights that all graphs of this folder share
+    external_data_sha256: str
+
+    def __post_init__(self) -> None:
+        assert self.input in INPUT_KINDS, self.input
+        object.__setattr__(self, "labels", tuple(self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSidecar:
+    """Facts of one graph file: its hash, fixed batch (0: dynamic), tensors as name -> shape, parity against the source.
+
+    `parity` holds per output the largest absolute difference and the largest absolute value of the source's output.
+    """
+
+    sha256: str
+    batch_size: int
+    inputs: dict[str, list[int | str]]
+    outputs: dict[str, list[int | str]]
+    parity: dict[str, dict[str, float]]
+
+
+def _build(cls: Any, value: dict[str, Any], path: Path) -> Any:
+    """cls(**value) without unknown keys; a missing one is named."""
+    names = [field.name for field in fields(cls)]
+    try:
+        return cls(**{name: value[name] for name in names if name in value})
+    except TypeError as error:
+        raise RunError(f"{path} is damaged ({error}): run get_model again") from None
+
+
+def card_path(model_path: str | Path, model_name: str) -> Path:
+    """models/<name>/card.json."""
+    return Path(model_path) / model_name / "card.json"
+
+
+def write_card(path: Path, card: ModelCard) -> None:
+    """Publish card.json."""
+    write_json(path, asdict(card))
+
+
+def read_card(path: Path) -> ModelCard:
+    """Read card.json. Raises UsageError if missing or newer, RunError if damaged."""
+    value = read_json(path)
+    recipe = _build(Recipe, value.get("recipe", {}), path)
+    weights = _build(Weights, value.get("weights", {}), path)
+    card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
+    return card
+
+
+def graph_path(folder: Path, batch_size: int) -> Path:
+    """model_<batch>.onnx, or model.onnx for the dynamic one (batch_size 0)."""
+    return folder / (f"model_{batch_size}.onnx" if batch_size else "model.onnx")
+
+
+def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:
+    """Publish model_6.json beside model_6.onnx."""
+    write_json(graph.with_suffix(".json"), asdict(sidecar))
+
+
+def read_sidecar(graph: Path) -> GraphSidecar:
+    """Read a graph's sidecar. Raises UsageError if missing or newer, RunError if damaged."""
+    path = graph.with_suffix(".json")
+    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path), path)
+    return sidecar
+
+
+def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSidecar, Path]:
+    """Card, sidecar and resolved path of the graph for `batch_size`, with the graph's hash checked.
+
+    The weights' hash is not read here (it costs a read of the whole file); the launcher checks it once.
+    Raises RunError naming the file that does not fit its record.
+    """
+    card = read_card(folder / "card.json")
+    graph = graph_path(folder, batch_size)
+    sidecar = read_sidecar(graph)
+    if (found := file_sha256(graph)) != sidecar.sha256:
+        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} (sha256 {found[:12]}, "
+                       f"recorded {sidecar.sha256[:12]}): run get_model again")
+    return card, sidecar, Path(graph).resolve()

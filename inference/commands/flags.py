@@ -1,0 +1,214 @@
+"""Command line -> config: absl flags made from the fields of a config class, with the forgiving spellings in front.
+
+`--x-y` is `--x_y`; `--nox`, `--no-x` and `--no_x` are equal; `--x False` works; list flags take words or commas; a value
+may start with `-`. Nothing behind this file knows other spellings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import sys
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from absl import flags
+
+from inference import __version__
+from inference.errors import UsageError
+
+Config = TypeVar("Config")
+
+_HELP = {"help", "h", "helpfull", "helpshort"}
+_FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?\Z", re.DOTALL)
+_BOOLEANS = {"true": "true", "t": "true", "1": "true", "yes": "true", "false": "false", "f": "false", "0": "false", "no": "false"}
+
+
+class HelpRequested(Exception):
+    """The user asked for --help or --version; the message is the text to print."""
+
+
+def parse(command: str, config_class: type[Config], argv: Sequence[str], *, positional: str = "") -> Config:
+    """Parse `argv` (without the program name) into a config.
+
+    `positional` names the field that takes one plain word. Raises UsageError for anything wrong, HelpRequested for --help.
+    """
+    options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    kinds = typing.get_type_hints(config_class)
+    values = _flag_values(options, kinds)
+    try:
+        words = values.read_flags_from_files(list(argv), force_gnu=False)
+    except (flags.Error, OSError) as error:
+        raise UsageError(f"--flagfile: {error}") from None
+    words = _normalise(command, words, options, kinds, positional)
+    if words == ["--help"]:
+        raise HelpRequested(help_text(command, config_class))
+    if words == ["--version"]:
+        raise HelpRequested(f"{command} (bulkinfer {__version__})")
+    try:
+        values([command, *words])
+        return config_class(**{name: _value(values[name].value, kinds[name]) for name in options})
+    except flags.Error as error:
+        raise UsageError(str(error).replace("\n", " ")) from None
+
+
+def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagValues:
+    """A FlagValues of this command alone, one flag per option."""
+    values = flags.FlagValues()
+    for name, field in options.items():
+        kind, doc, choices = kinds[name], field.metadata["doc"], field.metadata["choices"]
+        if kind is bool:
+            flags.DEFINE_boolean(name, field.default, doc, flag_values=values)
+        elif kind is int:
+            flags.DEFINE_integer(name, field.default, doc, field.metadata["minimum"], flag_values=values)
+        elif kind is str and choices:
+            flags.DEFINE_enum(name, field.default, list(choices), doc, flag_values=values, case_sensitive=False)
+        elif kind is str:
+            flags.DEFINE_string(name, field.default, doc, flag_values=values)
+        else:
+            flags.DEFINE_list(name, list(field.default), doc, flag_values=values)
+            if choices:
+                flags.register_validator(name, _list_validator(choices), flag_values=values)
+    return values
+
+
+def _list_validator(choices: tuple[str, ...]) -> Any:
+    def check(items: list[str]) -> bool:
+        for item in items:
+            if item not in choices:
+                raise flags.ValidationError(f"{item!r} is not one of {', '.join(choices)}")
+        return True
+
+    return check
+
+
+def _value(value: Any, kind: Any) -> Any:
+    return value if kind in (bool, int, str) else tuple(value)
+
+
+def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """Every legal spelling (underscored) -> (option, forced value)."""
+    table: dict[str, tuple[str, str | None]] = {}
+    for name, field in options.items():
+        for spelling in (name, *field.metadata["aliases"]):
+            table[spelling] = (name, None)
+            if kinds[name] is bool:
+                table[f"no{spelling}"] = table[f"no_{spelling}"] = (name, "false")
+    return table
+
+
+def _normalise(
+    command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str
+) -> list[str]:
+    """Rewrite `argv` as `--name=value` words, one per option, so that absl has nothing left to guess."""
+    table = _spellings(options, kinds)
+    known = [*table, "help", "version", "flagfile"]
+
+    def lookup(word: str) -> tuple[str, str | None] | None:
+        match = _FLAG.match(word)
+        return table.get(match[1].replace("-", "_")) if match else None
+
+    words, rest = [], list(argv)
+    while rest:
+        word = rest.pop(0)
+        match = _FLAG.match(word)
+        if match and match[1].replace("-", "_") in _HELP:
+            return ["--help"]
+        if match and match[1] == "version":
+            return ["--version"]
+        found = lookup(word)
+        if found is None and positional and not word.startswith("-"):
+            words.append(f"--{positional}={word}")
+            continue
+        if match is None or found is None:
+            raise UsageError(_unknown(command, word, known))
+        name, forced = found
+        given = match[2]
+        if kinds[name] is bool:
+            if given is None and rest and rest[0].lower() in _BOOLEANS and forced is None:
+                given = rest.pop(0)
+            words.append(f"--{name}={_boolean(word, given, forced)}")
+        elif kinds[name] in (int, str):
+            if given is None:
+                if not rest or (rest[0].startswith("--") and lookup(rest[0])):
+                    raise UsageError(f"{word} needs a value")
+                given = rest.pop(0)
+            words.append(f"--{name}={given}")
+        else:
+            items = [] if given is None else [given]
+            while given is None and rest and not _FLAG.match(rest[0]):
+                items.append(rest.pop(0))
+            if not items:
+                raise UsageError(f"{word} needs at least one value")
+            words.append(f"--{name}={','.join(items)}")
+    return words
+
+
+def _boolean(word: str, given: str | None, forced: str | None) -> str:
+    if forced is not None and given is None:
+        return forced
+    value = _BOOLEANS.get((given or "true").lower())
+    if value is None or forced is not None:
+        raise UsageError(f"{word} is a switch: give it alone, or with true or false")
+    return value
+
+
+def _unknown(command: str, word: str, known: list[str]) -> str:
+    name = word.lstrip("-").split("=")[0].replace("-", "_")
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    kind = "unknown flag" if word.startswith("-") else "word that belongs to no flag"
+    return f"{kind}: {word!r}" + (f"; did you mean --{near[0]}?" if near else f"; see {command} --help")
+
+
+def help_text(command: str, config_class: type[Any]) -> str:
+    """The --help text: what the command does, then each flag with its doc, legal values and default."""
+    lines = [f"{command}: {config_class.__doc__}", "", f"usage: {command} [flags]", ""]
+    kinds = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        is_switch = kinds[field.name] is bool
+        names = [f"--{'[no]' if is_switch else ''}{field.name}", *(f"--{alias}" for alias in field.metadata["aliases"])]
+        default = field.default if not isinstance(field.default, tuple) else ",".join(field.default)
+        facts = [f"one of {', '.join(field.metadata['choices'])}"] if field.metadata["choices"] else []
+        facts.append(f"default {str(default).lower() if is_switch else default!r}")
+        lines += [f"  {', '.join(names)}", f"      {field.metadata['doc']} ({'; '.join(facts)})"]
+    lines += ["  --flagfile", "      read flags from this file, one per line", "  --help", "      print this and stop"]
+    lines += ["  --version", "      print the version and stop"]
+    return "\n".join(lines)
+
+
+def run_command(command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = "") -> int:
+    """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr."""
+    from inference.errors import BulkinferError
+
+    _make_printing_safe()
+    try:
+        code: int = action(parse(command, config_class, sys.argv[1:] if argv is None else argv, positional=positional))
+        sys.stdout.flush()
+        return code
+    except HelpRequested as text:
+        print(text)
+        return 0
+    except BulkinferError as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]  # the reader has gone; nothing more to say to it
+        return 1
+    except OSError as error:
+        if error.filename is None and error.errno is None:
+            raise
+        where = f": {error.filename}" if error.filename is not None else ""
+        print(f"{command}: {error.strerror or error}{where}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _make_printing_safe() -> None:
+    """A file name that the terminal's encoding cannot show is escaped, never an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

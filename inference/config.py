@@ -1,0 +1,103 @@
+"""Settings: one frozen dataclass per command; each option is declared once, here, and becomes a flag of that command."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from inference.errors import UsageError
+
+
+def option(
+    default: Any, doc: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = (), minimum: int | None = None
+) -> Any:
+    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings."""
+    return field(
+        default=default, metadata={"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum}
+    )
+
+
+@dataclass(frozen=True)
+class GetModelConfig:
+    """Turn a pretrained network into models/<name>/: a dynamic graph, one of fixed batch, and the card."""
+
+    batch_size: int = option(6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1)
+    model_name: str = option("resnext101_32x4d", "network; --list prints the names")
+    model_path: str = option("models", "folder of model folders")
+    weights: str = option("auto", "auto (cache, package, then URL), random, a file, or a URL", aliases=("url",))
+    weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
+    input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
+    list: bool = option(False, "print the networks with size, licence and origin, and stop")
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """Shard a folder of pictures into one directory per device, as links with a manifest."""
+
+    data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR")
+    partitions: int = option(8, "number of partitions", minimum=1)
+    output: str = option("datasets", "folder that gets the partitions 0, 1, ...")
+    mode: str = option(
+        "symlink",
+        "how pictures get into a partition; manifest makes no files",
+        choices=("symlink", "hardlink", "copy", "manifest"),
+    )
+    annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories")
+    include_hidden: bool = option(False, "also take hidden files and folders")
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Run a network over every picture: one worker process per device, one row per picture."""
+
+    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
+    batches_per_step: int = option(
+        0,
+        "batches per step, the unit of logging, publishing and resume; 0: about 10 s (synthetic 5 s), at most 1500",
+        aliases=("device_iterations",),
+        minimum=0,
+    )
+    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    iterations: int = option(1, "steps per worker of a synthetic run", minimum=1)
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path")
+    num_devices: int = option(
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    )
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    synthetic: bool = option(False, "input made once in the worker: no reading, decoding or results")
+    model_path: str = option("models", "folder of model folders")
+    log_path: str = option("logs", "folder of job logs")
+    output: str = option("", "folder of the results; default <log_path>/<job>/results")
+    device: str = option("auto", "provider that runs the graph", choices=("auto", "cpu", "openvino"))
+    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16"))
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    top_k: int = option(5, "classes kept per picture", minimum=1)
+    save: tuple[str, ...] = option(
+        ("topk",), "columns to save; none still accounts for every picture", choices=("topk", "logits", "embedding", "none")
+    )
+    limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
+    max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
+    max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
+    allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
+    overwrite: bool = option(False, "remove the results in the output folder first")
+    dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
+
+    def __post_init__(self) -> None:
+        if "none" in self.save and len(self.save) > 1:
+            raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """Check an output directory: counts, keys, file hashes; needs neither network nor pictures."""
+
+    output: str = option("", "results directory (also as a plain argument)")
+
+
+def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
+    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
+    found = data_dir or os.environ.get("DATA_DIR", "")
+    if not found:
+        raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
+    return found

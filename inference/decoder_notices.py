@@ -1,0 +1,79 @@
+"""What the picture decoder would print: counted per kind instead, for one summary line in the log.
+
+Pillow speaks through `warnings` and through its logger, from whichever loader thread happens to decode.
+warnings.catch_warnings swaps state of the whole process and is not safe there, so one hook is installed once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import PIL
+
+_MAX_KINDS = 50  # messages quote files: whatever they contain, the table stays small
+_OTHER = "other decoder warnings"
+
+_lock = threading.Lock()
+_counts: Counter[str] = Counter()
+
+
+def install_hooks() -> None:
+    """Count Pillow's warnings and log messages from here on; other modules' are left alone. Again: changes nothing."""
+    warnings.filterwarnings("always", module=r"PIL\.")
+    if not isinstance(warnings.showwarning, _CountingHook):
+        warnings.showwarning = _CountingHook(warnings.showwarning)
+    logger = logging.getLogger("PIL")
+    if not any(isinstance(handler, _CountingHandler) for handler in logger.handlers):
+        logger.addHandler(_CountingHandler(logging.WARNING))
+        logger.propagate = False
+
+
+def count_notice(text: str) -> None:
+    """Count one message; those that differ only in numbers are one kind. Thread-safe."""
+    kind = re.sub(r"\d+", "N", " ".join(text.split()))[:120]
+    with _lock:
+        if kind not in _counts and len(_counts) >= _MAX_KINDS:
+            kind = _OTHER
+        _counts[kind] += 1
+
+
+def decoder_notices() -> dict[str, int]:
+    """How often each kind of message came up in this process so far, most frequent first."""
+    with _lock:
+        return dict(_counts.most_common())
+
+
+class _CountingHook:
+    """In place of warnings.showwarning: Pillow's are counted, all others go where they went before."""
+
+    def __init__(self, previous: Callable[..., None]) -> None:
+        self._previous = previous
+        self._folder = str(Path(PIL.__file__).parent)
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if filename.startswith(self._folder):
+            count_notice(f"{category.__name__}: {message}")
+        else:
+            self._previous(message, category, filename, lineno, file, line)
+
+
+class _CountingHandler(logging.Handler):
+    """Takes what Pillow logs at WARNING and above; without any handler logging would write it to stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        count_notice(record.getMessage())

@@ -1,0 +1,183 @@
+"""A torch network -> a graph of free batch, its weights as one block of bytes, and golden outputs. Nothing is written.
+
+Shape letters: N batch, H height, W width, C channels, D values per row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from google.protobuf.message import Message
+from onnx.external_data_helper import set_external_data
+
+from inference.card import Recipe
+from inference.errors import RunError
+from inference.graph_checks import BATCH, Golden, golden_images, network_input
+from inference.zoo import quiet
+
+OPSET, IR_VERSION = 18, 8  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
+EXTERNAL_BYTES = 1024  # larger tensors go to the weights file; smaller ones (shapes, scales) stay where tools expect them
+ALIGNMENT_BYTES = 4096  # page size: the runtime maps the file
+
+
+@dataclass(frozen=True)
+class Export:
+    """A serialised graph that names `weights_file` for its large tensors, the bytes of that file, and golden outputs."""
+
+    graph: bytes
+    weights: bytes
+    weights_file: str
+    golden: Golden
+    num_parameters: int
+
+
+class _GraphNetwork(torch.nn.Module):
+    """The network with what the graph adds around it: normalisation before, flat logits and the embedding after.
+
+    Takes uint8 N x H x W x 3 (RGB) or float32 N x 3 x H x W, ready for the network. Returns (logits,) or (logits,
+    embedding), each N x D; the embedding is the input of the last linear layer, where there is one.
+    """
+
+    scale: torch.Tensor
+    offset: torch.Tensor
+
+    def __init__(self, network: torch.nn.Module, recipe: Recipe, input_kind: str) -> None:
+        super().__init__()
+        self.network = network
+        self.takes_pictures = input_kind == "uint8"
+        self.is_bgr = recipe.channels == "BGR"
+        low, high = recipe.value_range
+        mean, std = np.asarray(recipe.mean), np.asarray(recipe.std)
+        # One multiplication and one addition; computed in float64 so that only the two operations round.
+        self.register_buffer("scale", torch.tensor(((high - low) / 255 / std).reshape(3, 1, 1), dtype=torch.float32))
+        self.register_buffer("offset", torch.tensor(((low - mean) / std).reshape(3, 1, 1), dtype=torch.float32))
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self.takes_pictures:
+            # contiguous: torch would trace the network for the strides of N x H x W x C, which turns its pooling into gathers
+            images_NCHW = images.permute(0, 3, 1, 2).float().contiguous()
+            if self.is_bgr:
+                images_NCHW = images_NCHW.flip(1)
+            images = images_NCHW * self.scale + self.offset
+        return outputs_of(self.network, images)
+
+
+def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(logits,) or (logits, embedding) of a network. Raises RunError for an output that is not one row per picture."""
+    linears = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    seen: list[torch.Tensor] = []
+    hooks = [linears[-1].register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))] if linears else []
+    try:
+        logits = network(inputs_NCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not isinstance(logits, torch.Tensor) or (logits := _flat(logits)).dim() != 2:
+        raise RunError(f"the network gives {_shape(logits)} where one row of class values per picture is needed")
+    embeddings = [flat for value in seen[-1:] if (flat := _flat(value)).dim() == 2]
+    return (logits, *embeddings)
+
+
+def _flat(value_NC: torch.Tensor) -> torch.Tensor:
+    """N x C x 1 x 1 as N x C; anything else unchanged."""
+    return value_NC.flatten(1) if value_NC.dim() == 4 and value_NC.shape[2:] == (1, 1) else value_NC
+
+
+def _shape(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+
+
+def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) -> Export:
+    """Export a network in evaluation mode. Raises RunError if it cannot be exported with a free batch."""
+    golden = _golden(network, recipe)
+    if input_kind == "uint8":
+        example = torch.zeros(2, recipe.height, recipe.width, 3, dtype=torch.uint8)
+    else:
+        example = torch.zeros(2, 3, recipe.height, recipe.width)
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                _GraphNetwork(network, recipe, input_kind).eval(),
+                (example,),
+                input_names=["images"],
+                output_names=list(golden.outputs),
+                dynamic_shapes=({0: torch.export.Dim(BATCH)},),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise RunError(f"torch cannot export the network with a free batch: {_cause(error)}") from error
+    assert program is not None
+    model = program.model_proto
+    weights, weights_file = _move_weights_out(model)
+    _make_reproducible(model)
+    num_parameters = sum(parameter.numel() for parameter in network.parameters())
+    return Export(model.SerializeToString(deterministic=True), weights, weights_file, golden, num_parameters)
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the innermost error: torch wraps the reason in pages of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:
+    """Each golden picture alone through the source network, normalised outside the graph."""
+    images_NHWC = golden_images(recipe)
+    with torch.inference_mode():
+        rows = [outputs_of(network, torch.from_numpy(network_input(image[None], recipe))) for image in images_NHWC]
+    names = ("logits", "embedding")[: len(rows[0])]
+    outputs = {name: torch.cat([row[place] for row in rows]).numpy() for place, name in enumerate(names)}
+    for name, values in outputs.items():
+        if not np.isfinite(values).all():
+            raise RunError(f"with these weights the network's {name} are not finite numbers: the weights are damaged")
+        if len(values) != len(images_NHWC):
+            raise RunError(f"the network gives {len(values)} rows of {name} for {len(images_NHWC)} pictures")
+    return Golden(images_NHWC, outputs)
+
+
+def _move_weights_out(model: onnx.ModelProto) -> tuple[bytes, str]:
+    """Cut large tensors out of `model`; returns their bytes and the name of the file to hold them.
+
+    The name carries the hash of the bytes: a folder can hold old and new weights at once, so that a new export never
+    pulls the weights from under a graph that is in use.
+    """
+    block = bytearray()
+    moved: list[tuple[onnx.TensorProto, int]] = []
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) >= EXTERNAL_BYTES:
+            block.extend(bytes(-len(block) % ALIGNMENT_BYTES))
+            moved.append((tensor, len(block)))
+            block.extend(tensor.raw_data)
+    weights = bytes(block)
+    file = f"weights-{hashlib.sha256(weights).hexdigest()[:16]}.bin"
+    for tensor, offset in moved:
+        set_external_data(tensor, file, offset=offset, length=len(tensor.raw_data))
+        tensor.ClearField("raw_data")
+    return weights, file
+
+
+def _make_reproducible(model: onnx.ModelProto) -> None:
+    """Take out what differs between hosts (paths in metadata and doc strings) and stamp conservative versions."""
+    _strip(model)
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "bulkinfer", ""
+    del model.graph.value_info[:]  # intermediate shapes of a free batch: any runtime infers them again
+
+
+def _strip(message: Message) -> None:
+    """Clear metadata_props and doc_string of a message and of everything in it."""
+    for field in message.DESCRIPTOR.fields:
+        if field.name in ("metadata_props", "doc_string"):
+            message.ClearField(field.name)
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                _strip(part)

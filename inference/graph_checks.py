@@ -1,0 +1,186 @@
+"""What a graph must show before it is published: its batch, its rows' independence, agreement with the source network.
+
+Shape letters: N batch, H height, W width, C channels, D values per row. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.card import GraphSidecar, Recipe
+from inference.errors import RunError
+from inference.paths import file_sha256, publishing
+
+BATCH = "batch"  # name of the free dimension
+PARITY_TOLERANCE = 1e-4  # of the largest absolute value of an output
+PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
+GOLDEN_COUNT = 4
+
+Outputs = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Inputs (uint8 N x H x W x 3, RGB) with the float32 N x D outputs of the source network for each picture alone."""
+
+    images_NHWC: NDArray[np.uint8]
+    outputs: Outputs
+
+
+def golden_images(recipe: Recipe) -> NDArray[np.uint8]:
+    """GOLDEN_COUNT different pictures: a colour ramp, coarse blocks, noise, and a dark one with little contrast."""
+    height, width = recipe.height, recipe.width
+    generator = np.random.default_rng(0)
+    ys, xs = np.meshgrid(np.linspace(0, 255, height), np.linspace(0, 255, width), indexing="ij")
+    blocks = generator.integers(0, 256, (8, 8, 3))[(ys / 32).astype(int)[:, :, None], (xs / 32).astype(int)[:, :, None], [0, 1, 2]]
+    pictures = (
+        np.stack([xs, ys, 255 - xs], axis=-1),
+        blocks,
+        generator.integers(0, 256, (height, width, 3)),
+        generator.integers(20, 60, (height, width, 3)),
+    )
+    assert len(pictures) == GOLDEN_COUNT
+    return np.stack(pictures).astype(np.uint8)
+
+
+def write_golden(path: Path, golden: Golden) -> None:
+    """Publish golden.npz: `images` and one array per output."""
+    with publishing(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, images=golden.images_NHWC, **golden.outputs)  # type: ignore[arg-type]
+
+
+def read_golden(path: Path) -> Golden:
+    """Read golden.npz. Raises RunError if it is missing or damaged."""
+    try:
+        with np.load(path) as arrays:
+            return Golden(arrays["images"], {name: arrays[name] for name in arrays.files if name != "images"})
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} is missing or damaged ({error}): run get_model again") from None
+
+
+def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:
+    """RGB pictures as the network wants them: float32 N x 3 x H x W, scaled, normalised, in the recipe's channel order."""
+    low, high = recipe.value_range
+    values = images_NHWC.astype(np.float64) / 255 * (high - low) + low
+    if recipe.channels == "BGR":
+        values = values[..., ::-1]
+    normalised = (values - np.asarray(recipe.mean)) / np.asarray(recipe.std)
+    return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2), dtype=np.float32)
+
+
+def open_session(graph: Path) -> Any:
+    """A session on the CPU provider. Raises RunError if onnxruntime cannot load the graph."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(os.path.realpath(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no base class
+        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {_first_line(error)}") from error
+
+
+def check_graph(graph: Path, name: str, batch_size: int, golden: Golden, recipe: Recipe) -> GraphSidecar:
+    """Check the graph at `graph` (published later as `name`) and return its sidecar.
+
+    `batch_size` 0 is the dynamic graph; it is run at batch 1 and at one more than there are golden pictures. The graph
+    takes uint8 pictures or float32 network inputs. Raises RunError: a first dimension that is not the batch, rows that
+    other rows change, or outputs that differ from the source's.
+    """
+    session = open_session(graph)
+    shapes = _declared_shapes(session, name, batch_size)
+    feed = golden.images_NHWC if session.get_inputs()[0].type == "tensor(uint8)" else network_input(golden.images_NHWC, recipe)
+    parity: dict[str, dict[str, float]] = {}
+    for batch in [batch_size] if batch_size else [1, len(feed) + 1]:
+        found = _independent_rows(session, name, feed, batch)
+        for output, values in _parity(name, found, golden.outputs).items():
+            worst = max(values["max_abs_difference"], parity.get(output, values)["max_abs_difference"])
+            parity[output] = {**values, "max_abs_difference": worst}
+    inputs = {session.get_inputs()[0].name: shapes.pop(session.get_inputs()[0].name)}
+    return GraphSidecar(sha256=file_sha256(graph), batch_size=batch_size, inputs=inputs, outputs=shapes, parity=parity)
+
+
+def _declared_shapes(session: Any, name: str, batch_size: int) -> dict[str, list[int | str]]:
+    """Shapes of the one input and of all outputs; each must be the batch, then known sizes."""
+    assert len(session.get_inputs()) == 1, "one input"
+    shapes = {}
+    for kind, tensor in [("input", session.get_inputs()[0]), *(("output", output) for output in session.get_outputs())]:
+        shape = list(tensor.shape)
+        if not shape or shape[0] != (batch_size or BATCH) or not all(isinstance(size, int) for size in shape[1:]):
+            wanted = batch_size or "free"
+            raise RunError(
+                f"{name}: {kind} {tensor.name} has shape {shape}, but its first dimension, and only that, must be the batch "
+                f"({wanted}): the network fixes or mixes its batch inside and cannot be exported"
+            )
+        shapes[tensor.name] = shape
+    return shapes
+
+
+def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int) -> Outputs:
+    """The outputs for `feed`, run in batches whose other rows hold first one junk, then another.
+
+    Raises RunError if the number of output rows is not the batch, or if the junk changes a real row.
+    """
+    first = _run(session, name, feed, batch, np.zeros_like(feed[:1]))
+    second = _run(session, name, feed, batch, feed[:1][:, ::-1, ::-1] if feed.dtype == np.uint8 else 3 - 2 * feed[:1])
+    for output, rows in first.items():
+        difference = float(np.max(np.abs(rows - second[output]), initial=0))
+        if not difference <= PADDING_TOLERANCE * float(np.max(np.abs(rows), initial=0)):
+            raise RunError(
+                f"{name}: other rows of the batch change a picture's {output} (by {difference:.3g}), so padding the last batch "
+                "would change results: the network mixes its batch inside and cannot be exported"
+            )
+    return first
+
+
+def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any]) -> Outputs:
+    """Run `feed` in batches of `batch`: a few real rows, spread over the batch, and `junk` in all others."""
+    rows_per_batch = min(len(feed), max(1, batch - 1))
+    names = [output.name for output in session.get_outputs()]
+    collected: dict[str, list[NDArray[np.float32]]] = {output: [] for output in names}
+    for start in range(0, len(feed), rows_per_batch):
+        real = feed[start : start + rows_per_batch]
+        places = np.linspace(0, batch - 1, len(real)).round().astype(int)
+        images = np.repeat(junk, batch, axis=0)
+        images[places] = real
+        try:
+            results = session.run(names, {session.get_inputs()[0].name: images})
+        except Exception as error:  # onnxruntime's errors share no base class
+            raise RunError(f"{name}: the graph does not run at batch {batch}: {_first_line(error)}") from error
+        for output, values in zip(names, results, strict=True):
+            if len(values) != batch:
+                raise RunError(
+                    f"{name}: {output} has {len(values)} rows for a batch of {batch}: the network fixes its batch inside"
+                )
+            collected[output].append(values[places])
+    return {output: np.concatenate(parts) for output, parts in collected.items()}
+
+
+def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs) -> dict[str, dict[str, float]]:
+    """Largest difference and largest value per output. Raises RunError beyond the tolerance (not finite is beyond)."""
+    parity = {}
+    for output, source in expected.items():
+        if found[output].shape != source.shape:
+            raise RunError(f"{name}: {output} has rows of {found[output].shape[1:]}, the source network {source.shape[1:]}")
+        difference = float(np.max(np.abs(found[output] - source)))
+        largest = float(np.max(np.abs(source)))
+        if not difference <= PARITY_TOLERANCE * largest:
+            raise RunError(
+                f"{name}: {output} differs from the source network by {difference:.3g} where its largest value is {largest:.3g} "
+                f"(allowed {PARITY_TOLERANCE * largest:.3g}): the export is wrong and was not kept"
+            )
+        parity[output] = {"max_abs_difference": difference, "max_abs_value": largest}
+    return parity
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,286 @@
+"""One launch from config to exit code: plan, resume, run the workers, reconcile, tell."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inference.aggregate import Aggregate
+from inference.config import LaunchConfig
+from inference.cores import ThreadPlan, core_budget, plan_threads
+from inference.errors import RunError
+from inference.job import (
+    JOB_FILE,
+    Job,
+    check_same_job,
+    describe_job,
+    job_name,
+    make_job,
+    read_job,
+    resolve_data_dir,
+    write_job,
+)
+from inference.lock import output_lock
+from inference.paths import remove_stale_temporaries, write_json
+from inference.progress import Screen
+from inference.runlog import say, warn
+from inference.supervisor import Supervisor
+from inference.types import Step
+
+if TYPE_CHECKING:
+    from inference.results import Part
+
+MAX_BATCHES_PER_STEP = 1500  # the reference system's step
+STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
+_STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
+OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3
+
+
+def launch(config: LaunchConfig) -> int:
+    """Run the job of `config`; returns the exit code (see design: 0, 1, 3, 130, 143)."""
+    job = open_job(config)
+    plan = plan_threads(core_budget(), num_devices=config.num_devices, streams=config.streams, num_workers=config.num_workers)
+    log_dir = Path(config.log_path) / job_name(job)
+    output = None if config.synthetic else Path(config.output or log_dir / "results")
+    announce(job, plan, output)
+    if config.dry_run:
+        return OK
+    if output is None:
+        return run_workers(job, plan, log_dir, None, {}, [])
+    output.mkdir(parents=True, exist_ok=True)
+    with output_lock(output):
+        job, description = claim_output(job, output)
+        todo = remaining_steps(job, output, description)
+        return run_workers(job, plan, log_dir, output, description, todo)
+
+
+def open_job(config: LaunchConfig) -> Job:
+    """The job, its pictures counted; nothing is written yet."""
+    if config.synthetic:
+        return make_job(config, None)
+    from inference.manifest import open_dataset
+
+    return make_job(config, open_dataset(resolve_data_dir(config)))
+
+
+def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
+    """What will run, on what, and where the results go."""
+    card, config = job.model.card, job.config
+    say(f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})")
+    say(f"device: {job.provider} ({job.provider_reason}), {config.precision}")
+    say(f"cores: {core_budget()}; {plan}")
+    if job.dataset is None:
+        say(f"input: synthetic, made once in each worker; no reading, decoding or results; {config.iterations} step(s) a worker")
+    else:
+        limited = f", the first {job.num_records} of them" if config.limit else ""
+        say(f"input: {job.dataset.source}: {job.dataset.num_records} records{limited}")
+        for line in job.dataset.scan.summary() if job.dataset.scan else ():
+            say(f"  {line}")
+        for line in job.dataset.scan.unreadable_lines() if job.dataset.scan else ():
+            warn(f"infer_launch: {line}")
+        if card.weights.is_random:
+            warn("infer_launch: warning: the weights are random; classes and scores mean nothing, only the speed does")
+    say(f"job: {job_name(job)}, fingerprint {job.fingerprint}")
+    if output is not None:
+        say(f"output: {output}")
+
+
+def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
+    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time."""
+    remove_stale_temporaries(output)
+    found = read_job(output)
+    if job.config.overwrite:
+        remove_results(output)
+        found = None
+    if found is None:
+        from inference.results import published_steps
+
+        if strangers := published_steps(output):
+            raise RunError(f"{output} holds {len(strangers)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+        return job, describe_job(job, {})
+    check_same_job(output, found, job)
+    resolved = found["resolved"]
+    if resolved["provider"] != job.provider:
+        job = replace(job, provider=resolved["provider"], provider_reason=f"as the job began, in {output / JOB_FILE}")
+        say(f"device: {job.provider} ({job.provider_reason})")
+    return job, {**found, "complete": False}
+
+
+def remove_results(output: Path) -> None:
+    """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
+    ours = [path for path in output.iterdir() if path.name.startswith(("part-", "_part-")) or path.name == JOB_FILE]
+    for path in ours:
+        path.unlink()
+    if ours:
+        say(f"--overwrite: removed {len(ours)} files from {output}")
+
+
+def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
+    """The ranges that no whole published file covers; damaged files are set aside. Fills description["parts"]."""
+    from inference.results import inspect_part, missing_ranges, part_name, published_steps, set_aside
+
+    done, known = [], description["parts"]
+    for step in published_steps(output):
+        if step.partition not in job.counts:
+            raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
+        try:
+            part = inspect_part(output, step, job.fingerprint)
+        except RunError as error:
+            warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
+            known.pop(part_name(step), None)
+            continue
+        done.append(step)
+        known[part.name] = part.as_json()
+    for name in set(known) - {part_name(step) for step in done}:
+        del known[name]  # published once, and gone since: its records run again
+    todo = [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, done)]
+    if done:
+        say(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
+    return todo
+
+
+def run_workers(
+    job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None, description: dict[str, Any], todo: list[Step]
+) -> int:
+    """Run `todo` (synthetic: the iterations), then reconcile and tell the result."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    aggregate = Aggregate()
+    supervisor = None
+    if output is not None:
+        write_job(output, description)
+    try:
+        if todo or output is None:
+            run_file = write_run(job, plan, log_dir, output)
+            with Screen(sum(map(len, todo)) or None) as screen:
+                supervisor = supervise(job, plan, run_file, todo, aggregate, description, output, screen)
+                supervisor.run()
+    finally:
+        if output is not None:
+            note_parts(job, output, description, aggregate.parts)
+    from inference.summary import finish
+
+    return finish(job, plan, log_dir, output, description, aggregate, supervisor)
+
+
+def supervise(
+    job: Job,
+    plan: ThreadPlan,
+    run_file: Path,
+    todo: list[Step],
+    aggregate: Aggregate,
+    description: dict[str, Any],
+    output: Path | None,
+    screen: Screen,
+) -> Supervisor:
+    """A supervisor whose reports go to `aggregate` and to the screen."""
+
+    def make_steps(rate: float) -> list[Step]:
+        batches, steps = plan_steps(job.config, plan, todo, rate)
+        chosen = f"{batches} batches x {job.config.batch_size} pictures a step"
+        say(f"warm-up: {rate:.1f} images/sec on the first worker; {chosen}, {len(steps)} steps")
+        if output is not None:
+            description["resolved"]["batches_per_step"] = batches
+            write_job(output, description)
+        return steps
+
+    def on_event(worker: int, event: dict[str, Any]) -> None:
+        aggregate.add(worker, event)
+        if event["event"] == "ready":
+            proof = event["proof"]
+            screen.log(f"worker {worker}: {proof['provider']} ({proof['device']}) runs {proof['nodes']} nodes", worker=worker)
+        elif event["event"] == "replaced":
+            warn(f"infer_launch: worker {worker} ended by {event['how']}; a new one takes over its steps")
+        elif event["event"] == "step":
+            screen.advance(event["count"])
+            line = aggregate.next_line([handle.index for handle in supervisor.held_by_living()])
+            if line:
+                screen.line(line)
+
+    supervisor = Supervisor(
+        run_file, plan, batch_size=job.config.batch_size, make_steps=make_steps, on_event=on_event, own_partition=output is None
+    )
+    return supervisor
+
+
+def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
+    """Batches per step, and the steps: about 10 s each by the warm-up's rate (synthetic 5 s), at most 1500 batches."""
+    from inference.results import split_step
+
+    seconds = SYNTHETIC_STEP_S if config.synthetic else STEP_S
+    batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
+    if config.synthetic:
+        size = batches * config.batch_size
+        workers = range(plan.num_devices)
+        return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
+    if not config.batches_per_step:
+        fair = sum(map(len, todo)) / (plan.num_devices * _STEPS_PER_WORKER * config.batch_size)
+        batches = max(1, min(batches, -(-int(fair * 10) // 10)))
+    return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]
+
+
+def write_run(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> Path:
+    """run.json, all that a worker of this launch needs; and the manifest of a plain folder, which exists nowhere else."""
+    from inference.manifest import MANIFEST_FILE
+
+    manifests = {}
+    for partition in job.dataset.partitions if job.dataset else ():
+        if job.dataset and job.dataset.scan is not None:
+            path = log_dir / MANIFEST_FILE
+            partition.manifest.write(path)
+        else:
+            path = Path(job.config.data_dir or "datasets") / str(partition.index) / MANIFEST_FILE
+        manifests[str(partition.index)] = str(path.resolve())
+    config, model = job.config, job.model
+    measured = not config.batches_per_step
+    run = {
+        "config": asdict(config),
+        "model_folder": str(model.graph.parent),
+        "output_shapes": model.sidecar.outputs,
+        "session": asdict(job.session_spec(plan.streams, plan.threads_per_stream)),
+        "plan": asdict(plan),
+        "warm_up_s": 1.0 if measured else 0.0,
+        "manifests": manifests,
+        "output": str(output.resolve()) if output else None,
+        "log_dir": str(log_dir.resolve()),
+        "metadata": {
+            "fingerprint": job.fingerprint,
+            "model": model.card.name,
+            "graph_sha256": model.sidecar.sha256,
+            "weights": asdict(model.card.weights),
+            "recipe": asdict(model.card.recipe),
+        },
+    }
+    write_json(log_dir / "run.json", run)
+    return log_dir / "run.json"
+
+
+def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:
+    """Bring description["parts"] up to what is published, also by workers that were killed before they could report."""
+    from inference.results import inspect_part, part_name, published_steps
+
+    parts = description["parts"]
+    for part in reported:
+        parts[part.name] = part.as_json()
+    published = published_steps(output)
+    for step in published:
+        if part_name(step) not in parts:
+            parts[part_name(step)] = inspect_part(output, step, job.fingerprint).as_json()
+    counted = Counter[int]()
+    for step in published:
+        counted[step.partition] += len(step)
+    description["complete"] = all(counted[index] == count for index, count in job.counts.items())
+    write_job(output, description)
+
+
+def signal_exit_code(number: int) -> int:
+    """130 after SIGINT, 143 after SIGTERM."""
+    return 128 + signal.Signals(number).value
+
+
+def copy_job_file(output: Path, log_dir: Path) -> None:
+    """The copy of _job.json beside the logs."""
+    shutil.copyfile(output / JOB_FILE, log_dir / JOB_FILE)

@@ -1,0 +1,180 @@
+"""Threads that fill recycled batches: bounded, in any order, with errors delivered to the consumer and a clean early stop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from inference.card import Recipe
+from inference.decode import decode, read_picture
+from inference.errors import RecordError
+from inference.metrics import Meter
+from inference.preprocess import prepare
+from inference.types import Batch, Facts, Record, Step
+
+
+class BatchSource(Protocol):
+    """Where streams get their batches from: `next_ready` until None, `recycle` each; `stop` to end early."""
+
+    def next_ready(self) -> Batch | None: ...
+
+    def recycle(self, batch: Batch) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Pictures beyond these become error rows."""
+
+    max_pixels: int
+    max_file_bytes: int
+
+
+def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
+    """One picture's way from file to slot. Raises RecordError with the stage that failed."""
+    with meter.timing("read"):
+        data = read_picture(record.path, limits.max_file_bytes)
+    with meter.timing("decode"):
+        picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels)
+    with meter.timing("preprocess"):
+        prepare(picture.image, recipe, out_HWC)
+    return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags)
+
+
+class Loader:
+    """`num_threads` threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
+
+    `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in. Steps are taken
+    as soon as there is room, so loading runs across their borders. Any exception that is not a RecordError is raised in the
+    consumer. `num_streams` consumers each get None at the end.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        *,
+        records: Callable[[Step], Iterator[Record]],
+        new_rows: Callable[[Step], Any],
+        load: Callable[[Record, np.ndarray[Any, Any]], Facts],
+        batch_shape: tuple[int, ...],
+        num_threads: int,
+        num_streams: int,
+        meter: Meter,
+    ) -> None:
+        self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
+        self._num_streams = num_streams
+        self._free: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
+        size = batch_shape[0]
+        # one being filled, one waiting and one being run per stream keeps both sides busy
+        for _ in range(2 + 2 * num_streams + -(-num_threads // size)):
+            self._free.put(Batch(np.zeros(batch_shape, np.uint8), [None] * size, [None] * size))
+        self._slots = self._assign(steps, size)
+        self._assign_lock = threading.Lock()
+        self._count_lock = threading.Lock()
+        self._stopping = False
+        self._threads_left = num_threads
+        for index in range(num_threads):
+            threading.Thread(target=self._work, name=f"loader-{index}", daemon=True).start()
+
+    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record]]:
+        """Every record of every step with its slot. Blocks while no batch is free; ends early after stop()."""
+        for step in steps:
+            rows, records = self._new_rows(step), self._records(step)
+            for offset in range(0, len(step), size):
+                start = time.perf_counter()
+                batch = self._free.get()
+                self._meter.add("wait_for_slot", time.perf_counter() - start)
+                if batch is None or self._stopping:
+                    return
+                batch.rows, batch.offset, batch.count = rows, offset, min(size, len(step) - offset)
+                batch.waiting = batch.count
+                batch.errors.clear()
+                batch.images_NHWC[batch.count :] = 0
+                for index in range(batch.count):
+                    yield batch, index, next(records)
+
+    def _work(self) -> None:
+        try:
+            while True:
+                with self._assign_lock:
+                    slot = None if self._stopping else next(self._slots, None)
+                if slot is None:
+                    break
+                self._fill(*slot)
+        except BaseException as error:  # delivered, not swallowed: raised in a consumer
+            self._ready.put(error)
+            return
+        with self._count_lock:
+            self._threads_left -= 1
+            last = self._threads_left == 0
+        if last:
+            for _ in range(self._num_streams):
+                self._ready.put(None)
+
+    def _fill(self, batch: Batch, index: int, record: Record) -> None:
+        batch.records[index], batch.facts[index] = record, None
+        try:
+            batch.facts[index] = self._load(record, batch.images_NHWC[index])
+        except RecordError as error:
+            batch.images_NHWC[index] = 0
+            with self._count_lock:
+                batch.errors[index] = error
+        with self._count_lock:
+            batch.waiting -= 1
+            complete = batch.waiting == 0
+        if complete:
+            self._ready.put(batch)
+
+    def next_ready(self) -> Batch | None:
+        """The next filled batch, in order of completion; None when there are no more. Raises what a thread raised."""
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def recycle(self, batch: Batch) -> None:
+        """Give a batch back to be filled again; its pictures are gone then."""
+        self._free.put(batch)
+
+    def stop(self) -> None:
+        """Begin no further record. Batches already filled are still delivered; half-filled ones are not."""
+        self._stopping = True
+        self._free.put(None)
+
+
+class SyntheticLoader:
+    """The same picture-free batch over and over: what the device does without reading, decoding or copying input."""
+
+    def __init__(self, steps: Iterable[Step], *, new_rows: Callable[[Step], Any], batch: np.ndarray[Any, Any]) -> None:
+        self._batches = self._assign(steps, new_rows, batch)
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def _assign(self, steps: Iterable[Step], new_rows: Callable[[Step], Any], images: np.ndarray[Any, Any]) -> Iterator[Batch]:
+        size = len(images)
+        for step in steps:
+            rows = new_rows(step)
+            for offset in range(0, len(step), size):
+                if self._stopping:
+                    return
+                yield Batch(images, [], [], rows=rows, offset=offset, count=min(size, len(step) - offset))
+
+    def next_ready(self) -> Batch | None:
+        """The next batch; None when there are no more."""
+        with self._lock:
+            return next(self._batches, None)
+
+    def recycle(self, batch: Batch) -> None:
+        """Nothing to give back: the input is never written again."""
+
+    def stop(self) -> None:
+        """Begin no further batch."""
+        self._stopping = True

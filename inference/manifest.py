@@ -1,0 +1,299 @@
+"""The list of records of a partition, and how a data set is opened: manifest.parquet, dataset.json, plain folders."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inference.errors import RunError, UsageError
+from inference.markers import (
+    DATASET_FILE,
+    MANIFEST_CONTENT,
+    MANIFEST_FILE,
+    carries_dataset,
+    carries_manifest,
+    link_name,
+    numbered_entries,
+)
+from inference.paths import FORMAT, canonical_json, publishing, read_json
+from inference.scan import Scan, counted, scan_folder
+from inference.types import Record, key_text, printable
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        ("key_bytes", pa.binary()),
+        ("size_bytes", pa.int64()),
+        ("label", pa.int32()),
+        ("category_ids", pa.list_(pa.int32())),
+        ("image_id", pa.int64()),
+    ]
+)
+_BLOCK = 4096  # records turned into Python objects at a time
+
+
+class Entry(NamedTuple):
+    """One line of a manifest. `size_bytes` is None if the file is missing or could not be looked at."""
+
+    key: bytes
+    size_bytes: int | None
+    label: int | None = None
+    category_ids: tuple[int, ...] | None = None
+    image_id: int | None = None
+
+
+def _table(entries: Iterable[Entry]) -> pa.Table:
+    """The entries as an Arrow table with SCHEMA, made a block at a time."""
+    iterator = iter(entries)
+    blocks = []
+    while block := list(islice(iterator, 16 * _BLOCK)):
+        blocks.append(_block_table(block))
+    return pa.concat_tables(blocks) if blocks else SCHEMA.empty_table()
+
+
+def _block_table(entries: Sequence[Entry]) -> pa.Table:
+    raw_keys = pa.array([entry.key for entry in entries], pa.binary())
+    try:
+        keys, key_bytes = raw_keys.cast(pa.string()), pa.nulls(len(entries), pa.binary())
+    except pa.ArrowInvalid:  # some key is not UTF-8
+        texts = [key_text(entry.key) for entry in entries]
+        keys = pa.array(texts, pa.string())
+        pairs = zip(entries, texts, strict=True)
+        key_bytes = pa.array([None if text.encode() == entry.key else entry.key for entry, text in pairs], pa.binary())
+    columns = [keys, key_bytes]
+    columns += [pa.array([entry[i] for entry in entries], SCHEMA.types[i + 1]) for i in range(1, 5)]
+    return pa.table(columns, SCHEMA)
+
+
+def content_hash(table: pa.Table) -> str:
+    """sha256 over the ordered keys (as bytes), sizes, labels, categories and image ids.
+
+    Independent of how Parquet encoded them and of where the pictures lie.
+    """
+    digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, len(table)))
+    keys = pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
+    _hash_integers(digest, pc.binary_length(keys))
+    for chunk in keys.chunks:
+        _hash_binary(digest, chunk)
+    categories = table["category_ids"]
+    _hash_integers(digest, pc.list_value_length(categories))
+    _hash_integers(digest, pc.list_flatten(categories))
+    for name in ("size_bytes", "label", "image_id"):
+        _hash_integers(digest, table[name])
+    return digest.hexdigest()
+
+
+def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
+    for chunk in column.chunks:
+        digest.update(pc.is_valid(chunk).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
+    for chunk in column.chunks:
+        digest.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+
+
+def _hash_binary(digest: Any, chunk: pa.Array) -> None:
+    if len(chunk):
+        offsets = np.frombuffer(chunk.buffers()[1], "<i4")[chunk.offset : chunk.offset + len(chunk) + 1]
+        digest.update(memoryview(chunk.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] > offsets[0] else b"")
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The records of one partition, in order: an Arrow table, 60 to 100 bytes a record.
+
+    `mode` says how the pictures got there; under "manifest" they lie in `root` under their keys, else as links or copies
+    beside the manifest, in `root` under `link_name(key)`.
+    """
+
+    table: pa.Table
+    root: bytes
+    mode: str
+    content_hash: str
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[Entry], root: bytes, mode: str = "manifest") -> Manifest:
+        """A manifest in memory; write it with `write`."""
+        table = _table(entries)
+        return cls(table, root, mode, content_hash(table))
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Read and check a manifest: format, page checksums and content hash.
+
+        Raises RunError if it is missing or damaged, UsageError if it is from a newer bulkinfer.
+        """
+        try:
+            with path.open("rb") as file:
+                parquet = pq.ParquetFile(file, page_checksum_verification=True)
+                metadata = parquet.schema_arrow.metadata or {}
+                _check_format(path, metadata)
+                table = parquet.read().replace_schema_metadata(None)
+        except FileNotFoundError:
+            raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise RunError(f"{shown(path)} is damaged ({_first_line(error)}): run partition_dataset again") from None
+        if table.schema != SCHEMA or content_hash(table) != metadata[b"content_hash"].decode():
+            raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
+        mode = metadata[b"mode"].decode()
+        root = bytes.fromhex(metadata[b"root"].decode()) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
+        return cls(table, root, mode, metadata[b"content_hash"].decode())
+
+    def write(self, path: Path) -> None:
+        """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved."""
+        metadata = {
+            "format": str(FORMAT),
+            "content": MANIFEST_CONTENT.decode(),
+            "content_hash": self.content_hash,
+            "mode": self.mode,
+            "root": self.root.hex() if self.mode == "manifest" else "",
+        }
+        with publishing(path) as temporary, temporary.open("wb") as file:
+            table = self.table.replace_schema_metadata(metadata)
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+    @property
+    def num_records(self) -> int:
+        return int(self.table.num_rows)
+
+    def entries(self, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+        """The lines start..end (exclusive), made a block at a time."""
+        end = self.num_records if end is None else end
+        assert 0 <= start <= end <= self.num_records, (start, end, self.num_records)
+        for first in range(start, end, _BLOCK):
+            block = self.table.slice(first, min(_BLOCK, end - first))
+            for key, raw, size, label, categories, image in zip(*(column.to_pylist() for column in block.columns), strict=True):
+                yield Entry(raw or key.encode(), size, label, None if categories is None else tuple(categories), image)
+
+    def records(self, start: int = 0, end: int | None = None) -> Iterator[Record]:
+        """The records start..end (exclusive), numbered within the partition."""
+        for number, entry in enumerate(self.entries(start, end), start):
+            yield Record(number, entry.key, self.path(entry.key), entry.label, entry.category_ids)
+
+    def path(self, key: bytes) -> bytes:
+        """Where the picture `key` lies."""
+        return self.root + b"/" + (key if self.mode == "manifest" else link_name(key))
+
+    def size_bytes(self, start: int = 0, end: int | None = None) -> int:
+        """File bytes of the records start..end together; missing files count as 0."""
+        end = self.num_records if end is None else end
+        return int(pc.sum(self.table["size_bytes"].slice(start, end - start)).as_py() or 0)
+
+
+def _check_format(path: Path, metadata: dict[bytes, bytes]) -> None:
+    if metadata.get(b"content") != MANIFEST_CONTENT:
+        raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
+    if (found := metadata.get(b"format", b"").decode()) != str(FORMAT):
+        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or ["unreadable"])[0]
+
+
+def shown(path: Path) -> str:
+    """A path for messages."""
+    return printable(os.fsencode(path))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One share of a data set; `root` is where its pictures lie (as in its manifest)."""
+
+    index: int
+    manifest: Manifest
+    root: bytes
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened data set. `scan` is there for a plain folder: what was not taken from it, which the summary must tell.
+
+    `content_hash` covers the records and how they are partitioned, not where they lie.
+    """
+
+    root: Path
+    partitions: tuple[Partition, ...]
+    source: str
+    content_hash: str
+    scan: Scan | None = None
+
+    @property
+    def num_records(self) -> int:
+        return sum(partition.manifest.num_records for partition in self.partitions)
+
+
+def open_dataset(data_dir: Path, *, include_hidden: bool = False) -> Dataset:
+    """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
+
+    Raises RunError if the partitions are not whole (a gap, a manifest that does not fit dataset.json, a foreign numbered
+    folder, an unfinished partition_dataset), UsageError if there is nothing to run on.
+    """
+    root = os.fsencode(data_dir)
+    if carries_dataset(root):
+        return _open_partitions(data_dir)
+    if carries_manifest(root):
+        raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
+    if os.path.isdir(root):
+        for number, path in sorted(numbered_entries(root).items()):
+            if carries_manifest(path):
+                raise RunError(
+                    f"{shown(data_dir)} holds partition {number} but no {DATASET_FILE}: "
+                    "partition_dataset did not finish; run it again"
+                )
+    scan = scan_folder(data_dir, include_hidden=include_hidden)
+    if not scan.pictures:
+        raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
+    manifest = Manifest.from_entries((Entry(*picture) for picture in scan.pictures), scan.root)
+    partitions = (Partition(0, manifest, scan.root),)
+    return Dataset(data_dir, partitions, f"pictures in {printable(scan.root)}", _hash_over_all(partitions), scan)
+
+
+def no_pictures(scan: Scan) -> str:
+    """The beginning of the sentence about a folder that holds no pictures."""
+    found = [f"{scan.not_pictures.total():,} other files"] if scan.not_pictures else []
+    found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
+    found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
+    return f"{printable(scan.root)} holds no pictures" + (f" ({'; '.join(found)})" if found else "")
+
+
+def _hash_over_all(partitions: tuple[Partition, ...]) -> str:
+    return hashlib.sha256(canonical_json([partition.manifest.content_hash for partition in partitions]).encode()).hexdigest()
+
+
+def _open_partitions(data_dir: Path) -> Dataset:
+    described = read_json(data_dir / DATASET_FILE)
+    try:
+        source, hashes = described["source"], [entry["content_hash"] for entry in described["partitions"]]
+    except (KeyError, TypeError):
+        raise RunError(f"{shown(data_dir / DATASET_FILE)} is damaged: run partition_dataset again") from None
+    present = numbered_entries(os.fsencode(data_dir))
+    if missing := sorted(set(range(len(hashes))) - set(present)):
+        numbers = ", ".join(map(str, missing[:5]))
+        raise RunError(f"{shown(data_dir)}: of {len(hashes)} partitions {numbers} is missing: run partition_dataset again")
+    if foreign := sorted(set(present) - set(range(len(hashes)))):
+        raise RunError(
+            f"{shown(data_dir / str(foreign[0]))} is none of the {len(hashes)} partitions of {DATASET_FILE}: "
+            "move it away, or run partition_dataset again"
+        )
+    partitions = []
+    for index, expected in enumerate(hashes):
+        manifest = Manifest.read(data_dir / str(index) / MANIFEST_FILE)
+        if manifest.content_hash != expected:
+            raise RunError(
+                f"{shown(data_dir / str(index) / MANIFEST_FILE)} does not fit {DATASET_FILE} "
+                "(partition_dataset was interrupted, or one of them was changed): run partition_dataset again"
+            )
+        partitions.append(Partition(index, manifest, manifest.root))
+    source = f"{source} in {counted(len(hashes), 'partition')}"
+    return Dataset(data_dir, tuple(partitions), source, _hash_over_all(tuple(partitions)))

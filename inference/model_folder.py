@@ -1,0 +1,153 @@
+"""models/<name>/ on disk: publish an export, add a graph of another batch size, find out what an old folder lacks.
+
+Imports no torch. The order of writing makes a kill harmless: card.json goes first and comes back last, and a folder
+without a card is made anew. Callers hold the folder's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
+from inference.errors import BulkinferError, RunError, UsageError
+from inference.graph_checks import BATCH, check_graph, read_golden, write_golden
+from inference.paths import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+
+if TYPE_CHECKING:
+    from inference.export import Export
+
+CARD, GOLDEN, LOCK = "card.json", "golden.npz", ".lock"
+_OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
+
+
+def open_folder(model_path: str, name: str) -> Path:
+    """Make models/<name>/ and return it without links: onnx and onnxruntime refuse external data behind links."""
+    folder = Path(os.path.realpath(Path(model_path) / name))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def existing_card(folder: Path) -> ModelCard | None:
+    """The card of a finished export, None if there is none or it is unreadable (then the folder is made anew).
+
+    Raises UsageError for a card of a newer format, and for graphs that get_model did not make.
+    """
+    remove_stale_temporaries(folder)
+    if (folder / CARD).exists():
+        try:
+            return read_card(folder / CARD)
+        except RunError:
+            return None
+    for graph in sorted(folder.glob("model*.onnx")):
+        if not graph.with_suffix(".json").exists():
+            raise UsageError(f"{graph} was not made by get_model (no card, no {graph.stem}.json beside it): move it away")
+    return None
+
+
+def damage(folder: Path, card: ModelCard) -> str:
+    """What is wrong with the files that all graphs of the folder need; empty if nothing is."""
+    try:
+        graph, weights = graph_path(folder, 0), folder / card.external_data
+        if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
+            return f"{graph.name} is missing or not the one recorded"
+        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+            return f"{weights.name} is missing or not the one recorded"
+        read_golden(folder / GOLDEN)
+    except BulkinferError as error:
+        return str(error)
+    return ""
+
+
+def has_batch_size(folder: Path, batch_size: int) -> bool:
+    """Whether the graph of this batch size is there and is the one recorded."""
+    graph = graph_path(folder, batch_size)
+    try:
+        return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph)
+    except BulkinferError:
+        return False
+
+
+def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidecar:
+    """Derive model_<batch>.onnx from model.onnx, check it against the golden outputs and publish it."""
+    final = graph_path(folder, batch_size)
+    golden = read_golden(folder / GOLDEN)
+    with publishing(final) as temporary:
+        temporary.write_bytes(fix_batch(graph_path(folder, 0).read_bytes(), batch_size))
+        check_file(temporary, final.name)
+        sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe)
+        write_sidecar(final, sidecar)
+    return sidecar
+
+
+def fix_batch(graph: bytes, batch_size: int) -> bytes:
+    """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from it.
+
+    Raises RunError if some node contradicts that batch.
+    """
+    from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
+
+    model = onnx.ModelProto.FromString(graph)
+    make_dim_param_fixed(model.graph, BATCH, batch_size)
+    try:
+        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise RunError(
+            f"the network fixes its batch inside: at batch {batch_size} {str(error).strip().splitlines()[-1].strip()}"
+        ) from error
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def check_file(graph: Path, name: str) -> None:
+    """onnx.checker on the file with its external weights. Raises RunError."""
+    try:
+        onnx.checker.check_model(str(graph))
+    except onnx.checker.ValidationError as error:
+        raise RunError(f"{name}: onnx.checker refuses it: {str(error).strip().splitlines()[0]}") from error
+
+
+def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:
+    """Check an export and put it into the folder with its graph of `batch_size`; replaces what was there.
+
+    Nothing changes if a check fails. Returns the names of graphs of other batch sizes that were removed.
+    """
+    with ExitStack() as on_failure:
+        weights = folder / export.weights_file
+        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+            if not weights.exists():
+                on_failure.callback(weights.unlink, missing_ok=True)
+            with publishing(weights) as temporary:
+                temporary.write_bytes(export.weights)
+        checked: list[tuple[Path, Path, GraphSidecar]] = []
+        for batch, graph in ((0, export.graph), (batch_size, fix_batch(export.graph, batch_size))):
+            final = graph_path(folder, batch)
+            temporary = temporary_path(final)
+            on_failure.callback(temporary.unlink, missing_ok=True)
+            temporary.write_bytes(graph)
+            check_file(temporary, final.name)
+            checked.append((temporary, final, check_graph(temporary, final.name, batch, export.golden, card.recipe)))
+        removed = _clear(folder, keep=export.weights_file)
+        on_failure.pop_all()
+    write_golden(folder / GOLDEN, export.golden)
+    for temporary, final, sidecar in checked:
+        write_sidecar(final, sidecar)
+        with publishing(final) as renamed:
+            temporary.rename(renamed)
+    write_card(folder / CARD, card)
+    return [name for name in removed if name.endswith(".onnx") and not (folder / name).exists()]
+
+
+def _clear(folder: Path, keep: str) -> list[str]:
+    """Remove the card, then graphs, then the rest of an old export; returns the names."""
+    (folder / CARD).unlink(missing_ok=True)
+    fsync_directory(folder)
+    names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]
+    names.sort(key=lambda name: (not name.endswith(".onnx"), name))  # a graph never outlives the sidecar that marks it as ours
+    for name in names:
+        (folder / name).unlink()
+    return names

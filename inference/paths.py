@@ -1,0 +1,115 @@
+"""Files that are whole or absent: publish by rename, hashes, JSON with a format number, temporaries of dead processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from inference.errors import RunError, UsageError
+
+FORMAT = 1  # of every JSON file and of the Parquet metadata
+TEMPORARY_PREFIX = "_tmp-"
+
+
+def process_start_ticks(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None if there is no such process.
+
+    With the pid it names one process for as long as the machine is up (proc(5), stat field 22).
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat.rpartition(b")")[2].split()[19])
+
+
+def fsync_directory(directory: str | os.PathLike[str]) -> None:
+    """Make renames in `directory` survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary_path(final: Path) -> Path:
+    """A name beside `final` that tells which process owns it: _tmp-<pid>-<start>-<random>."""
+    pid = os.getpid()
+    return final.with_name(f"{TEMPORARY_PREFIX}{pid}-{process_start_ticks(pid)}-{secrets.token_hex(4)}")
+
+
+@contextmanager
+def publishing(final: Path) -> Iterator[Path]:
+    """Yield a temporary path; when the block ends well it is fsynced and renamed to `final`, else removed.
+
+    Readers see the old file or the whole new one, never a part. The directory is fsynced after the rename.
+    """
+    temporary = temporary_path(final)
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.rename(temporary, final)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(final.parent)
+
+
+def remove_stale_temporaries(directory: Path) -> list[str]:
+    """Remove temporaries whose process is gone; returns their names. Those of living processes stay."""
+    removed = []
+    for entry in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
+        match = re.match(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-", entry.name)
+        if match and process_start_ticks(int(match[1])) == int(match[2]):
+            continue
+        entry.unlink(missing_ok=True)
+        removed.append(entry.name)
+    return removed
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """sha256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The one spelling of a JSON value that is hashed: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Publish `value` as readable JSON with our format number."""
+    with publishing(path) as temporary:
+        temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of ours.
+
+    Raises UsageError if it is missing or from a newer format, RunError if it is not JSON.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged (not JSON: {error}): remove it and make it again") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is damaged (holds no JSON object): remove it and make it again")
+    if (found := value.get("format")) != FORMAT:
+        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    return value
+
+
+def safe_name(text: str) -> str:
+    """`text` with everything outside [A-Za-z0-9._-] replaced, for directory names."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)

@@ -1,0 +1,127 @@
+"""Outputs and the card -> rows. The rows of a step are collected in columns, in input order, whichever stream fills them.
+
+Shape letters: S records of the step, N pictures of a batch, K classes kept, C all classes, D features.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inference.card import ModelCard
+from inference.types import Batch, Facts, Record, Step
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a row holds: `outputs` are the graph's outputs needed for it, the sizes are those of the network."""
+
+    top_k: int
+    save: frozenset[str]  # of topk, logits, embedding
+    scores_are_logits: bool
+    num_classes: int
+    num_features: int
+    labels: tuple[str, ...]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Graph outputs to ask for. The classified output is asked for even when no column needs it: it is the work."""
+        wanted = ["logits"] if self.save & {"topk", "logits"} or "embedding" not in self.save else []
+        return wanted + (["embedding"] if "embedding" in self.save else [])
+
+
+def task_for(card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: Mapping[str, Any]) -> Task:
+    """The task that the card and the user's choice of columns make. `output_shapes` are name -> shape with the batch."""
+    num_classes = int(output_shapes["logits"][-1])
+    return Task(
+        top_k=min(top_k, num_classes),
+        save=frozenset(save) - {"none"},
+        scores_are_logits=card.outputs["logits"] == "logits",
+        num_classes=num_classes,
+        num_features=int(output_shapes["embedding"][-1]) if "embedding" in output_shapes else 0,
+        labels=card.labels,
+    )
+
+
+def softmax(logits_NC: Array) -> Array:
+    """Probabilities in float64, row by row: a row's bits do not depend on its neighbours or its place in the batch."""
+    logits = logits_NC.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+
+def top_classes(logits_NC: Array, k: int) -> Array:
+    """The k best class ids of each row, best first; equal scores in order of class id, NaN last."""
+    return np.argsort(-logits_NC, axis=1, kind="stable")[:, :k].astype(np.int32)
+
+
+@dataclass
+class StepRows:
+    """The rows of one step. `fill` is called once per batch, from any stream thread; unfilled records have no row."""
+
+    step: Step
+    task: Task
+    batch_size: int
+    records: list[Record | None] = field(init=False)
+    facts: list[Facts | None] = field(init=False)
+    errors: dict[int, tuple[str, str]] = field(default_factory=dict)  # position in the step -> stage, message
+    non_finite: set[int] = field(default_factory=set)
+    class_ids_SK: Array | None = None
+    scores_SK: Array | None = None
+    logits_SC: Array | None = None
+    embedding_SD: Array | None = None
+
+    def __post_init__(self) -> None:
+        size, task = len(self.step), self.task
+        self.records, self.facts = [None] * size, [None] * size
+        if "topk" in task.save:
+            self.class_ids_SK = np.zeros((size, task.top_k), np.int32)
+            self.scores_SK = np.zeros((size, task.top_k), np.float32)
+        if "logits" in task.save:
+            self.logits_SC = np.zeros((size, task.num_classes), np.float32)
+        if "embedding" in task.save:
+            self.embedding_SD = np.zeros((size, task.num_features), np.float32)
+        self._finished = bytearray(-(-size // self.batch_size))  # one byte per batch
+        self._lock = threading.Lock()
+
+    def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
+        """Take the rows of a finished batch (`outputs` is empty if no picture of it was good); True when all are in."""
+        start, count = batch.offset, batch.count
+        self.records[start : start + count] = batch.records[:count]
+        self.facts[start : start + count] = batch.facts[:count]
+        for index, error in batch.errors.items():
+            self.errors[start + index] = (error.stage, error.message)
+        if outputs:
+            self._fill_outputs(batch, {name: values[:count] for name, values in outputs.items()})
+        with self._lock:
+            self._finished[start // self.batch_size] = 1
+            return all(self._finished)
+
+    def _fill_outputs(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        place = slice(batch.offset, batch.offset + batch.count)
+        for values in outputs.values():
+            finite = np.isfinite(values.reshape(batch.count, -1)).all(axis=1)
+            self.non_finite.update(batch.offset + int(i) for i in np.flatnonzero(~finite) if i not in batch.errors)
+        if self.class_ids_SK is not None and self.scores_SK is not None:
+            logits = outputs["logits"]
+            best = top_classes(logits, self.task.top_k)
+            scores = softmax(logits) if self.task.scores_are_logits else logits
+            self.class_ids_SK[place] = best
+            self.scores_SK[place] = np.take_along_axis(scores, best, axis=1)
+        if self.logits_SC is not None:
+            self.logits_SC[place] = outputs["logits"]
+        if self.embedding_SD is not None:
+            self.embedding_SD[place] = outputs["embedding"]
+
+    def finished_prefix(self) -> int:
+        """How many records from the start of the step have their rows; what can be published of a step cut short."""
+        with self._lock:
+            batches = self._finished.find(0)
+        return len(self.step) if batches < 0 else batches * self.batch_size

@@ -1,0 +1,247 @@
+"""The output directory: Parquet parts named by their range of records, published whole; what is there and what is missing.
+
+part-<partition>-<first record>-<end>.parquet; everything that starts with `_` is ours and no part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inference.errors import RunError, UsageError
+from inference.paths import FORMAT, file_sha256, publishing
+from inference.postprocess import StepRows, Task
+from inference.types import Record, Step, key_text
+
+METADATA_KEY = b"bulkinfer"
+DAMAGED_SUFFIX = ".damaged"
+_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash."""
+
+    step: Step
+    num_ok: int
+    stages: dict[str, int]
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return part_name(self.step)
+
+    @property
+    def num_errors(self) -> int:
+        return sum(self.stages.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
+
+
+def part_name(step: Step) -> str:
+    """File name of the part that holds exactly the records of `step`."""
+    return f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
+
+
+def schema(task: Task) -> pa.Schema:
+    """Columns of a part: one schema per job, whatever the rows hold."""
+    fields = [
+        ("key", pa.string()),
+        ("key_bytes", pa.binary()),
+        ("partition", pa.int32()),
+        ("status", pa.string()),
+        ("stage", pa.string()),
+        ("error", pa.string()),
+        ("format", pa.string()),
+        ("frames", pa.int32()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("flags", pa.list_(pa.string())),
+        ("label", pa.int32()),
+        ("label_ids", pa.list_(pa.int32())),
+    ]
+    if "topk" in task.save:
+        fields += [("class_ids", pa.list_(pa.int32())), ("scores", pa.list_(pa.float32()))]
+        if task.labels:
+            fields.append(("class_names", pa.list_(pa.string())))
+    if "logits" in task.save:
+        fields.append(("logits", pa.list_(pa.float32(), task.num_classes)))
+    if "embedding" in task.save:
+        fields.append(("embedding", pa.list_(pa.float32(), task.num_features)))
+    return pa.schema(fields)
+
+
+def hash_keys(keys: Iterable[bytes]) -> str:
+    """sha256 over the keys in order, each with its length in front, so that no two lists of keys look alike."""
+    digest = hashlib.sha256()
+    for key in keys:
+        digest.update(len(key).to_bytes(4, "little"))
+        digest.update(key)
+    return digest.hexdigest()
+
+
+def to_table(rows: StepRows, count: int) -> pa.Table:
+    """The first `count` rows as an Arrow table, in input order."""
+    task = rows.task
+    records: list[Record] = [record for record in rows.records[:count] if record is not None]
+    assert len(records) == count, "a row without its record"
+    facts = rows.facts[:count]
+    errors = [rows.errors.get(i) for i in range(count)]
+    failed = np.array([error is not None for error in errors], bool)
+    columns: dict[str, Any] = {
+        "key": [key_text(record.key) for record in records],
+        "key_bytes": [None if _is_utf8(record.key) else record.key for record in records],
+        "partition": np.full(count, rows.step.partition, np.int32),
+        "status": ["ok" if error is None else "error" for error in errors],
+        "stage": [error and error[0] for error in errors],
+        "error": [error and error[1] for error in errors],
+        "format": [fact and fact.format for fact in facts],
+        "frames": [fact and fact.frames for fact in facts],
+        "width": [fact and fact.width for fact in facts],
+        "height": [fact and fact.height for fact in facts],
+        "flags": [
+            (list(fact.flags) if fact else []) + (["non_finite"] if i in rows.non_finite else []) for i, fact in enumerate(facts)
+        ],
+        "label": [record.label for record in records],
+        "label_ids": [record.category_ids for record in records],
+    }
+    if rows.class_ids_SK is not None and rows.scores_SK is not None:
+        columns["class_ids"] = _lists(rows.class_ids_SK[:count], failed)
+        columns["scores"] = _lists(rows.scores_SK[:count], failed)
+        if task.labels:
+            names = np.array(task.labels, object)[rows.class_ids_SK[:count]]
+            columns["class_names"] = [None if bad else list(row) for row, bad in zip(names, failed, strict=True)]
+    for name, values in (("logits", rows.logits_SC), ("embedding", rows.embedding_SD)):
+        if values is not None:
+            flat = pa.array(values[:count].reshape(-1))
+            columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))
+    return pa.table(columns, schema=schema(task))
+
+
+def _is_utf8(key: bytes) -> bool:
+    try:
+        key.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> list[Any]:
+    return [None if bad else row for row, bad in zip(values_SK, failed, strict=True)]
+
+
+def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any]) -> Part:
+    """Publish the first `count` rows of a step: whole under its name, or not at all.
+
+    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range and a hash of the keys.
+    """
+    table = to_table(rows, count)
+    step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
+    keys = [record.key for record in rows.records[:count] if record is not None]
+    facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
+             "keys_sha256": hash_keys(keys)}  # fmt: skip
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
+    final = output / part_name(step)
+    with publishing(final) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        sha256 = file_sha256(temporary)
+    stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
+    return Part(step, count - stages.total(), dict(stages), sha256)
+
+
+def published_steps(output: Path) -> list[Step]:
+    """The ranges that published files cover, sorted. Raises RunError if two overlap."""
+    steps = sorted(Step(*map(int, match.groups())) for path in _entries(output) if (match := _PART_NAME.fullmatch(path.name)))
+    for one, other in zip(steps, steps[1:], strict=False):
+        if one.partition == other.partition and other.start < one.end:
+            raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
+    return steps
+
+
+def _entries(output: Path) -> list[Path]:
+    return sorted(output.iterdir()) if output.is_dir() else []
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """What write_part put into a file. Raises RunError if it is not one of our parts or is damaged."""
+    try:
+        parquet = pq.read_metadata(path)
+        facts = json.loads((parquet.metadata or {})[METADATA_KEY])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise RunError(f"{path} is damaged or not a part of a job ({str(error).splitlines()[0]})") from None
+    if facts.get("format") != FORMAT:
+        raise UsageError(f"{path} has format {facts.get('format')}; this bulkinfer reads format {FORMAT}")
+    if parquet.num_rows != facts["end"] - facts["start"]:
+        raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
+    found: dict[str, Any] = facts
+    return found
+
+
+def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
+    """Read a published file in full, page checksums included, and check that it is this job's and counts what it says.
+
+    Raises RunError naming the file and what is wrong with it.
+    """
+    path = output / part_name(step)
+    facts = read_metadata(path)
+    if facts["fingerprint"] != fingerprint:
+        raise RunError(f"{path} belongs to another job (fingerprint {facts['fingerprint'][:8]}, this one {fingerprint[:8]})")
+    if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
+        raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
+    if hash_keys(table_keys(table)) != facts["keys_sha256"]:
+        raise RunError(f"{path} is damaged (its keys are not those it was written with)")
+    stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
+    return Part(step, table.num_rows - stages.total(), dict(stages), file_sha256(path))
+
+
+def table_keys(table: pa.Table) -> list[bytes]:
+    """The keys of a part as the file system's bytes."""
+    return [
+        raw if raw is not None else text.encode()
+        for text, raw in zip(table["key"].to_pylist(), table["key_bytes"].to_pylist(), strict=True)
+    ]
+
+
+def set_aside(output: Path, step: Step) -> Path:
+    """Rename a damaged part so that its records run again and no reader takes it for a part; returns the new path."""
+    path = output / part_name(step)
+    aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
+    path.rename(aside)
+    return aside
+
+
+def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
+    """The ranges of a partition that no published file covers, in order.
+
+    Raises RunError if a file reaches beyond the partition.
+    """
+    missing, position = [], 0
+    for step in sorted(step for step in done if step.partition == partition):
+        if step.end > num_records:
+            raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
+        if step.start > position:
+            missing.append(Step(partition, position, step.start))
+        position = step.end
+    if position < num_records:
+        missing.append(Step(partition, position, num_records))
+    return missing
+
+
+def split_step(step: Step, size: int) -> list[Step]:
+    """Cut a range into steps of `size` records, the last one shorter."""
+    return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]

@@ -1,0 +1,72 @@
+"""What a run tells: the per-step line in its fixed shape, JSON lines beside it, and the versions of everything that ran."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("numpy", "Pillow", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+
+
+def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
+    """The line of one step: seconds since the previous line, shares of waiting for data and of computing, pictures per second."""
+    total_s = max(total_s, 1e-9)
+    return (
+        f"Total {total_s:.3f} sec.   Preprocessing {wait_s:.3f} sec ({100 * wait_s / total_s:.1f}%).   "
+        f"Compute {compute_s:.3f} sec ({100 * compute_s / total_s:.1f}%).   {images / total_s:.1f} images/sec."
+    )
+
+
+class EventLog:
+    """One JSON object a line, each with the time; every line is on disk's way before the next thing happens."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Append one event."""
+        self._file.write(json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n")
+
+    def close(self) -> None:
+        """Close the file; further writes fail."""
+        self._file.close()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what a row holds, as far as they are installed."""
+    from inference import __version__
+
+    found = {"bulkinfer": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def say(text: str) -> None:
+    """One line on stdout, at once."""
+    print(text, flush=True)
+
+
+def warn(text: str) -> None:
+    """One line on stderr, at once."""
+    print(text, file=sys.stderr, flush=True)

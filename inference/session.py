@@ -1,0 +1,71 @@
+"""One network on one device: fixed-batch input in, named outputs out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from inference.errors import UsageError
+from inference.providers import SessionSpec, open_session
+
+_DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
+
+
+class Session:
+    """An open session. `run` may be called from as many threads at once as the spec has streams.
+
+    Attributes: `proof` (what ran where, see providers.prove), `batch_shape` and `dtype` of the one input, `output_shapes`
+    by name (without the batch), `load_s` seconds it took to open.
+    """
+
+    def __init__(self, spec: SessionSpec, output_names: list[str]) -> None:
+        start = time.perf_counter()
+        self._session, self.proof = open_session(spec)
+        (graph_input,) = self._session.get_inputs()
+        if graph_input.type not in _DTYPES:
+            raise UsageError(f"{spec.graph}: input type {graph_input.type} is not one of {', '.join(_DTYPES)}")
+        self._input_name: str = graph_input.name
+        self._output_names = output_names
+        self.batch_shape: tuple[int, ...] = tuple(graph_input.shape)
+        self.dtype = np.dtype(_DTYPES[graph_input.type])
+        shapes = {output.name: tuple(output.shape[1:]) for output in self._session.get_outputs()}
+        self.output_shapes: dict[str, tuple[int, ...]] = {name: shapes[name] for name in output_names}
+        self.load_s = time.perf_counter() - start
+
+    def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Outputs by name for a full batch of `batch_shape`; row i belongs to picture i. Raises what the runtime raises."""
+        assert images.shape == self.batch_shape, f"{images.shape} is not the fixed shape {self.batch_shape}"
+        return dict(zip(self._output_names, self._session.run(self._output_names, {self._input_name: images}), strict=True))
+
+
+def warm_up(session: Session, streams: int, seconds: float) -> float:
+    """Run zeros through all streams at once: once to warm up, then until `seconds` have passed; returns pictures per second.
+
+    With `seconds` 0 only the first runs are made, and the rate is theirs (an underestimate).
+    """
+    images = np.zeros(session.batch_shape, session.dtype)
+
+    def in_all_streams(until: float) -> int:
+        counts = [0] * streams
+
+        def one_stream(index: int) -> None:
+            while not counts[index] or time.perf_counter() < until:
+                session.run(images)
+                counts[index] += 1
+
+        threads = [threading.Thread(target=one_stream, args=(index,), daemon=True) for index in range(streams)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts)
+
+    start = time.perf_counter()
+    runs = in_all_streams(start)
+    if seconds:
+        start = time.perf_counter()
+        runs = in_all_streams(start + seconds)
+    return runs * session.batch_shape[0] / (time.perf_counter() - start)

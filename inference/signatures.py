@@ -1,0 +1,106 @@
+"""What a file is by its first bytes: the only thing that decides how it is read, whatever its name says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEAD_BYTES = 512  # identify() looks at no more than this
+
+# Formats that Pillow reads here, by its names; "JPEG" includes MPO, a JPEG with further pictures behind it. Left out on
+# purpose: formats without a mark of their own (TGA: any bytes could be one), containers whose header does not bound what is
+# inside (ICO, ICNS: they get round the pixel limit), layered documents (PSD), and EPS, for which Pillow starts a program.
+READABLE = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM", "QOI")
+
+_PICTURE_STARTS = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"GIF87a", "GIF"),
+    (b"GIF89a", "GIF"),
+    (b"BM", "BMP"),
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+    (b"II+\0", "TIFF"),
+    (b"MM\0+", "TIFF"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
+    (b"\xff\x4f\xff\x51", "JPEG2000"),
+    (b"8BPS", "PSD"),
+    (b"qoif", "QOI"),
+    (b"\0\0\1\0", "ICO"),
+    (b"icns", "ICNS"),
+    (b"%!PS", "EPS"),
+    (b"\xff\x0a", "JPEG XL"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
+    (b"v/1\x01", "OpenEXR"),
+    (b"DDS ", "DDS"),
+)
+_OTHER_STARTS = (
+    (b"\0\5\x16\7", "AppleDouble file"),
+    (b"\0\5\x16\0", "AppleSingle file"),
+    (b"version https://git-lfs", "Git LFS pointer"),
+    (b"/annex/objects/", "git-annex pointer"),
+    (b"%PDF-", "PDF document"),
+    (b"PK\3\4", "ZIP archive"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"\x7fELF", "ELF program"),
+    (b"\x1aE\xdf\xa3", "Matroska or WebM video"),
+)
+_BRANDS = (  # of the ftyp box, by the first that occurs: files of the MPEG-4 family
+    ((b"avif", b"avis"), "AVIF", True),
+    ((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC", True),
+    ((b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"M4V ", b"qt  "), "MPEG-4 or QuickTime video", False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the first bytes say: a picture format (`is_picture`, then `name` is the format), or something else."""
+
+    name: str
+    is_picture: bool
+
+    @property
+    def readable(self) -> bool:
+        """A format that decode() hands to Pillow."""
+        return self.is_picture and self.name in READABLE
+
+
+def identify(head: bytes) -> Content:
+    """What a file is, from its first HEAD_BYTES bytes (fewer if it is shorter). Never raises; unknown bytes are quoted."""
+    head = head[:HEAD_BYTES]
+    if not head.strip(b"\0"):
+        return Content("zero bytes", False)
+    if head[:4] == b"RIFF":
+        return Content("WEBP", True) if head[8:12] == b"WEBP" else Content("RIFF file (sound or video)", False)
+    if head[4:8] == b"ftyp":
+        return _from_brands(head)
+    if head[:1] == b"P" and head[1:2] in b"123456fF" and head[2:3].isspace():
+        return Content("PPM", True)
+    for start, name in _PICTURE_STARTS:
+        if head.startswith(start):
+            return Content(name, True)
+    for start, name in _OTHER_STARTS:
+        if head.startswith(start):
+            return Content(name, False)
+    return _from_text(head)
+
+
+def _from_brands(head: bytes) -> Content:
+    box = head[8 : int.from_bytes(head[:4], "big")]
+    brands = [box[:4], *(box[i : i + 4] for i in range(8, len(box), 4))]  # major, then (after a version) the compatible
+    for known, name, is_picture in _BRANDS:
+        if any(brand in known for brand in brands):
+            return Content(name, is_picture)
+    return Content("MPEG-4 file", False)
+
+
+def _from_text(head: bytes) -> Content:
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        return Content("HTML page", False)
+    if b"<svg" in text and text.startswith(b"<"):
+        return Content("SVG", True)
+    if text.startswith(b"<?xml"):
+        return Content("HTML page" if b"<html" in text else "XML document", False)
+    start = head[:8]
+    quoted = f" ({start.decode('ascii')!r})" if start.isascii() and start.decode("ascii").isprintable() else ""
+    return Content(f"starts with {start.hex(' ')}{quoted}", False)

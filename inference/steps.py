@@ -1,0 +1,65 @@
+"""Which step runs next: fresh ones in order, steps of dead workers again, suspects alone, killers bisected to the record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from inference.types import Step
+
+DEATHS_BEFORE_SUSPICION = 2  # one death is bad luck (someone's kill -9), two of the same step are not
+
+
+@dataclass
+class StepQueue:
+    """Steps to run. `deaths` counts, per range, the workers that died while they held it."""
+
+    pending: deque[Step]
+    deaths: dict[Step, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> StepQueue:
+        return cls(deque(steps))
+
+    def is_suspect(self, step: Step) -> bool:
+        """Workers died of it before: it runs with nothing else in the same worker."""
+        return self.deaths.get(step, 0) >= DEATHS_BEFORE_SUSPICION
+
+    def take(self, held: list[Step], *, only_partition: int | None = None) -> Step | None:
+        """The next step for a worker that holds `held`; None if it must finish those first, or nothing is left for it."""
+        if len(held) >= 2 or any(self.is_suspect(step) for step in held):
+            return None
+        for index, step in enumerate(self.pending):
+            if only_partition is not None and step.partition != only_partition:
+                continue
+            if held and self.is_suspect(step):
+                return None
+            del self.pending[index]
+            return step
+        return None
+
+    def give_back(self, held: list[Step], batch_size: int) -> list[Step]:
+        """Put the unpublished steps of a dead worker back in front; returns single records that are proven to kill.
+
+        A step that was alone in the worker and under suspicion is cut in two; a single record in that place is a killer.
+        """
+        killers = []
+        alone = len(held) == 1
+        for step in reversed(held):
+            self.deaths[step] = self.deaths.get(step, 0) + 1
+            if not (alone and self.deaths[step] > DEATHS_BEFORE_SUSPICION):
+                self.pending.appendleft(step)
+            elif len(step) == 1:
+                killers.append(step)
+            else:
+                self.pending.extendleft(reversed(self._halves(step, batch_size)))
+        return killers
+
+    def _halves(self, step: Step, batch_size: int) -> list[Step]:
+        """Two parts, cut between batches while there are several; both stay under suspicion."""
+        middle = step.start + max(1, len(step) // 2 // batch_size * batch_size or len(step) // 2)
+        halves = [Step(step.partition, step.start, middle), Step(step.partition, middle, step.end)]
+        for half in halves:
+            self.deaths[half] = DEATHS_BEFORE_SUSPICION
+        return halves

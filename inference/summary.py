@@ -1,0 +1,106 @@
+"""The end of a launch: is every record accounted for, what does it say on stdout and in summary.json, which exit code."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inference.aggregate import Aggregate
+from inference.cores import ThreadPlan
+from inference.job import Job
+from inference.launcher import INCOMPLETE, OK, WITH_ERRORS, copy_job_file, signal_exit_code
+from inference.paths import temporary_path, write_json
+from inference.runlog import say, warn
+
+if TYPE_CHECKING:
+    from inference.supervisor import Supervisor
+
+
+def finish(
+    job: Job,
+    plan: ThreadPlan,
+    log_dir: Path,
+    output: Path | None,
+    description: dict[str, Any],
+    aggregate: Aggregate,
+    supervisor: Supervisor | None,
+) -> int:
+    """Print the total, write summary.json, point logs/latest here; returns the exit code."""
+    if aggregate.line_is_due:
+        say(aggregate.line())
+    counts = count_rows(description)
+    code = exit_code(job, output, counts, description, supervisor)
+    summary = {
+        "job": log_dir.name,
+        "fingerprint": job.fingerprint,
+        "exit_code": code,
+        "synthetic": output is None,
+        "weights": asdict(job.model.card.weights),
+        "records": job.num_records,
+        **counts,
+        "replaced_workers": supervisor.replaced if supervisor else [],
+        "ignored": job.dataset.scan.summary() if job.dataset and job.dataset.scan else [],
+        "plan": asdict(plan),
+        "output": str(output) if output else None,
+        **aggregate.measurements(),
+    }
+    write_json(log_dir / "summary.json", summary)
+    if output is not None:
+        copy_job_file(output, log_dir)
+    point_latest(log_dir)
+    tell(job, aggregate, counts, output, supervisor)
+    say(f"summary: {log_dir / 'summary.json'}")
+    return code
+
+
+def count_rows(description: dict[str, Any]) -> dict[str, Any]:
+    """ok and error rows over all published parts, errors by stage."""
+    parts = description.get("parts", {}).values()
+    stages: Counter[str] = sum((Counter(part["stages"]) for part in parts), Counter())
+    return {"ok": sum(part["ok"] for part in parts), "errors": stages.total(), "errors_by_stage": dict(stages)}
+
+
+def exit_code(
+    job: Job, output: Path | None, counts: dict[str, Any], description: dict[str, Any], supervisor: Supervisor | None
+) -> int:
+    """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
+    if supervisor and supervisor.signal is not None:
+        return signal_exit_code(supervisor.signal)
+    if output is None:
+        return OK
+    if not description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
+        return INCOMPLETE
+    unreadable = bool(job.dataset and job.dataset.scan and job.dataset.scan.unreadable)
+    return WITH_ERRORS if counts["errors"] or unreadable else OK
+
+
+def tell(
+    job: Job, aggregate: Aggregate, counts: dict[str, Any], output: Path | None, supervisor: Supervisor | None
+) -> None:
+    """The last lines of stdout."""
+    apart = f"start-up and warm-up {aggregate.startup_s:.1f} sec apart"
+    say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {aggregate.images_per_s:.1f} images/sec ({apart})")
+    if output is None:
+        say("synthetic: without reading, decoding, preparing and writing")
+        return
+    accounted = counts["ok"] + counts["errors"]
+    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
+    say(f"records: {job.num_records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}"
+        + (f" + {job.num_records - accounted} not done" if accounted != job.num_records else ""))  # fmt: skip
+    if accounted != job.num_records:
+        warn(f"infer_launch: incomplete: {job.num_records - accounted} of {job.num_records} records have no row; "
+             "the same command continues")  # fmt: skip
+    for sentence in supervisor.replaced if supervisor else ():
+        say(f"replaced: {sentence}")
+    say(f"results: {output}")
+
+
+def point_latest(log_dir: Path) -> None:
+    """logs/latest -> the newest job, replaced in one move."""
+    link = log_dir.parent / "latest"
+    temporary = temporary_path(link)
+    os.symlink(log_dir.name, temporary)
+    os.replace(temporary, link)

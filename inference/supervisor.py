@@ -1,0 +1,231 @@
+"""Start, feed, watch and replace the workers of one launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inference.cores import ThreadPlan
+from inference.errors import RunError
+from inference.steps import StepQueue
+from inference.types import Step
+
+STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
+_DEATHS_WITHOUT_PROGRESS = 32  # bisecting the largest step takes 2 + log2(1500 x batch) deaths
+
+
+@dataclass
+class WorkerHandle:
+    """A running worker process and what it was given."""
+
+    index: int
+    process: subprocess.Popen[bytes]
+    reports: int  # our end of its pipe
+    ready: bool = False
+    held: list[Step] = field(default_factory=list)
+    steps_done: int = 0
+    unread: bytes = b""
+
+    def send(self, **message: Any) -> None:
+        """One message; a worker that is just dying does not read it, and its end of file is on its way."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return
+
+
+class Supervisor:
+    """Runs all steps on `plan.num_devices` workers; a dead worker is replaced and its unpublished steps run again.
+
+    `make_steps(rate)` is called once, with the warm-up rate of the first worker that is ready. `on_event(index, event)` sees
+    every report. With `own_partition` worker i only gets the steps of partition i.
+    """
+
+    def __init__(
+        self,
+        run_file: Path,
+        plan: ThreadPlan,
+        *,
+        batch_size: int,
+        make_steps: Callable[[float], list[Step]],
+        on_event: Callable[[int, dict[str, Any]], None],
+        own_partition: bool,
+    ) -> None:
+        self._run_file, self._plan, self._batch_size = run_file, plan, batch_size
+        self._make_steps, self._on_event, self._own_partition = make_steps, on_event, own_partition
+        self._queue: StepQueue | None = None
+        self._killers: deque[Step] = deque()
+        self._workers: dict[int, WorkerHandle] = {}
+        self._selector = selectors.DefaultSelector()
+        self._deaths_in_a_row = 0
+        self._deadline: float | None = None
+        self.signal: int | None = None
+        self.refusal: RunError | None = None
+        self.replaced: list[str] = []
+
+    def run(self) -> None:
+        """Return when every step is published, or after a stop. Raises what a worker refused with."""
+        waking, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(waking, selectors.EVENT_READ)
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        signal.set_wakeup_fd(wake)
+        try:
+            for index in range(self._plan.num_devices):
+                self._start(index)
+            while self._workers:
+                wait_s = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+                for key, _ in self._selector.select(wait_s):
+                    if key.data is None:
+                        os.read(waking, 64)
+                    else:
+                        self._read(key.data)
+                if self._deadline is not None and time.monotonic() >= self._deadline:
+                    self._kill_all()
+        finally:
+            self._kill_all()
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(waking)
+            os.close(wake)
+        if self.refusal:
+            raise self.refusal
+
+    def held_by_living(self) -> list[WorkerHandle]:
+        """Workers that still have something to finish, or are about to get something."""
+        return [worker for worker in self._workers.values() if worker.held or not worker.ready]
+
+    # -- processes -------------------------------------------------------------------------------------------------------
+
+    def _start(self, index: int) -> None:
+        """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it."""
+        log = Path(self._run_file).parent / f"worker-{index}.log"
+        ours, theirs = os.pipe()
+        everyone = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._plan.affinity[index])
+        try:
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "inference.worker_process", str(self._run_file), str(index), str(theirs)],
+                    stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=[theirs], start_new_session=True,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                )  # fmt: skip
+        finally:
+            os.sched_setaffinity(0, everyone)
+            os.close(theirs)
+        worker = WorkerHandle(index, process, ours)
+        self._workers[index] = worker
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+
+    def _read(self, worker: WorkerHandle) -> None:
+        """Take what a worker reports; end of file means that it is dead or done."""
+        chunk = os.read(worker.reports, 1 << 16)
+        *lines, worker.unread = (worker.unread + chunk).split(b"\n")
+        for line in lines:
+            self._handle(worker, json.loads(line))
+        if not chunk:
+            self._gone(worker)
+
+    def _handle(self, worker: WorkerHandle, event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            worker.ready = True
+            if self._queue is None:
+                self._queue = StepQueue.of(self._make_steps(event["warm_up_rate"]))
+        elif event["event"] == "step":
+            worker.held.remove(Step(*event["step"]))
+            worker.steps_done += 1
+            self._deaths_in_a_row = 0
+        elif event["event"] == "refused" and self.refusal is None:
+            self.refusal = RunError(event["message"])
+            self.refusal.exit_code = event["exit_code"]
+            self._stop()
+        self._on_event(worker.index, event)
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give every ready worker its running step first and then its next one; end them all when all is published."""
+        if self._queue is None or self._deadline is not None:
+            return
+        ready = [worker for worker in self._workers.values() if worker.ready]
+        for holding in (0, 1):
+            for worker in ready:
+                if len(worker.held) != holding:
+                    continue
+                if not worker.held and self._killers:
+                    step = self._killers.popleft()
+                    worker.held.append(step)
+                    worker.send(killer=[step.partition, step.start, step.end], message=self.replaced[-1])
+                    continue
+                only = worker.index if self._own_partition else None
+                if (found := self._queue.take(worker.held, only_partition=only)) is not None:
+                    worker.held.append(found)
+                    worker.send(step=[found.partition, found.start, found.end])
+        if not self._queue.pending and not self._killers and not any(worker.held for worker in self._workers.values()):
+            for worker in ready:
+                worker.send(end=True)
+
+    def _gone(self, worker: WorkerHandle) -> None:
+        """A worker's pipe closed: it has ended, or it died and is replaced."""
+        self._selector.unregister(worker.reports)
+        os.close(worker.reports)
+        code = worker.process.wait()
+        if worker.process.stdin:
+            worker.process.stdin.close()
+        del self._workers[worker.index]
+        if code == 0 or self._deadline is not None:
+            return
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        self.replaced.append(f"worker {worker.index} ended by {how}")
+        if worker.held and self._queue is not None:
+            self._killers.extend(self._queue.give_back(worker.held, self._batch_size))
+        self._deaths_in_a_row += 1
+        too_often = self._deaths_in_a_row > (_DEATHS_WITHOUT_PROGRESS if self._queue else 2)
+        if too_often:
+            self.refusal = RunError(f"{self.replaced[-1]}, {self._deaths_in_a_row} deaths in a row without progress; "
+                                    f"the end of its log: {self._last_words(worker.index)}")  # fmt: skip
+            self._stop()
+            return
+        self._on_event(worker.index, {"event": "replaced", "how": how})
+        self._start(worker.index)
+
+    def _last_words(self, index: int) -> str:
+        log = Path(self._run_file).parent / f"worker-{index}.log"
+        return " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+
+    # -- the end ---------------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        if self.signal is not None:
+            self._deadline = 0.0  # a second signal: at once
+            return
+        self.signal = number
+        self._stop()
+
+    def _stop(self) -> None:
+        """No new batches; workers publish what is finished, and are killed when the grace is over."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + STOP_GRACE_S
+            for worker in self._workers.values():
+                worker.send(stop=True)
+
+    def _kill_all(self) -> None:
+        for worker in list(self._workers.values()):
+            worker.process.kill()
+            worker.process.wait()
+            self._selector.unregister(worker.reports)
+            os.close(worker.reports)
+            if worker.process.stdin:
+                worker.process.stdin.close()
+            del self._workers[worker.index]

@@ -1,0 +1,149 @@
+"""The main path: batches from loader threads through the network into rows, step after step, without draining in between."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from inference.errors import RecordError
+from inference.loader import BatchSource
+from inference.metrics import Meter
+from inference.session import Session
+from inference.types import Batch, Step
+
+Array = np.ndarray[Any, Any]
+_END_OF_STREAM = object()
+
+
+def run_steps(
+    source: BatchSource,
+    session: Session,
+    *,
+    to_input: Callable[[Array], Array],
+    num_streams: int,
+    meter: Meter,
+    publish: Callable[[Any], None],
+) -> None:
+    """Run every batch of `source` through `num_streams` concurrent streams; `publish` gets the rows of each finished step.
+
+    `publish` is called in this thread, in the order in which steps finish. The first exception of any thread is raised here,
+    after `source` was stopped. Rows of steps that a stop cut short are left to the caller.
+    """
+    finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def stream() -> None:
+        try:
+            while True:
+                with meter.timing("wait_for_batch"):
+                    batch = source.next_ready()
+                if batch is None:
+                    break
+                outputs = infer(session, batch, to_input, meter)
+                with meter.timing("rows"):
+                    rows, complete = batch.rows, batch.rows.fill(batch, outputs)
+                source.recycle(batch)
+                if complete:
+                    finished.put(rows)
+            finished.put(_END_OF_STREAM)
+        except BaseException as error:  # delivered, not swallowed: raised by run_steps
+            finished.put(error)
+
+    for index in range(num_streams):
+        threading.Thread(target=stream, name=f"stream-{index}", daemon=True).start()
+    streams_left = num_streams
+    try:
+        while streams_left:
+            item = finished.get()
+            if item is _END_OF_STREAM:
+                streams_left -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                with meter.timing("write"):
+                    publish(item)
+    except BaseException:
+        source.stop()
+        raise
+
+
+def infer(session: Session, batch: Batch, to_input: Callable[[Array], Array], meter: Meter) -> Mapping[str, Array]:
+    """The network's outputs for a batch; empty if no picture of it was good.
+
+    An exception of the runtime is narrowed down to the records that cause it: they get an error, the others their outputs.
+    """
+    if len(batch.errors) == batch.count and batch.count:
+        return {}
+    images = to_input(batch.images_NHWC)
+    try:
+        with meter.timing("infer"):
+            return session.run(images)
+    except Exception as error:  # the runtime documents no classes
+        return _isolate(session, batch, images, error)
+
+
+def _isolate(session: Session, batch: Batch, images: Array, error: Exception) -> Mapping[str, Array]:
+    """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors."""
+    outputs: dict[str, Array] = {}
+
+    def run_halves(indices: list[int], reason: Exception) -> None:
+        if len(indices) == 1:
+            message = f"{type(reason).__name__}: {str(reason).strip()}"[:500]
+            batch.errors[indices[0]] = RecordError("infer", message)
+            return
+        middle = len(indices) // 2
+        for half in (indices[:middle], indices[middle:]):
+            alone = np.zeros_like(images)
+            alone[half] = images[half]
+            try:
+                found = session.run(alone)
+            except Exception as again:  # see infer
+                run_halves(half, again)
+                continue
+            for name, values in found.items():
+                outputs.setdefault(name, np.zeros_like(values))[half] = values[half]
+
+    run_halves([index for index in range(batch.count) if index not in batch.errors], error)
+    return outputs
+
+
+class Tally:
+    """Stands in for the rows of a synthetic step: counts the pictures that went through."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._left = len(step)
+        self._lock = threading.Lock()
+
+    def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
+        """Count a batch; True when the step is complete."""
+        assert outputs, "a synthetic batch has no failures"
+        with self._lock:
+            self._left -= batch.count
+            return self._left == 0
+
+    def finished_prefix(self) -> int:
+        """How many pictures have gone through."""
+        return len(self.step) - self._left
+
+
+class StepFeed:
+    """The steps that a launcher hands over, as an iterable that ends at `close`."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+
+    def put(self, step: Step) -> None:
+        """Hand over one more step."""
+        self._queue.put(step)
+
+    def close(self) -> None:
+        """No more steps will come."""
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[Step]:
+        while (step := self._queue.get()) is not None:
+            yield step
