@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+from inference.entries import Entry
 from inference.errors import UsageError
-from inference.manifest import Entry
 from inference.paths import file_sha256
 from inference.scan import Picture, Scan
 from inference.types import printable
@@ -146,7 +146,7 @@ def _name(value: dict[str, Any], where: str) -> bytes:
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         raise _ShapeError(f"{where} has no file_name")
-    normal = os.fsencode(posixpath.normpath(name.encode("utf-8", "surrogateescape")))
+    normal = posixpath.normpath(name.encode("utf-8", "surrogatepass"))
     if b"\0" in normal or normal.startswith(b"/") or normal in (b".", b"..") or normal.startswith(b"../"):
         raise _ShapeError(f"{where} has a file_name outside the data folder: {printable(normal)}")
     return normal

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import Message
 from onnx.external_data_helper import set_external_data
 
 from inference.card import Recipe
@@ -172,8 +171,8 @@ def _make_reproducible(model: onnx.ModelProto) -> None:
     del model.graph.value_info[:]  # intermediate shapes of a free batch: any runtime infers them again
 
 
-def _strip(message: Message) -> None:
-    """Clear metadata_props and doc_string of a message and of everything in it."""
+def _strip(message: Any) -> None:
+    """Clear metadata_props and doc_string of a protobuf message and of everything in it."""
     for field in message.DESCRIPTOR.fields:
         if field.name in ("metadata_props", "doc_string"):
             message.ClearField(field.name)

@@ -40,7 +40,8 @@ def golden_images(recipe: Recipe) -> NDArray[np.uint8]:
     height, width = recipe.height, recipe.width
     generator = np.random.default_rng(0)
     ys, xs = np.meshgrid(np.linspace(0, 255, height), np.linspace(0, 255, width), indexing="ij")
-    blocks = generator.integers(0, 256, (8, 8, 3))[(ys / 32).astype(int)[:, :, None], (xs / 32).astype(int)[:, :, None], [0, 1, 2]]
+    palette = generator.integers(0, 256, (8, 8, 3))
+    blocks = palette[(ys / 32).astype(int), (xs / 32).astype(int)]
     pictures = (
         np.stack([xs, ys, 255 - xs], axis=-1),
         blocks,
@@ -53,7 +54,7 @@ def golden_images(recipe: Recipe) -> NDArray[np.uint8]:
 
 def write_golden(path: Path, golden: Golden) -> None:
     """Publish golden.npz: `images` and one array per output."""
-    with publishing(path) as temporary, open(temporary, "wb") as file:
+    with publishing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, images=golden.images_NHWC, **golden.outputs)  # type: ignore[arg-type]
 
 
@@ -175,8 +176,8 @@ def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs) -> 
         largest = float(np.max(np.abs(source)))
         if not difference <= PARITY_TOLERANCE * largest:
             raise RunError(
-                f"{name}: {output} differs from the source network by {difference:.3g} where its largest value is {largest:.3g} "
-                f"(allowed {PARITY_TOLERANCE * largest:.3g}): the export is wrong and was not kept"
+                f"{name}: {output} differs from the source network by {difference:.3g} where its largest value is {largest:.3g}"
+                f" (allowed {PARITY_TOLERANCE * largest:.3g}): the export is wrong and was not kept"
             )
         parity[output] = {"max_abs_difference": difference, "max_abs_value": largest}
     return parity

@@ -132,9 +132,23 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "weights": asdict(job.model.card.weights),
         "source": dataset.source if dataset else "synthetic",
         "num_records": job.num_records,
-        "partitions": {str(index): {"num_records": count} for index, count in job.counts.items()},
+        "partitions": _describe_partitions(job),
         "complete": False,
         "parts": {},
+    }
+
+
+def _describe_partitions(job: Job) -> dict[str, Any]:
+    """By partition: records to do, and the hash of their keys that the parts must add up to."""
+    from inference.results import hash_keys
+
+    return {
+        str(partition.index): {
+            "num_records": job.counts[partition.index],
+            "keys_sha256": hash_keys([partition.manifest.table.slice(0, job.counts[partition.index])]),
+            "manifest_sha256": partition.manifest.content_hash,
+        }
+        for partition in (job.dataset.partitions if job.dataset else ())
     }
 
 

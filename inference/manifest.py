@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from inference.entries import BLOCK, SCHEMA, Entry, content_hash, entries_table
 from inference.errors import RunError, UsageError
 from inference.markers import (
     DATASET_FILE,
@@ -27,83 +25,7 @@ from inference.markers import (
 )
 from inference.paths import FORMAT, canonical_json, publishing, read_json
 from inference.scan import Scan, counted, scan_folder
-from inference.types import Record, key_text, printable
-
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        ("key_bytes", pa.binary()),
-        ("size_bytes", pa.int64()),
-        ("label", pa.int32()),
-        ("category_ids", pa.list_(pa.int32())),
-        ("image_id", pa.int64()),
-    ]
-)
-_BLOCK = 4096  # records turned into Python objects at a time
-
-
-class Entry(NamedTuple):
-    """One line of a manifest. `size_bytes` is None if the file is missing or could not be looked at."""
-
-    key: bytes
-    size_bytes: int | None
-    label: int | None = None
-    category_ids: tuple[int, ...] | None = None
-    image_id: int | None = None
-
-
-def _table(entries: Iterable[Entry]) -> pa.Table:
-    """The entries as an Arrow table with SCHEMA, made a block at a time."""
-    iterator = iter(entries)
-    blocks = []
-    while block := list(islice(iterator, 16 * _BLOCK)):
-        blocks.append(_block_table(block))
-    return pa.concat_tables(blocks) if blocks else SCHEMA.empty_table()
-
-
-def _block_table(entries: Sequence[Entry]) -> pa.Table:
-    raw_keys = pa.array([entry.key for entry in entries], pa.binary())
-    try:
-        keys, key_bytes = raw_keys.cast(pa.string()), pa.nulls(len(entries), pa.binary())
-    except pa.ArrowInvalid:  # some key is not UTF-8
-        texts = [key_text(entry.key) for entry in entries]
-        keys = pa.array(texts, pa.string())
-        pairs = zip(entries, texts, strict=True)
-        key_bytes = pa.array([None if text.encode() == entry.key else entry.key for entry, text in pairs], pa.binary())
-    columns = [keys, key_bytes]
-    columns += [pa.array([entry[i] for entry in entries], SCHEMA.types[i + 1]) for i in range(1, 5)]
-    return pa.table(columns, SCHEMA)
-
-
-def content_hash(table: pa.Table) -> str:
-    """sha256 over the ordered keys (as bytes), sizes, labels, categories and image ids.
-
-    Independent of how Parquet encoded them and of where the pictures lie.
-    """
-    digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, len(table)))
-    keys = pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
-    _hash_integers(digest, pc.binary_length(keys))
-    for chunk in keys.chunks:
-        _hash_binary(digest, chunk)
-    categories = table["category_ids"]
-    _hash_integers(digest, pc.list_value_length(categories))
-    _hash_integers(digest, pc.list_flatten(categories))
-    for name in ("size_bytes", "label", "image_id"):
-        _hash_integers(digest, table[name])
-    return digest.hexdigest()
-
-
-def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
-    for chunk in column.chunks:
-        digest.update(pc.is_valid(chunk).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
-    for chunk in column.chunks:
-        digest.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-
-
-def _hash_binary(digest: Any, chunk: pa.Array) -> None:
-    if len(chunk):
-        offsets = np.frombuffer(chunk.buffers()[1], "<i4")[chunk.offset : chunk.offset + len(chunk) + 1]
-        digest.update(memoryview(chunk.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] > offsets[0] else b"")
+from inference.types import Record, printable
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +44,7 @@ class Manifest:
     @classmethod
     def from_entries(cls, entries: Iterable[Entry], root: bytes, mode: str = "manifest") -> Manifest:
         """A manifest in memory; write it with `write`."""
-        table = _table(entries)
+        table = entries_table(entries)
         return cls(table, root, mode, content_hash(table))
 
     @classmethod
@@ -134,32 +56,30 @@ class Manifest:
         try:
             with path.open("rb") as file:
                 parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                metadata = parquet.schema_arrow.metadata or {}
-                _check_format(path, metadata)
+                metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
                 table = parquet.read().replace_schema_metadata(None)
         except FileNotFoundError:
             raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise RunError(f"{shown(path)} is damaged ({_first_line(error)}): run partition_dataset again") from None
-        if table.schema != SCHEMA or content_hash(table) != metadata[b"content_hash"].decode():
+        if table.schema != SCHEMA or content_hash(table) != metadata["content_hash"]:
             raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
-        mode = metadata[b"mode"].decode()
-        root = bytes.fromhex(metadata[b"root"].decode()) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
-        return cls(table, root, mode, metadata[b"content_hash"].decode())
+        mode = metadata["mode"]
+        root = bytes.fromhex(metadata["root"]) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
+        return cls(table, root, mode, metadata["content_hash"])
 
     def write(self, path: Path) -> None:
         """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved."""
         metadata = {
-            "format": str(FORMAT),
-            "content": MANIFEST_CONTENT.decode(),
             "content_hash": self.content_hash,
             "mode": self.mode,
             "root": self.root.hex() if self.mode == "manifest" else "",
         }
+        marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
         with publishing(path) as temporary, temporary.open("wb") as file:
-            table = self.table.replace_schema_metadata(metadata)
+            table = self.table.replace_schema_metadata({**marks, **metadata})
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
     @property
@@ -170,8 +90,8 @@ class Manifest:
         """The lines start..end (exclusive), made a block at a time."""
         end = self.num_records if end is None else end
         assert 0 <= start <= end <= self.num_records, (start, end, self.num_records)
-        for first in range(start, end, _BLOCK):
-            block = self.table.slice(first, min(_BLOCK, end - first))
+        for first in range(start, end, BLOCK):
+            block = self.table.slice(first, min(BLOCK, end - first))
             for key, raw, size, label, categories, image in zip(*(column.to_pylist() for column in block.columns), strict=True):
                 yield Entry(raw or key.encode(), size, label, None if categories is None else tuple(categories), image)
 
@@ -190,11 +110,20 @@ class Manifest:
         return int(pc.sum(self.table["size_bytes"].slice(start, end - start)).as_py() or 0)
 
 
-def _check_format(path: Path, metadata: dict[bytes, bytes]) -> None:
-    if metadata.get(b"content") != MANIFEST_CONTENT:
+def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
+    """What `write` put there, checked: page checksums do not cover it. Raises KeyError or ValueError if it is damaged."""
+    if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
-    if (found := metadata.get(b"format", b"").decode()) != str(FORMAT):
+    if (found := raw[b"format"].decode()) != str(FORMAT):
         raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
+    if raw[b"checksum"].decode() != _checksum(metadata):
+        raise ValueError("its metadata does not fit its checksum")
+    return metadata
+
+
+def _checksum(metadata: dict[str, str]) -> str:
+    return hashlib.sha256(canonical_json(metadata).encode()).hexdigest()
 
 
 def _first_line(error: BaseException) -> str:

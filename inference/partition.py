@@ -21,9 +21,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from inference.entries import Entry
 from inference.errors import LockedError, RunError, UsageError
 from inference.links import Linker
-from inference.manifest import Entry, Manifest, shown
+from inference.manifest import Manifest, shown
 from inference.markers import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -91,8 +92,8 @@ def publish_partitions(
 ) -> Published:
     """Make `output` hold exactly these partitions, doing only what is not there yet; `facts` go into dataset.json.
 
-    `source` is the real path of the pictures, `entries` are sorted by key. Raises UsageError, before anything is touched, if something in `output` that
-    is not ours is in the way.
+    `source` is the real path of the pictures, `entries` are sorted by key. Raises UsageError, before anything is touched,
+    if something in `output` that is not ours is in the way.
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None

@@ -5,6 +5,7 @@ Shape letters: N batch, H height, W width, C channels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,10 @@ _FILTERS = {
     "box": Image.Resampling.BOX,
     "hamming": Image.Resampling.HAMMING,
 }
-# Up to here "nearest" resizes the whole picture (at most 64 MiB as Pillow holds it); beyond, only what the crop keeps.
-_MAX_WHOLE_NEAREST_PIXELS = 1 << 24
+_SUPPORT = {"bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0, "hamming": 1.0, "box": 0.5, "nearest": 0.5}  # pixels, Pillow's
+_NO_OVERSHOOT = ("bilinear", "hamming")  # all weights positive: the order of the two passes moves roundings only
+# Up to here a picture may be resized whole, at 4 bytes per pixel, where nothing else gives the same pixels.
+_MAX_WHOLE_PIXELS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +42,26 @@ class Axis:
     length: int
     place: int
 
-    @property
-    def box(self) -> tuple[float, float]:
-        """The kept part in source coordinates; the whole axis exactly where nothing is cut."""
-        end = min(self.source, (self.start + self.length) * self.source / self.resized)
-        return self.start * self.source / self.resized, end
+    def source_box(self, support: float) -> tuple[int, int, float, float]:
+        """What the kept part is made of: source pixels first..last (exclusive), and its exact bounds counted from `first`.
+
+        `support` is the reach of the filter in pixels of the coarser of the two grids.
+        """
+        scale = self.source / self.resized
+        left, right = self.start * scale, min((self.start + self.length) * scale, self.source)
+        reach = support * max(scale, 1) + 1  # one more: roundings must never cut off a pixel that counts
+        first, last = max(math.floor(left - reach), 0), min(math.ceil(right + reach), self.source)
+        return first, last, left - first, right - first
 
 
 def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
     """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
 
     The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
-    normalise() for graphs that take float32. Equals Pillow's resize followed by a crop to within one grey level (bit for bit
-    where nothing is cut off, and for nearest), but never makes the pixels that the crop would throw away, so extreme
-    aspect ratios cost nothing. Raises RecordError("preprocess").
+    normalise() for graphs that take float32. Equals Pillow's resize followed by a crop to within one grey level, without making
+    the pixels that the crop throws away; bit for bit where nothing is cut off. (Beyond 16 million resized pixels, which takes
+    an extreme aspect ratio: within two levels, and for nearest and box a neighbouring pixel may be taken.)
+    Raises RecordError("preprocess").
     """
     assert out.shape == (recipe.height, recipe.width, 3), out.shape
     assert out.dtype == np.uint8, out.dtype
@@ -67,7 +76,7 @@ def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None
     x, y = plan(image.width, image.height, recipe)
     if image.mode != "RGB":
         image = image.convert("RGB")
-    kept = _resize(image, x, y, recipe.interpolation)
+    kept = _resize(image, x, y, recipe)
     if (x.length, y.length) != (recipe.width, recipe.height):
         out[:] = recipe.fill
     out[y.place : y.place + y.length, x.place : x.place + x.length] = np.asarray(kept)
@@ -102,18 +111,41 @@ def _crop(source: int, resized: int, crop: int, crop_offset: str) -> Axis:
     return Axis(source, resized, start, crop, 0)
 
 
-def _resize(image: Image.Image, x: Axis, y: Axis, interpolation: str) -> Image.Image:
+def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:
     """The kept part of the resized picture, y.length x x.length."""
     region = (x.start, y.start, x.start + x.length, y.start + y.length)
     size = (x.resized, y.resized)
+    is_whole = region == (0, 0, *size)
     if size == image.size:
-        return image if region == (0, 0, *size) else image.crop(region)
-    filter_ = _FILTERS[interpolation]
-    if filter_ is Image.Resampling.NEAREST and x.resized * y.resized <= _MAX_WHOLE_NEAREST_PIXELS:
-        # A box moves the sampling points by rounding errors, which nearest turns into other pixels, not other grey levels.
-        return image.resize(size, filter_).crop(region)
-    (left, right), (top, bottom) = x.box, y.box
-    return image.resize((x.length, y.length), filter_, box=(left, top, right, bottom))
+        return image if is_whole else image.crop(region)
+    if is_whole or (x.resized * y.resized <= _MAX_WHOLE_PIXELS and not _may_cut_first(x, y, recipe)):
+        return image.resize(size, _FILTERS[recipe.interpolation]).crop(region)
+    return _resize_kept(image, x, y, recipe.interpolation)
+
+
+def _may_cut_first(x: Axis, y: Axis, recipe: Recipe) -> bool:
+    """Whether _resize_kept() gives the pixels of a whole resize to within one grey level (tested against Pillow 13).
+
+    Not for nearest and box: they turn rounding errors of a sampling point into another pixel. And where a filter overshoots,
+    clipping after the first pass makes the order of the passes visible: Pillow shrinks tall pictures vertically first.
+    """
+    if recipe.interpolation in _NO_OVERSHOOT:
+        return True
+    return recipe.interpolation in ("bicubic", "lanczos") and recipe.resize == "short_side" and y.source < 1.9 * x.source
+
+
+def _resize_kept(image: Image.Image, x: Axis, y: Axis, interpolation: str) -> Image.Image:
+    """Cut out what the kept part is made of, then resize it to y.length x x.length: horizontally, then vertically.
+
+    Two calls, not one with a box, because given a box Pillow chooses the order of its passes by what is cheaper; and cut out
+    first, because it holds a box in 32-bit floats, too coarse for very wide pictures.
+    """
+    filter_, support = _FILTERS[interpolation], _SUPPORT[interpolation]
+    left, right, box_left, box_right = x.source_box(support)
+    top, bottom, box_top, box_bottom = y.source_box(support)
+    part = image.crop((left, top, right, bottom))
+    part = part.resize((x.length, part.height), filter_, box=(box_left, 0, box_right, part.height))
+    return part.resize((x.length, y.length), filter_, box=(0, box_top, x.length, box_bottom))
 
 
 def normalise(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:

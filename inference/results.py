@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inference.errors import RunError, UsageError
@@ -82,12 +83,17 @@ def schema(task: Task) -> pa.Schema:
     return pa.schema(fields)
 
 
-def hash_keys(keys: Iterable[bytes]) -> str:
-    """sha256 over the keys in order, each with its length in front, so that no two lists of keys look alike."""
+def hash_keys(tables: Iterable[pa.Table]) -> str:
+    """sha256 over the keys of all tables (parts or manifests) in order, each followed by the NUL that no path can hold.
+
+    The hash of a whole partition is that of its parts read in order, so a manifest and its results can be compared.
+    """
     digest = hashlib.sha256()
-    for key in keys:
-        digest.update(len(key).to_bytes(4, "little"))
-        digest.update(key)
+    for table in tables:
+        keys = pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
+        for chunk in pc.binary_join_element_wise(keys, b"", b"\0").chunks:
+            offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+            digest.update(memoryview(chunk.buffers()[2] or b"")[offsets[0] : offsets[-1]])
     return digest.hexdigest()
 
 
@@ -148,9 +154,8 @@ def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any
     """
     table = to_table(rows, count)
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
-    keys = [record.key for record in rows.records[:count] if record is not None]
     facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
-             "keys_sha256": hash_keys(keys)}  # fmt: skip
+             "keys_sha256": hash_keys([table])}  # fmt: skip
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
     final = output / part_name(step)
     with publishing(final) as temporary:
@@ -203,18 +208,10 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
         table = pq.read_table(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
-    if hash_keys(table_keys(table)) != facts["keys_sha256"]:
+    if hash_keys([table]) != facts["keys_sha256"]:
         raise RunError(f"{path} is damaged (its keys are not those it was written with)")
     stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
     return Part(step, table.num_rows - stages.total(), dict(stages), file_sha256(path))
-
-
-def table_keys(table: pa.Table) -> list[bytes]:
-    """The keys of a part as the file system's bytes."""
-    return [
-        raw if raw is not None else text.encode()
-        for text, raw in zip(table["key"].to_pylist(), table["key_bytes"].to_pylist(), strict=True)
-    ]
 
 
 def set_aside(output: Path, step: Step) -> Path:

@@ -46,12 +46,12 @@ def _some(what: str, names: list[str]) -> str:
     return f"{len(names)} tensors {what} ({shown})" if names else ""
 
 
-def randomise(network: torch.nn.Module) -> None:
-    """Fill convolutions, linear layers and batch norms with random numbers that keep activations at a working size.
+def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
+    """Fill convolutions, linear layers and batch norms with random numbers under which different pictures differ.
 
-    The numbers depend on RANDOM_SEED and the order of the layers only: uniform ones, since torch makes those alike on
-    every CPU. Convolutions keep the variance of what follows a ReLU (He); batch norm scales below 1 hold down the
-    growth along residual additions; its statistics differ per channel, so that folding them away is tested too.
+    `inputs_NCHW` are a few inputs as the network wants them: batch norms take their statistics from these, so that
+    activations neither die out nor explode, whatever the network. The result depends on RANDOM_SEED, the network and
+    the inputs, not on the CPU: uniform numbers, statistics in float64, and those rounded to 10 bits.
     """
     generator = torch.Generator().manual_seed(RANDOM_SEED)
 
@@ -59,18 +59,36 @@ def randomise(network: torch.nn.Module) -> None:
         if tensor is not None:
             tensor.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
 
+    norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear)):
-                gain = 6.0 if isinstance(module, torch.nn.Conv2d) else 3.0
-                bound = (gain / module.weight[0].numel()) ** 0.5
+                # Variance of what follows a ReLU is kept by 2 / fan-in (He); linear layers keep that of their input.
+                bound = ((6 if isinstance(module, torch.nn.Conv2d) else 3) / module.weight[0].numel()) ** 0.5
                 fill(module.weight, -bound, bound)
                 fill(module.bias, -0.1, 0.1)
             elif isinstance(module, torch.nn.BatchNorm2d):
-                fill(module.weight, 0.5, 0.9)
+                fill(module.weight, 0.5, 1.0)
                 fill(module.bias, -0.1, 0.1)
-                fill(module.running_mean, -0.1, 0.1)
-                fill(module.running_var, 0.8, 1.2)
+        _take_statistics(network, norms, inputs_NCHW)
+
+
+def _take_statistics(network: torch.nn.Module, norms: list[torch.nn.BatchNorm2d], inputs_NCHW: torch.Tensor) -> None:
+    """Set every batch norm's mean and variance to those of its input when `inputs_NCHW` pass through."""
+    momenta = [norm.momentum for norm in norms]
+    network.double()
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0  # statistics of this one batch
+    network(inputs_NCHW.double())
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.eval()
+        norm.momentum = momentum
+        for statistics in (norm.running_mean, norm.running_var):
+            assert statistics is not None, "batch norms of the zoo track statistics"
+            mantissa, exponent = torch.frexp(statistics)
+            statistics.copy_(torch.ldexp((mantissa * 1024).round() / 1024, exponent))
+    network.float()
 
 
 def state_sha256(network: torch.nn.Module) -> str:

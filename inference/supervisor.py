@@ -32,8 +32,8 @@ class WorkerHandle:
     process: subprocess.Popen[bytes]
     reports: int  # our end of its pipe
     ready: bool = False
+    ended: bool = False  # told that nothing more will come
     held: list[Step] = field(default_factory=list)
-    steps_done: int = 0
     unread: bytes = b""
 
     def send(self, **message: Any) -> None:
@@ -41,9 +41,15 @@ class WorkerHandle:
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
         except BrokenPipeError:
             return
+
+    def close(self) -> int:
+        """Close our ends of the pipes and reap the process; returns its exit code (negative: the signal)."""
+        os.close(self.reports)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait()
 
 
 class Supervisor:
@@ -119,7 +125,7 @@ class Supervisor:
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "inference.worker_process", str(self._run_file), str(index), str(theirs)],
-                    stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=[theirs], start_new_session=True,
+                    stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[theirs], start_new_session=True,
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
         finally:
@@ -145,7 +151,6 @@ class Supervisor:
                 self._queue = StepQueue.of(self._make_steps(event["warm_up_rate"]))
         elif event["event"] == "step":
             worker.held.remove(Step(*event["step"]))
-            worker.steps_done += 1
             self._deaths_in_a_row = 0
         elif event["event"] == "refused" and self.refusal is None:
             self.refusal = RunError(event["message"])
@@ -174,16 +179,13 @@ class Supervisor:
                     worker.send(step=[found.partition, found.start, found.end])
         if not self._queue.pending and not self._killers and not any(worker.held for worker in self._workers.values()):
             for worker in ready:
-                worker.send(end=True)
+                if not worker.ended:
+                    worker.ended = True
+                    worker.send(end=True)
 
     def _gone(self, worker: WorkerHandle) -> None:
         """A worker's pipe closed: it has ended, or it died and is replaced."""
-        self._selector.unregister(worker.reports)
-        os.close(worker.reports)
-        code = worker.process.wait()
-        if worker.process.stdin:
-            worker.process.stdin.close()
-        del self._workers[worker.index]
+        code = self._reap(worker)
         if code == 0 or self._deadline is not None:
             return
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
@@ -223,9 +225,9 @@ class Supervisor:
     def _kill_all(self) -> None:
         for worker in list(self._workers.values()):
             worker.process.kill()
-            worker.process.wait()
-            self._selector.unregister(worker.reports)
-            os.close(worker.reports)
-            if worker.process.stdin:
-                worker.process.stdin.close()
-            del self._workers[worker.index]
+            self._reap(worker)
+
+    def _reap(self, worker: WorkerHandle) -> int:
+        del self._workers[worker.index]
+        self._selector.unregister(worker.reports)
+        return worker.close()

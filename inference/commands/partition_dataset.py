@@ -103,7 +103,7 @@ def _missing_lines(missing: list[bytes]) -> list[str]:
 
     if not missing:
         return []
-    return [f"missing, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
+    return [f"missing or out of reach, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
 
 
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
@@ -117,7 +117,8 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     lines = [f"note: {told}" for told in published.fallbacks]
     lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
     if not smallest:
-        lines.append(f"note: {counted(published.sizes.count(0), 'partition')} without pictures: there are more partitions than pictures")
+        empty = counted(published.sizes.count(0), "partition")
+        lines.append(f"note: {empty} without pictures: there are more partitions than pictures")
     done = [f"wrote {counted(len(published.written), 'partition')}"] if published.written else []
     done += [f"repaired {counted(published.repaired, 'link')}"] if published.repaired else []
     done += [f"removed {counted(len(published.removed), 'partition')} no longer wanted"] if published.removed else []

@@ -154,8 +154,9 @@ def _call(target: str) -> Any:
 
 
 def missing_package(error: ModuleNotFoundError) -> RunError:
-    """The error for a package of the extra `zoo` that is not installed."""
-    return RunError(f"get_model needs the package {error.name}, which is not installed: {INSTALL}")
+    """The error for a package of an extra that is not installed."""
+    command = "pip install 'bulkinfer[cpu]'" if (error.name or "").startswith("onnxruntime") else INSTALL
+    return RunError(f"get_model needs the package {error.name}, which is not installed: {command}")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,81 @@
+"""get_model: a pretrained network as a fixed-batch ONNX model with its card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inference.commands.flags import run_command
+from inference.config import GetModelConfig
+
+if TYPE_CHECKING:
+    from inference.provision import Provided
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("get_model", GetModelConfig, _get_model, argv)
+
+
+def _get_model(config: GetModelConfig) -> int:
+    if config.list:
+        _print_networks()
+        return 0
+    from inference.provision import provide
+
+    _print_result(config, provide(config, lambda text: print(text, flush=True)))
+    return 0
+
+
+def _print_networks() -> None:
+    from inference.zoo import NETWORKS
+
+    for name, spec in NETWORKS.items():
+        side = f"{spec.recipe.width} x {spec.recipe.height} px"
+        print(f"{name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}")
+        print(f"    licence  {spec.licence}")
+        print(f"    origin   {spec.origin}")
+        where = f"package {spec.package.replace('_', '-')}" if spec.package else ", ".join(spec.urls)
+        print(f"    weights  {spec.weights_file}, {where}")
+
+
+def _print_result(config: GetModelConfig, provided: Provided) -> None:
+    card, folder = provided.card, provided.folder
+    graph = f"model_{config.batch_size}.onnx"
+    took = f"in {provided.seconds:.1f} s"
+    if provided.done == "exported":
+        print(f"exported and checked {took}")
+    elif provided.done == "added":
+        print(f"{card.name} was already there; added and checked {graph} {took}")
+    else:
+        print(f"{graph} is already there, and its files are as recorded (checked {took})")
+    print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
+    for output, values in provided.sidecar.parity.items():
+        print(
+            f"parity: {output} differ from torch by at most {values['max_abs_difference']:.2g} "
+            f"where the largest is {values['max_abs_value']:.3g}"
+        )
+    for path, meaning in (
+        (folder / graph, f"input {card.input}, batch {config.batch_size}"),
+        (folder / "model.onnx", "free batch"),
+        (folder / card.external_data, "weights, shared by all graphs here"),
+        (folder / "card.json", f"recipe, {len(card.labels)} labels, licence: {card.licence}"),
+    ):
+        print(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
+    if card.weights.is_random:
+        print("warning: random weights: good for measuring throughput only, the answers mean nothing")
+    print(f"next: {next_command(config, card.name, card.weights.is_random)}")
+
+
+def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
+    """The infer_launch command to type next."""
+    words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
+    if Path(config.model_path) != Path("models"):
+        words += ["--model_path", config.model_path]
+    return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for people: 18.7 MB."""
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"

@@ -1,0 +1,120 @@
+"""Fetch one file over http or https with the standard library: whole or not at all.
+
+Redirects are followed, except from https to http; certificates are always checked; cut transfers are resumed where the
+server can prove that the file is still the same, else begun again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference.errors import DownloadError
+
+ATTEMPTS = 5
+TIMEOUT_S = 30.0
+BLOCK_BYTES = 1 << 20
+_RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+class _CutError(Exception):
+    """The transfer ended early, or the server asks to come back later; worth another attempt."""
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+        if not newurl.lower().startswith(("http://", "https://")):
+            raise DownloadError(f"{req.full_url} redirects to {newurl}, which is not http: refused")
+        if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
+            raise DownloadError(f"{req.full_url} redirects to {newurl}, from https to plain http: refused")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@dataclass
+class _Transfer:
+    """What is known between attempts: bytes in the file, full size if the server told, and proof of the version."""
+
+    done_bytes: int = 0
+    size_bytes: int | None = None
+    validator: str = ""
+
+
+def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 0.5) -> None:
+    """Write the file at `url` to `path`; `say` gets a line for every new attempt.
+
+    Pauses `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part.
+    """
+    if not url.lower().startswith(("http://", "https://")):
+        raise DownloadError(f"{url} is neither http nor https")
+    opener = urllib.request.build_opener(_Redirects)
+    transfer = _Transfer()
+    with path.open("wb") as file:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                _attempt(opener, url, file, transfer)
+                return
+            except _CutError as cut:
+                reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
+                if attempt == ATTEMPTS:
+                    raise DownloadError(f"{url}: {reason}") from None
+                say(f"{url}: {reason}; trying again")
+                time.sleep(pause_s * 2 ** (attempt - 1))
+
+
+def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfer: _Transfer) -> None:
+    """One request; appends to `file` what the server sends. Raises _CutError if another attempt makes sense."""
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": "bulkinfer"})
+    except ValueError as error:
+        raise DownloadError(f"{url} is not a URL ({error})") from None
+    if transfer.done_bytes and transfer.validator:
+        request.add_header("Range", f"bytes={transfer.done_bytes}-")
+        request.add_header("If-Range", transfer.validator)  # a changed file is sent whole instead
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as response:
+            _begin(response, file, transfer)
+            while block := response.read(BLOCK_BYTES):
+                file.write(block)
+                transfer.done_bytes += len(block)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:  # our part is longer than the file: begin again
+            transfer.validator = ""
+        if error.code == 416 or error.code in _RETRIED_STATUS:
+            raise _CutError(f"the server answered {error.code} {error.reason}") from None
+        raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
+            raise _CutError(str(error.reason) or "timed out") from None
+        raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
+    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise _CutError(f"the transfer broke off after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
+    if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
+        raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")
+
+
+def _begin(response: Any, file: Any, transfer: _Transfer) -> None:
+    """Place `file` where this answer starts and note its size: after what we have for a fitting 206, else at 0."""
+    headers = response.headers
+    length = headers.get("Content-Length")
+    answered_range = headers.get("Content-Range", "")
+    if response.status == 206 and answered_range.startswith(f"bytes {transfer.done_bytes}-"):
+        if length is not None:
+            transfer.size_bytes = transfer.done_bytes + int(length)
+        return
+    file.seek(0)
+    file.truncate()
+    transfer.done_bytes = 0
+    if response.status == 206:
+        transfer.validator = ""
+        raise _CutError(f"the server answered with another range ({answered_range})")
+    transfer.size_bytes = int(length) if length is not None else None
+    etag = headers.get("ETag", "")
+    # Only a strong ETag, or a date, proves that a later part belongs to the same bytes.
+    transfer.validator = etag if etag.startswith('"') else headers.get("Last-Modified", "")

