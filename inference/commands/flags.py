@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import sys
 import typing
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from absl import flags
 
 from inference import __version__
-from inference.errors import UsageError
+from inference.errors import BulkinferError, UsageError
 
 Config = TypeVar("Config")
 
@@ -178,14 +179,23 @@ def help_text(command: str, config_class: type[Any]) -> str:
     return "\n".join(lines)
 
 
-def run_command(command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = "") -> int:
+def run_command(
+    command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = ""
+) -> int:
     """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr."""
-    from inference.errors import BulkinferError
-
     _make_printing_safe()
     try:
-        code: int = action(parse(command, config_class, sys.argv[1:] if argv is None else argv, positional=positional))
+        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional)
         sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`; nothing more to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequence[str], positional: str) -> int:
+    try:
+        code: int = action(parse(command, config_class, argv, positional=positional))
         return code
     except HelpRequested as text:
         print(text)
@@ -194,12 +204,11 @@ def run_command(command: str, config_class: type[Config], action: Any, argv: Seq
         print(f"{command}: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader has gone; nothing more to say to it
-        return 1
+        raise
     except OSError as error:
-        if error.filename is None and error.errno is None:
+        if error.errno is None:
             raise
-        where = f": {error.filename}" if error.filename is not None else ""
+        where = f": {os.fsdecode(error.filename)}" if error.filename is not None else ""
         print(f"{command}: {error.strerror or error}{where}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
