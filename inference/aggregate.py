@@ -96,6 +96,7 @@ class Aggregate:
         """The measured part of summary.json."""
         totals = list(self._totals.values())
         metrics = sum((Metrics.from_json(total["metrics"]) for total in totals), Metrics())
+        peaks = {str(worker): total["peak_memory_bytes"] for (worker, _), total in sorted(self._totals.items())}
         return {
             "images_per_s": self.images_per_s,
             "pictures": self.pictures,
@@ -104,7 +105,7 @@ class Aggregate:
             "stage_thread_seconds": {name: round(seconds, 3) for name, seconds in sorted(metrics.seconds.items())},
             "run_percentiles_s": {f"p{percent}": metrics.run_percentile_s(percent) for percent in (50, 95, 99)},
             "runs": metrics.runs.total(),
-            "peak_memory_bytes": {str(worker): total["peak_memory_bytes"] for (worker, _), total in sorted(self._totals.items())},
+            "peak_memory_bytes": peaks,
             "cpu_s": sum(total["cpu_s"] for total in totals),
             "load_s": {str(worker): seconds for worker, seconds in sorted(self.load_s.items())},
             "warm_up_images_per_s": {str(worker): rate for worker, rate in sorted(self.warm_up_rates.items())},

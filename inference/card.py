@@ -64,6 +64,8 @@ class Recipe:
             raise UsageError("recipe: height, width and resize_size must be at least 1 pixel")
         if len(self.mean) != 3 or len(self.std) != 3 or len(self.fill) != 3 or 0 in self.std:
             raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
+        if len(self.value_range) != 2:
+            raise UsageError("recipe: value_range needs two values, those of black and white")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class ModelCard:
     external_data_sha256: str
 
     def __post_init__(self) -> None:
-        assert self.input in INPUT_KINDS, self.input
+        if self.input not in INPUT_KINDS:
+            raise UsageError(f"card: input is {self.input!r}; known are {', '.join(INPUT_KINDS)}")
         object.__setattr__(self, "labels", tuple(self.labels))
 
 
@@ -120,12 +123,14 @@ class GraphSidecar:
 
 
 def _build(cls: Any, value: dict[str, Any], path: Path) -> Any:
-    """cls(**value) without unknown keys; a missing one is named."""
+    """cls(**value) without unknown keys; a missing one and an illegal value are named with their file."""
     names = [field.name for field in fields(cls)]
     try:
         return cls(**{name: value[name] for name in names if name in value})
     except TypeError as error:
         raise RunError(f"{path} is damaged ({error}): run get_model again") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def card_path(model_path: str | Path, model_name: str) -> Path:

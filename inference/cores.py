@@ -60,6 +60,7 @@ def _cgroup_quota(root: Path) -> float | None:
         lines = []  # no control groups here: no quota
     for line in lines:
         _, controllers, path = line.split(":", 2)
+        mounts: tuple[str, ...]
         if not controllers:
             mounts, read = ("sys/fs/cgroup", "sys/fs/cgroup/unified"), _quota_v2
         elif "cpu" in controllers.split(","):
@@ -106,8 +107,7 @@ def plan_threads(budget: CoreBudget, *, num_devices: int, streams: int, num_work
     share = max(1, budget.usable // devices)
     chosen_streams = streams or share
     if devices <= budget.usable:
-        cores = budget.affinity[: budget.usable] if budget.quota is None else budget.affinity
-        affinity = tuple(_block(cores, devices, index) for index in range(devices))
+        affinity = tuple(_block(budget.affinity, devices, index) for index in range(devices))
     else:
         affinity = (budget.affinity,) * devices
     return ThreadPlan(

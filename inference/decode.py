@@ -5,7 +5,8 @@ trained on the numbers in the file. Of animations and multi-page files the first
 plain PNG readers see, even if the animation leaves it out.
 
 What counts as truncated is Pillow's word, except that it takes zeros for picture data: a JPEG without its end marker is an
-error row, whatever stands in the marker's place. A PNG or GIF that lacks only what follows its last pixel is read.
+error row, whatever stands in the marker's place. A PNG or GIF that lacks only what follows its last pixel is read. JPEG has no
+checksums: damage in the middle that still reads as picture data is seen by no decoder.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError, features
 
-from inference.decoder_notices import count_notice, install_hooks
+from inference.decoder_notices import count_notice, install_hooks, warning_counts
 from inference.errors import RecordError
 from inference.signatures import HEAD_BYTES, identify
+
+__all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
 
 _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,

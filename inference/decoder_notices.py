@@ -1,4 +1,4 @@
-"""What the picture decoder would print: counted per kind instead, for one summary line in the log.
+"""What the picture decoder would print: counted per kind instead, for one summary line each in the log.
 
 Pillow speaks through `warnings` and through its logger, from whichever loader thread happens to decode.
 warnings.catch_warnings swaps state of the whole process and is not safe there, so one hook is installed once.
@@ -6,6 +6,7 @@ warnings.catch_warnings swaps state of the whole process and is not safe there, 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import re
 import threading
@@ -33,6 +34,7 @@ def install_hooks() -> None:
     if not any(isinstance(handler, _CountingHandler) for handler in logger.handlers):
         logger.addHandler(_CountingHandler(logging.WARNING))
         logger.propagate = False
+    _silence_libtiff()
 
 
 def count_notice(text: str) -> None:
@@ -44,10 +46,24 @@ def count_notice(text: str) -> None:
         _counts[kind] += 1
 
 
-def decoder_notices() -> dict[str, int]:
+def warning_counts() -> dict[str, int]:
     """How often each kind of message came up in this process so far, most frequent first."""
     with _lock:
         return dict(_counts.most_common())
+
+
+def _silence_libtiff() -> None:
+    """Keep libtiff, which Pillow leaves to complain on file descriptor 2, from doing so: the error row says what is wrong.
+
+    Its handlers can be set only by a call into the library that Pillow has loaded; where that is not found, it stays as it is.
+    """
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text("utf-8", "surrogateescape").splitlines() if maps.exists() else []
+    for path in {line.split(maxsplit=5)[5] for line in lines if "/libtiff" in line}:
+        library = ctypes.CDLL(path)
+        for setter in (library.TIFFSetErrorHandler, library.TIFFSetErrorHandlerExt):
+            setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+            setter(None)
 
 
 class _CountingHook:

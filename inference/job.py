@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,9 +64,8 @@ class Job:
 def find_model(config: LaunchConfig) -> Model:
     """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
     folder = Path(config.model_path) / config.model_name
-    command = f"get_model --model_name {config.model_name} --batch_size {config.batch_size}"
-    if config.model_path != LaunchConfig.model_path:
-        command += f" --model_path {config.model_path}"
+    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
+    command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
     graph = graph_path(folder, config.batch_size)
     for path in (folder / "card.json", graph, graph.with_suffix(".json")):
         if not path.exists():
@@ -106,6 +106,7 @@ def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> di
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
         "recipe": asdict(card.recipe),
+        "outputs": card.outputs,
         "labels_sha256": hashlib.sha256(canonical_json(card.labels).encode()).hexdigest(),
         "save": sorted(config.save),
         "decode": "exact",
@@ -167,10 +168,11 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     """Raises UsageError that names each differing field if the output directory belongs to another job."""
     if found["fingerprint"] == job.fingerprint:
         return
+    there, now = _fields(found["identity"]), _fields(job.identity)
     differing = [
-        f"{name} ({_short(found['identity'].get(name))} there, {_short(job.identity.get(name))} now)"
-        for name in sorted({*found["identity"], *job.identity})
-        if canonical_json(found["identity"].get(name)) != canonical_json(job.identity.get(name))
+        f"{name} ({_short(there.get(name))} there, {_short(now.get(name))} now)"
+        for name in sorted({*there, *now})
+        if canonical_json(there.get(name)) != canonical_json(now.get(name))
     ]
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
@@ -178,15 +180,17 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     )
 
 
+def _fields(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity by field; those of the recipe and of the outputs as recipe.mean and so on."""
+    found: dict[str, Any] = {}
+    for name, value in identity.items():
+        found |= {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
 def _short(value: Any) -> str:
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"
-
-
-def config_from_json(value: dict[str, Any]) -> LaunchConfig:
-    """The inverse of asdict(config)."""
-    names = {field.name for field in fields(LaunchConfig)}
-    return LaunchConfig(**{name: tuple(v) if isinstance(v, list) else v for name, v in value.items() if name in names})
 
 
 def resolve_data_dir(config: LaunchConfig) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -89,9 +88,8 @@ class Loader:
         for step in steps:
             rows, records = self._new_rows(step), self._records(step)
             for offset in range(0, len(step), size):
-                start = time.perf_counter()
-                batch = self._free.get()
-                self._meter.add("wait_for_slot", time.perf_counter() - start)
+                with self._meter.timing("wait_for_slot"):
+                    batch = self._free.get()
                 if batch is None or self._stopping:
                     return
                 batch.rows, batch.offset, batch.count = rows, offset, min(size, len(step) - offset)
@@ -109,9 +107,9 @@ class Loader:
                 if slot is None:
                     break
                 self._fill(*slot)
-        except BaseException as error:  # delivered, not swallowed: raised in a consumer
+        except BaseException as error:  # delivered, not swallowed: raised in a consumer; the others get their end
             self._ready.put(error)
-            return
+            self.stop()
         with self._count_lock:
             self._threads_left -= 1
             last = self._threads_left == 0

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from inference.errors import LockedError
+from inference.locks import exclusive
 from inference.paths import FORMAT, process_start_ticks, temporary_path
 
 LOCK_FILE = "_lock.json"
+_TAKEOVER_FILE = "_lock.takeover"
 
 
 @contextmanager
 def output_lock(output: Path) -> Iterator[None]:
     """Hold the directory for this process. A lock of a dead process of this host is taken over.
 
-    Raises LockedError naming host, pid and start of the holder.
+    Raises LockedError naming host, pid and start of the holder, or the file if it is damaged.
     """
     path = output / LOCK_FILE
     _acquire(path)
@@ -51,24 +53,25 @@ def _acquire(path: Path) -> None:
 
 
 def _remove_if_stale(path: Path) -> None:
-    """Take a dead process's lock away by renaming it, so that only one of several heirs succeeds."""
+    """Remove the lock of a dead process; one heir at a time, so that none removes the lock of another who was faster."""
+    with exclusive(path.with_name(_TAKEOVER_FILE), on_wait=lambda: None):
+        try:
+            holder = _read_holder(path)
+        except FileNotFoundError:
+            return
+        same_host = holder["host"] == socket.gethostname()
+        if not same_host or process_start_ticks(holder["pid"]) == holder["start_ticks"]:
+            raise LockedError(
+                f"{path.parent} is in use by a launcher on {holder['host']}, pid {holder['pid']}, started "
+                f"{holder['started']}: wait for it, or give another --output"
+                + ("" if same_host else f"; if that host is gone for good, remove {path}")
+            )
+        path.unlink()
+
+
+def _read_holder(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return
-    holder: dict[str, Any] = json.loads(text) if text.strip() else {}
-    same_host = holder.get("host") == socket.gethostname()
-    if not same_host or process_start_ticks(int(holder["pid"])) == holder["start_ticks"]:
-        raise LockedError(
-            f"{path.parent} is in use by a launcher on {holder.get('host')}, pid {holder.get('pid')}, started "
-            f"{holder.get('started')}: wait for it, or give another --output"
-            + ("" if same_host else f"; if that host is gone for good, remove {path}")
-        )
-    stale = temporary_path(path)
-    try:
-        path.rename(stale)
-    except FileNotFoundError:
-        return
-    if stale.read_bytes() != text:  # a new holder came in between: give it back
-        os.link(stale, path)
-    stale.unlink(missing_ok=True)
+        holder: dict[str, Any] = json.loads(path.read_bytes())
+        return {name: holder[name] for name in ("host", "pid", "start_ticks", "started")}
+    except (ValueError, KeyError, TypeError):  # a power cut may leave an empty file
+        raise LockedError(f"{path} is damaged: if no launcher runs on {path.parent}, remove it") from None

@@ -27,6 +27,10 @@ class Metrics:
     def __add__(self, other: Metrics) -> Metrics:
         return Metrics(self.seconds + other.seconds, self.runs + other.runs)
 
+    def add_seconds(self, stage: str, seconds: float) -> None:
+        """Add thread-seconds to `stage`."""
+        self.seconds[stage] += seconds  # type: ignore[assignment]  # Counter holds floats as well
+
     def count_run(self, seconds: float) -> None:
         """One run of the network."""
         self.runs[round(math.log2(max(seconds, 1e-9)) * _BUCKETS_PER_OCTAVE)] += 1
@@ -54,24 +58,32 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._metrics = Metrics()
+        self._open: dict[object, tuple[str, float]] = {}  # timings that have not ended yet: stage, start
 
     @contextmanager
     def timing(self, stage: str) -> Iterator[None]:
         """Add the block's wall time to `stage`; time inside the network also counts as a run."""
-        start = time.perf_counter()
+        timing = object()
+        with self._lock:
+            self._open[timing] = (stage, time.perf_counter())
         try:
             yield
         finally:
-            self.add(stage, time.perf_counter() - start)
-
-    def add(self, stage: str, seconds: float) -> None:
-        """Add thread-seconds to `stage`."""
-        with self._lock:
-            self._metrics.seconds[stage] += seconds  # type: ignore[assignment]  # Counter holds floats as well
-            if stage == "infer":
-                self._metrics.count_run(seconds)
+            with self._lock:  # the clock is read under the lock: a snapshot never counts more than the end does
+                stage, start = self._open.pop(timing)
+                seconds = time.perf_counter() - start
+                self._metrics.add_seconds(stage, seconds)
+                if stage == "infer":
+                    self._metrics.count_run(seconds)
 
     def snapshot(self) -> Metrics:
-        """A copy of what has been counted so far."""
+        """A copy of what has been counted so far, with the elapsed part of timings that are still open.
+
+        So the difference of two snapshots is what was spent between them, to whichever side of a step's border it began.
+        """
         with self._lock:
-            return Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
+            now = time.perf_counter()
+            copy = Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
+            for stage, start in self._open.values():
+                copy.add_seconds(stage, now - start)
+            return copy

@@ -19,15 +19,16 @@ TEMPORARY_PREFIX = "_tmp-"
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if there is no such process.
+    """Start time of a process in clock ticks since boot; None if it does not run (a zombie does not).
 
-    With the pid it names one process for as long as the machine is up (proc(5), stat field 22).
+    With the pid it names one process for as long as the machine is up (proc(5), stat fields 3 and 22).
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    fields = stat.rpartition(b")")[2].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def fsync_directory(directory: str | os.PathLike[str]) -> None:
@@ -54,7 +55,7 @@ def publishing(final: Path) -> Iterator[Path]:
     temporary = temporary_path(final)
     try:
         yield temporary
-        with open(temporary, "rb") as file:
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.rename(temporary, final)
     except BaseException:
@@ -77,7 +78,7 @@ def remove_stale_temporaries(directory: Path) -> list[str]:
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
     """sha256 of a file's bytes, in hex."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

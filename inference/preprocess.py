@@ -58,9 +58,10 @@ def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
     """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
 
     The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
-    normalise() for graphs that take float32. Equals Pillow's resize followed by a crop to within one grey level, without making
-    the pixels that the crop throws away; bit for bit where nothing is cut off. (Beyond 16 million resized pixels, which takes
-    an extreme aspect ratio: within two levels, and for nearest and box a neighbouring pixel may be taken.)
+    normalise() for graphs that take float32.
+    Equals Pillow's resize followed by a crop to within one grey level (two where black and white pixels alternate), without
+    making the pixels that the crop throws away; bit for bit where nothing is cut off. Beyond 16 million resized pixels, which
+    takes an extreme aspect ratio, nearest and box may take a neighbouring pixel, and filters that overshoot may differ more.
     Raises RecordError("preprocess").
     """
     assert out.shape == (recipe.height, recipe.width, 3), out.shape

@@ -59,7 +59,9 @@ def _openvino_devices() -> list[Any]:
 
 
 def _attach_openvino(options: Any, spec: SessionSpec) -> str:
-    device = next(d for d in _openvino_devices() if d.ep_metadata.get("ov_device") == "CPU")
+    device = next((d for d in _openvino_devices() if d.ep_metadata.get("ov_device") == "CPU"), None)
+    if device is None:
+        raise UsageError(f"--device openvino: its plugin offers no CPU here: use --device cpu, or again {OPENVINO.install}")
     if spec.precision == "bf16" and "BF16" not in device.ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split():
         raise UsageError(
             f"--precision bf16: {device.ep_metadata.get('FULL_DEVICE_NAME', 'this processor')} has no native bf16 "
@@ -91,7 +93,8 @@ def choose(device: str, precision: str) -> tuple[str, str]:
     """The provider for `--device` and why. Raises UsageError where it cannot run the precision or is not installed."""
     if device == "auto":
         name = "cpu" if precision in CPU.precisions else "openvino"
-        why = f"auto: {name} runs {precision}" + (" and needs nothing beyond onnxruntime" if name == "cpu" else ", cpu does not")
+        why = f"auto: {name} runs {precision}"
+        why += " and needs nothing beyond onnxruntime" if name == "cpu" else ", cpu does not"
     else:
         name, why = device, "as asked"
     provider = PROVIDERS[name]
@@ -116,11 +119,13 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    described = provider.attach(options, spec)
     try:
+        described = provider.attach(options, spec)
         session = onnxruntime.InferenceSession(spec.graph, options)
+    except UsageError:
+        raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented
-        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {_first_line(error)}") from error
+        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {first_line(error)}") from error
     nodes = Counter[str]()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())
@@ -133,7 +138,8 @@ def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) 
     others = {name: count for name, count in nodes.items() if name != ep_name}
     if nodes[ep_name] == 0 or (others and not spec.allow_cpu_nodes):
         ran = ", ".join(f"{count} nodes on {name}" for name, count in sorted(nodes.items())) or "no nodes at all"
-        raise UsageError(f"--device {spec.provider} was asked for, but the session placed {ran}: it would not be what you asked for")
+        allow = "" if nodes[ep_name] == 0 else "; --allow_cpu_nodes lets it"
+        raise UsageError(f"--device {spec.provider} was asked for, but the session placed {ran}{allow}")
     return {
         "provider": ep_name,
         "device": described,
@@ -145,5 +151,6 @@ def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) 
     }
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300]
+def first_line(error: Exception) -> str:
+    """The first line of the runtime's message, or the class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -9,8 +9,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,7 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
         "width": [fact and fact.width for fact in facts],
         "height": [fact and fact.height for fact in facts],
         "flags": [
-            (list(fact.flags) if fact else []) + (["non_finite"] if i in rows.non_finite else []) for i, fact in enumerate(facts)
+            [*(fact.flags if fact else ()), *(("non_finite",) if i in rows.non_finite else ())] for i, fact in enumerate(facts)
         ],
         "label": [record.label for record in records],
         "label_ids": [record.category_ids for record in records],
@@ -168,7 +170,7 @@ def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any
 def published_steps(output: Path) -> list[Step]:
     """The ranges that published files cover, sorted. Raises RunError if two overlap."""
     steps = sorted(Step(*map(int, match.groups())) for path in _entries(output) if (match := _PART_NAME.fullmatch(path.name)))
-    for one, other in zip(steps, steps[1:], strict=False):
+    for one, other in pairwise(steps):
         if one.partition == other.partition and other.start < one.end:
             raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
     return steps
@@ -180,17 +182,25 @@ def _entries(output: Path) -> list[Path]:
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """What write_part put into a file. Raises RunError if it is not one of our parts or is damaged."""
-    try:
+    with _damage_told(path, "damaged or not a part of a job"):
         parquet = pq.read_metadata(path)
-        facts = json.loads((parquet.metadata or {})[METADATA_KEY])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise RunError(f"{path} is damaged or not a part of a job ({str(error).splitlines()[0]})") from None
-    if facts.get("format") != FORMAT:
-        raise UsageError(f"{path} has format {facts.get('format')}; this bulkinfer reads format {FORMAT}")
-    if parquet.num_rows != facts["end"] - facts["start"]:
-        raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
-    found: dict[str, Any] = facts
-    return found
+        facts: dict[str, Any] = json.loads((parquet.metadata or {})[METADATA_KEY])
+        if facts["format"] != FORMAT:
+            raise UsageError(f"{path} has format {facts['format']}; this bulkinfer reads format {FORMAT}")
+        if parquet.num_rows != facts["end"] - facts["start"]:
+            raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
+        return facts
+
+
+@contextmanager
+def _damage_told(path: Path, what: str) -> Iterator[None]:
+    """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise RunError(f"{path} is {what} ({(str(error).splitlines() or [type(error).__name__])[0]})") from None
 
 
 def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
@@ -200,18 +210,17 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
     """
     path = output / part_name(step)
     facts = read_metadata(path)
-    if facts["fingerprint"] != fingerprint:
-        raise RunError(f"{path} belongs to another job (fingerprint {facts['fingerprint'][:8]}, this one {fingerprint[:8]})")
-    if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
-        raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-    try:
+    with _damage_told(path, "damaged"):
+        if facts["fingerprint"] != fingerprint:
+            found = facts["fingerprint"][:8]
+            raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
+        if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
+            raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
         table = pq.read_table(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
-    if hash_keys([table]) != facts["keys_sha256"]:
-        raise RunError(f"{path} is damaged (its keys are not those it was written with)")
-    stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
-    return Part(step, table.num_rows - stages.total(), dict(stages), file_sha256(path))
+        if hash_keys([table]) != facts["keys_sha256"]:
+            raise RunError(f"{path} is damaged (its keys are not those it was written with)")
+        stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
+        return Part(step, table.num_rows - stages.total(), dict(stages), file_sha256(path))
 
 
 def set_aside(output: Path, step: Step) -> Path:

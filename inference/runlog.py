@@ -15,7 +15,7 @@ _PACKAGES = ("numpy", "Pillow", "pyarrow", "onnxruntime", "onnxruntime-gpu", "on
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
-    """The line of one step: seconds since the previous line, shares of waiting for data and of computing, pictures per second."""
+    """The line of one step: seconds since the previous line, shares of waiting for data and of computing, images/s."""
     total_s = max(total_s, 1e-9)
     return (
         f"Total {total_s:.3f} sec.   Preprocessing {wait_s:.3f} sec ({100 * wait_s / total_s:.1f}%).   "

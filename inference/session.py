@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from inference.errors import UsageError
-from inference.providers import SessionSpec, open_session
+from inference.errors import RunError, UsageError
+from inference.providers import SessionSpec, first_line, open_session
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
 
@@ -44,23 +44,30 @@ class Session:
 def warm_up(session: Session, streams: int, seconds: float) -> float:
     """Run zeros through all streams at once: once to warm up, then until `seconds` have passed; returns pictures per second.
 
-    With `seconds` 0 only the first runs are made, and the rate is theirs (an underestimate).
+    With `seconds` 0 only the first runs are made, and the rate is theirs (an underestimate). Raises RunError if the network
+    cannot run on zeros, which is what failed pictures and the padding of the last batch are.
     """
     images = np.zeros(session.batch_shape, session.dtype)
 
     def in_all_streams(until: float) -> int:
         counts = [0] * streams
+        errors: list[Exception] = []
 
         def one_stream(index: int) -> None:
-            while not counts[index] or time.perf_counter() < until:
-                session.run(images)
-                counts[index] += 1
+            try:
+                while not counts[index] or time.perf_counter() < until:
+                    session.run(images)
+                    counts[index] += 1
+            except Exception as error:  # onnxruntime documents no classes
+                errors.append(error)
 
         threads = [threading.Thread(target=one_stream, args=(index,), daemon=True) for index in range(streams)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if errors:
+            raise RunError(f"the network fails on its first batch, of zeros: {first_line(errors[0])}") from errors[0]
         return sum(counts)
 
     start = time.perf_counter()

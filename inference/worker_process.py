@@ -23,7 +23,7 @@ import numpy as np
 
 from inference.card import Recipe, check_graph_files, read_card
 from inference.decode import prepare_decoder
-from inference.decoder_notices import decoder_notices
+from inference.decoder_notices import warning_counts
 from inference.errors import BulkinferError, RecordError
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
@@ -136,10 +136,10 @@ class Worker:
         for rows in list(self._open_rows.values()):
             if count := rows.finished_prefix():
                 self.publish(rows, count)
-        for kind, count in decoder_notices().items():
+        for kind, count in warning_counts().items():
             say(f"the decoder warned {count} times: {kind}")
         self.log.write("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
-        self.tell("end", decoder_warnings=decoder_notices(), **self._totals())
+        self.tell("end", decoder_warnings=warning_counts(), **self._totals())
 
     def _synthetic_batch(self) -> np.ndarray[Any, Any]:
         pixels = np.random.default_rng(0).integers(0, 256, self.session.batch_shape, np.uint8)

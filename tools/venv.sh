@@ -1,4 +1,5 @@
 # Sourced by tools/test and tools/demo: a virtual environment with this checkout in it, made once and kept while it fits.
+# The script that sources it has set root, the folder of the checkout.
 # shellcheck shell=bash
 
 # say TEXT: what happens now, on stderr, so that a script's stdout holds only what it was asked for.
@@ -12,18 +13,25 @@ fail() {
   exit 1
 }
 
-# make_venv FOLDER EXTRAS ROOT: afterwards FOLDER is a virtual environment with the checkout ROOT installed in place.
-# It is installed into again when pyproject.toml, the constraints, the extras or the place of the checkout have changed.
+# venv_folder DEFAULT: prints where the environment is: $BULKINFER_VENV, else DEFAULT, a folder of the checkout $root.
+venv_folder() {
+  local folder="${BULKINFER_VENV:-$1}"
+  [[ "$folder" == /* ]] || folder="$root/$folder"
+  printf '%s\n' "$folder"
+}
+
+# make_venv FOLDER: afterwards FOLDER is a virtual environment with the checkout $root and all its extras, in place.
+# It is installed into again when pyproject.toml, the constraints or the place of the checkout have changed.
 # A virtual environment that somebody else made is used as it is and gets what it lacks.
 make_venv() {
-  local folder="$1" extras="$2" root="$3" wanted log
-  wanted="$root [$extras] $(cat "$root/pyproject.toml" "$root/tools/constraints.txt" | cksum)"
+  local folder="$1" wanted log
+  wanted="$root $(cat "$root/pyproject.toml" "$root/tools/constraints.txt" | cksum)"
   if [[ -x "$folder/bin/python" && -r "$folder/made-for" && "$(<"$folder/made-for")" == "$wanted" ]]; then
     return 0
   fi
   log="$(mktemp)"
   say "installing into $folder; the first time takes some minutes and 6 GB"
-  if ! _install "$folder" "$extras" "$root" >"$log" 2>&1; then
+  if ! _install "$folder" >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     fail "the installation into $folder failed; $log has all of its output"
   fi
@@ -32,13 +40,13 @@ make_venv() {
 }
 
 _install() {
-  local folder="$1" extras="$2" root="$3"
+  local folder="$1"
   rm -f "$folder/made-for" || return 1
   if [[ ! -x "$folder/bin/python" ]]; then
     _create "$folder" || return 1
   fi
   "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --constraint "$root/tools/constraints.txt" --editable "$root[$extras]"
+    --constraint "$root/tools/constraints.txt" --editable "$root[all]"
 }
 
 _create() {

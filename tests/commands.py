@@ -1,0 +1,66 @@
+"""Run the installed commands as a user does, and read what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCRIPTS = Path(sys.executable).parent
+
+
+def command(name: str, *words: object) -> list[str]:
+    """The command line of an installed script."""
+    return [str(SCRIPTS / name), *map(str, words)]
+
+
+def run(name: str, *words: object, cwd: Path, timeout_s: float = 120, env: dict[str, str] | None = None) -> Any:
+    """Run a command to its end; the result has returncode, stdout and stderr as text."""
+    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | (env or {})
+    return subprocess.run(
+        command(name, *words), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+def rows(output: Path) -> pa.Table:
+    """All rows of an output directory, sorted by key, without the partition (which depends on the split)."""
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))])
+    return table.replace_schema_metadata(None).sort_by("key").drop_columns(["partition"])
+
+
+def records(output: Path) -> dict[str, dict[str, Any]]:
+    """Rows by key."""
+    return {row["key"]: row for row in rows(output).to_pylist()}
+
+
+def summary(log_path: Path) -> dict[str, Any]:
+    """summary.json of the newest job."""
+    loaded: dict[str, Any] = json.loads((log_path / "latest" / "summary.json").read_text())
+    return loaded
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those of the processes that still run (zombies do not)."""
+    found = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            found.append(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of the direct children."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []

@@ -1,0 +1,335 @@
+"""infer_launch as a user calls it, on a tiny network whose best class is the colour of the picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tests import pictures
+from tests.commands import children, command, living, records, rows, run, summary
+from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models/tiny, 103 photographs' worth of solid pictures, one of them cut, and 8 partitions of them."""
+    folder = tmp_path_factory.mktemp("place")
+    write_tiny_model(folder / "models", batch_sizes=(1, 6))
+    for number in range(103):
+        name = LABELS[number % 8]
+        data = pictures.encode(Image.new("RGB", (40 + number % 7, 50), COLOURS[name]), "JPEG", quality=95)
+        path = folder / "photos" / f"{number % 3}" / f"{number:03d}-{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if number != 50 else pictures.cut(data))
+    found = run("partition_dataset", "--data-dir", "photos", "--partitions", 8, cwd=folder)
+    assert found.returncode == 0, found.stderr
+    return folder
+
+
+def launch(place: Path, *words: object, model: str = "tiny", **options: Any) -> Any:
+    return run("infer_launch", "--model_name", model, *words, cwd=place, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> Path:
+    """The output of one worker on the plain folder."""
+    output = place / "undisturbed"
+    found = launch(place, "--data_dir", "photos", "--num_devices", 1, "--output", output, "--save", "topk,logits,embedding")
+    assert found.returncode == 3, found.stderr
+    return output
+
+
+def test_every_picture_has_its_own_row(undisturbed: Path) -> None:
+    found = records(undisturbed)
+    assert len(found) == 103
+    failed = {key for key, row in found.items() if row["status"] == "error"}
+    assert len(failed) == 1
+    (key,) = failed
+    assert "050" in key
+    assert found[key]["stage"] == "decode"
+    assert "truncated" in found[key]["error"]
+    assert found[key]["class_ids"] is found[key]["scores"] is found[key]["logits"] is found[key]["embedding"] is None
+    for key, row in found.items():
+        if row["status"] == "ok":
+            assert row["class_names"][0] in key, (key, row["class_names"])
+            expected = colour_logits(np.array([row["embedding"]], np.float32))[0]
+            assert np.allclose(row["logits"], expected, atol=1e-5)
+            assert row["class_ids"] == list(np.argsort(-np.array(row["logits"]), kind="stable")[:5])
+            odds = np.exp(np.array(row["logits"], np.float64))
+            assert np.allclose(row["scores"], np.sort(odds / odds.sum())[::-1][:5], atol=1e-6)
+            assert (row["format"], row["frames"], row["height"]) == ("JPEG", 1, 50)
+
+
+def test_rows_are_in_input_order_and_files_say_what_ran(undisturbed: Path) -> None:
+    keys = []
+    for path in sorted(undisturbed.glob("part-*.parquet")):
+        facts = json.loads(pq.read_metadata(path).metadata[b"bulkinfer"])
+        assert facts["ran"]["provider"] == "CPUExecutionProvider"
+        assert facts["ran"]["nodes"]["CPUExecutionProvider"] > 0
+        assert facts["recipe"]["interpolation"] == "bilinear"
+        assert {"onnxruntime", "Pillow", "numpy", "bulkinfer"} <= set(facts["versions"])
+        keys += pq.read_table(path)["key"].to_pylist()
+    assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino"])
+def test_same_rows_with_one_worker_and_with_eight(place: Path, undisturbed: Path, device: str, tmp_path: Path) -> None:
+    words = ("--device", device, "--save", "topk,logits,embedding")
+    found = launch(place, *words, "--data_dir", "photos", "--num_devices", 1, "--output", tmp_path / "1")
+    assert found.returncode == 3, found.stderr
+    found = launch(place, *words, "--num_ipus", 8, "--output", tmp_path / "8", "--batches-per-step", 1)
+    assert found.returncode == 3, found.stderr
+    assert "records: 103 = 102 ok + 1 errors (1 at decode)" in found.stdout
+    assert rows(tmp_path / "1").equals(rows(tmp_path / "8"))
+    if device == "cpu":
+        assert rows(tmp_path / "1").equals(rows(undisturbed))
+    checked = run("bulkinfer", "verify", tmp_path / "8", cwd=place)
+    assert checked.returncode == 0, checked.stderr
+    assert "103 = 102 ok + 1 errors" in checked.stdout
+
+
+def test_a_second_run_does_nothing(place: Path, undisturbed: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in undisturbed.glob("part-*")}
+    found = launch(place, "--data_dir", "photos", "--output", undisturbed, "--save", "topk,logits,embedding")
+    assert found.returncode == 3, found.stderr
+    assert "103 of 103 records are done, 0 to do" in found.stdout
+    assert {path.name: path.stat().st_mtime_ns for path in undisturbed.glob("part-*")} == before
+
+
+@pytest.mark.parametrize("change", [("--top_k", "3"), ("--batch_size", "1"), ("--limit", "50"), ("--save", "none")])
+def test_another_job_on_the_same_output_is_refused_by_name(place: Path, undisturbed: Path, change: tuple[str, str]) -> None:
+    base = {"--save": "topk,logits,embedding"} | dict([change])
+    words = [word for pair in base.items() for word in pair]
+    found = launch(place, "--data_dir", "photos", "--output", undisturbed, *words)
+    assert found.returncode == 2
+    assert f"differs in {change[0].lstrip('-')}" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def start(place: Path, output: Path, *words: object) -> subprocess.Popen[str]:
+    """A run of 8 workers in steps of one batch, in the background."""
+    return subprocess.Popen(
+        command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--batches_per_step", 1, "--save",
+                "topk,logits,embedding", "--output", output, *words),
+        cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_parts(output: Path, process: subprocess.Popen[str], count: int) -> bool:
+    """True once so many parts are published and the run still goes on."""
+    while process.poll() is None:
+        if len(list(output.glob("part-*"))) >= count:
+            return True
+        time.sleep(0.002)
+    return False
+
+
+@pytest.mark.parametrize("victim", ["worker", "launcher"])
+def test_kill_and_run_again_gives_the_same_rows(place: Path, undisturbed: Path, victim: str, tmp_path: Path) -> None:
+    luck, hits = random.Random(victim), 0
+    for attempt in range(4):
+        output = tmp_path / str(attempt)
+        process = start(place, output)
+        if not wait_for_parts(output, process, luck.randint(1, 14)):
+            process.communicate()
+            continue
+        workers = children(process.pid)
+        os.kill(luck.choice(workers) if victim == "worker" else process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        deadline = time.monotonic() + 5
+        while living(workers) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not living(workers)
+        hits += len(list(output.glob("part-*"))) < 22 or victim == "worker"
+        again = launch(place, "--num_devices", 3, "--batches_per_step", 2, "--save", "topk,logits,embedding", "--output", output)
+        assert again.returncode == 3, again.stderr
+        assert rows(output).equals(rows(undisturbed))
+        assert not list(output.glob("_tmp-*"))
+        assert not (output / "_lock.json").exists()
+        assert run("bulkinfer", "verify", output, cwd=place).returncode == 0
+    assert hits >= 2, "the runs ended before they could be killed"
+
+
+def test_a_killed_worker_is_replaced_and_the_run_completes(place: Path, undisturbed: Path, tmp_path: Path) -> None:
+    for attempt in range(5):
+        output = tmp_path / str(attempt)
+        process = start(place, output)
+        if wait_for_parts(output, process, 2):
+            os.kill(children(process.pid)[0], signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode == 3, stderr
+        assert rows(output).equals(rows(undisturbed))
+        if "replaced: " in stdout:
+            assert "SIGKILL" in stdout
+            return
+    pytest.fail("no worker was replaced in five runs")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything_and_the_run_can_be_continued(
+    place: Path, undisturbed: Path, number: int, code: int, tmp_path: Path
+) -> None:
+    segments = set(os.listdir("/dev/shm"))
+    process = start(place, tmp_path)
+    assert wait_for_parts(tmp_path, process, 1)
+    workers = children(process.pid)
+    sent = time.monotonic()
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    assert time.monotonic() - sent < 5
+    assert process.returncode == code
+    assert not living(workers)
+    assert set(os.listdir("/dev/shm")) == segments
+    again = launch(place, "--save", "topk,logits,embedding", "--output", tmp_path)
+    assert again.returncode == 3, again.stderr
+    assert rows(tmp_path).equals(rows(undisturbed))
+
+
+def test_two_launchers_on_one_output(place: Path, tmp_path: Path) -> None:
+    process = start(place, tmp_path)
+    while not (tmp_path / "_lock.json").exists():
+        time.sleep(0.002)
+    second = launch(place, "--output", tmp_path)
+    assert process.wait(60) == 3
+    process.communicate()
+    assert second.returncode == 1
+    assert f"pid {process.pid}" in second.stderr
+    assert second.stderr.count("\n") == 1
+
+
+def test_synthetic_run_as_in_the_reference(place: Path) -> None:
+    found = launch(place, "--num_ipus", 8, "--synthetic", "--iterations", 2, "--batches_per_step", 50)
+    assert found.returncode == 0, found.stderr
+    lines = [line for line in found.stdout.splitlines() if line.startswith("Total ")]
+    assert 1 <= len(lines) <= 3
+    assert f"total: {8 * 2 * 50 * 6} pictures" in found.stdout
+    assert "synthetic: without reading" in found.stdout
+    log_dir = place / "logs" / "latest"
+    assert len(list(log_dir.glob("worker-*.log"))) == 8
+    assert summary(place / "logs")["pictures"] == 8 * 2 * 50 * 6
+    assert not list(log_dir.glob("**/*.parquet"))
+
+
+def test_worker_logs_tell_the_command_the_lines_and_the_modules(place: Path, tmp_path: Path) -> None:
+    found = launch(place, "--num_devices", 2, "--output", tmp_path / "out", "--log_path", tmp_path / "logs")
+    assert found.returncode == 3, found.stderr
+    log_dir = tmp_path / "logs" / "latest"
+    for index in (0, 1):
+        text = (log_dir / f"worker-{index}.log").read_text()
+        assert text.startswith("$ ")
+        assert "inference.worker_process" in text.splitlines()[0]
+        events = [json.loads(line) for line in (log_dir / f"worker-{index}.jsonl").read_text().splitlines()]
+        (modules,) = [event["names"] for event in events if event["event"] == "modules"]
+        assert not {"torch", "onnx", "timm", "ray"} & set(modules)
+        assert "onnxruntime" in modules
+    told = summary(tmp_path / "logs")
+    assert told["ok"] == 102
+    assert told["errors_by_stage"] == {"decode": 1}
+    assert told["stage_thread_seconds"]["decode"] > 0
+    assert told["run_percentiles_s"]["p50"] <= told["run_percentiles_s"]["p99"]
+    assert set(told["peak_memory_bytes"]) == {"0", "1"}
+    assert json.loads((log_dir / "_job.json").read_text())["complete"] is True
+
+
+def test_limit_takes_the_first_records(place: Path, tmp_path: Path) -> None:
+    found = launch(place, "--limit", 20, "--output", tmp_path)
+    assert found.returncode == 0, found.stderr
+    keys = sorted(path.relative_to(place / "photos").as_posix() for path in (place / "photos").rglob("*.jpg"))
+    assert rows(tmp_path)["key"].to_pylist() == keys[:20]
+
+
+def test_save_none_accounts_for_every_record(place: Path, tmp_path: Path) -> None:
+    found = launch(place, "--save", "none", "--output", tmp_path)
+    assert found.returncode == 3
+    table = rows(tmp_path)
+    assert table.num_rows == 103
+    assert "scores" not in table.column_names
+    assert table["status"].to_pylist().count("error") == 1
+
+
+def test_dry_run_writes_nothing(place: Path, tmp_path: Path) -> None:
+    found = launch(place, "--dry_run", "--output", tmp_path / "out", "--log_path", tmp_path / "logs")
+    assert found.returncode == 0
+    assert "fingerprint" in found.stdout
+    assert "103 records" in found.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwrite_removes_our_files_only(place: Path, tmp_path: Path) -> None:
+    assert launch(place, "--output", tmp_path, "--limit", 20).returncode == 0
+    (tmp_path / "mine.txt").write_text("keep")
+    found = launch(place, "--output", tmp_path, "--limit", 10, "--overwrite")
+    assert found.returncode == 0, found.stderr
+    assert "--overwrite: removed" in found.stdout
+    assert rows(tmp_path).num_rows == 10
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_damaged_parts_are_set_aside_and_run_again(place: Path, undisturbed: Path, tmp_path: Path) -> None:
+    words = ("--output", tmp_path, "--save", "topk,logits,embedding", "--batches_per_step", 1)
+    assert launch(place, *words).returncode == 3
+    one, other, *_ = sorted(tmp_path.glob("part-*"))
+    one.write_bytes(b"")
+    other.write_bytes(other.read_bytes()[:-8])
+    assert run("bulkinfer", "verify", tmp_path, cwd=place).returncode == 1
+    found = launch(place, *words)
+    assert found.returncode == 3, found.stderr
+    assert found.stderr.count("set aside") == 2
+    assert rows(tmp_path).equals(rows(undisturbed))
+    assert run("bulkinfer", "verify", tmp_path, cwd=place).returncode == 0
+
+
+def test_missing_model_names_the_command_to_type(place: Path) -> None:
+    found = launch(place, "--batch_size", 16)
+    assert found.returncode == 2
+    assert found.stderr.strip().endswith("run get_model --model_name tiny --batch_size 16")
+    found = launch(place, model="tynie")
+    assert found.returncode == 2
+    assert "get_model --model_name tynie" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--device", "cuda"), "cuda"),
+        (("--device", "cpu", "--precision", "bf16"), "bf16 runs on openvino"),
+        (("--data_dir", "nowhere"), "nowhere"),
+        (("--save", "topk,none"), "none cannot be combined"),
+        (("--top_k", "0"), "top_k"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_2(place: Path, words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    found = launch(place, *words, "--output", tmp_path / "out", "--log_path", tmp_path / "logs")
+    assert found.returncode == 2, found.stdout
+    assert sentence in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert "Traceback" not in found.stderr
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_can_be_continued(place: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
+    try:
+        words = ("--output", disk / "out", "--save", "topk,logits,embedding", "--batches_per_step", 1, "--num_devices", 2)
+        found = launch(place, *words)
+        assert found.returncode == 1
+        assert "No space left on device" in found.stderr
+        assert "Traceback" not in found.stderr
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        again = launch(place, *words)
+        assert again.returncode == 3, again.stderr
+        assert rows(disk / "out").num_rows == 103
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
