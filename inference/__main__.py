@@ -16,7 +16,12 @@ COMMANDS = {
 
 def usage() -> str:
     """The list of commands."""
-    lines = ["bulkinfer: bulk offline inference over ONNX models, one row per picture", "", "usage: bulkinfer <command> [flags]", ""]
+    lines = [
+        "bulkinfer: bulk offline inference over ONNX models, one row per picture",
+        "",
+        "usage: bulkinfer <command> [flags]",
+        "",
+    ]
     lines += [f"  {name:<20}{doc}" for name, doc in COMMANDS.items()]
     return "\n".join([*lines, "", "bulkinfer <command> --help lists the flags of a command."])
 

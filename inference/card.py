@@ -179,6 +179,8 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     graph = graph_path(folder, batch_size)
     sidecar = read_sidecar(graph)
     if (found := file_sha256(graph)) != sidecar.sha256:
-        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} (sha256 {found[:12]}, "
-                       f"recorded {sidecar.sha256[:12]}): run get_model again")
+        raise RunError(
+            f"{graph} is not the graph of {graph.with_suffix('.json').name} (sha256 {found[:12]}, "
+            f"recorded {sidecar.sha256[:12]}): run get_model again"
+        )
     return card, sidecar, Path(graph).resolve()

@@ -13,9 +13,7 @@ def option(
     default: Any, doc: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = (), minimum: int | None = None
 ) -> Any:
     """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings."""
-    return field(
-        default=default, metadata={"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum}
-    )
+    return field(default=default, metadata={"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum})
 
 
 @dataclass(frozen=True)

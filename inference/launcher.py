@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget, plan_threads
-from inference.errors import RunError
-from inference.job import (
-    JOB_FILE,
-    Job,
-    check_same_job,
-    describe_job,
-    job_name,
-    make_job,
-    read_job,
-    resolve_data_dir,
-    write_job,
-)
+from inference.job import Job, job_name, make_job, resolve_data_dir, write_job
 from inference.lock import output_lock
-from inference.paths import remove_stale_temporaries, write_json
+from inference.manifest import open_dataset
+from inference.markers import MANIFEST_FILE
+from inference.paths import write_json
 from inference.progress import Screen
+from inference.providers import describe_proof
+from inference.results import split_step
+from inference.resume import claim_output, note_parts, remaining_steps
 from inference.runlog import say, warn
+from inference.summary import OK, finish
 from inference.supervisor import Supervisor
 from inference.types import Step
-
-if TYPE_CHECKING:
-    from inference.results import Part
 
 MAX_BATCHES_PER_STEP = 1500  # the reference system's step
 STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
 _STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
-OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3
 
 
 def launch(config: LaunchConfig) -> int:
@@ -62,19 +50,21 @@ def open_job(config: LaunchConfig) -> Job:
     """The job, its pictures counted; nothing is written yet."""
     if config.synthetic:
         return make_job(config, None)
-    from inference.manifest import open_dataset
-
     return make_job(config, open_dataset(resolve_data_dir(config)))
 
 
 def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
     """What will run, on what, and where the results go."""
     card, config = job.model.card, job.config
-    say(f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})")
+    say(
+        f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})"
+    )
     say(f"device: {job.provider} ({job.provider_reason}), {config.precision}")
     say(f"cores: {core_budget()}; {plan}")
     if job.dataset is None:
-        say(f"input: synthetic, made once in each worker; no reading, decoding or results; {config.iterations} step(s) a worker")
+        say(
+            f"input: synthetic, made once in each worker; no reading, decoding or results; {config.iterations} step(s) a worker"
+        )
     else:
         limited = f", the first {job.num_records} of them" if config.limit else ""
         say(f"input: {job.dataset.source}: {job.dataset.num_records} records{limited}")
@@ -87,60 +77,6 @@ def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
     say(f"job: {job_name(job)}, fingerprint {job.fingerprint}")
     if output is not None:
         say(f"output: {output}")
-
-
-def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
-    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time."""
-    remove_stale_temporaries(output)
-    found = read_job(output)
-    if job.config.overwrite:
-        remove_results(output)
-        found = None
-    if found is None:
-        from inference.results import published_steps
-
-        if strangers := published_steps(output):
-            raise RunError(f"{output} holds {len(strangers)} parts but no {JOB_FILE}: give another --output, or --overwrite")
-        return job, describe_job(job, {})
-    check_same_job(output, found, job)
-    resolved = found["resolved"]
-    if resolved["provider"] != job.provider:
-        job = replace(job, provider=resolved["provider"], provider_reason=f"as the job began, in {output / JOB_FILE}")
-        say(f"device: {job.provider} ({job.provider_reason})")
-    return job, {**found, "complete": False}
-
-
-def remove_results(output: Path) -> None:
-    """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
-    ours = [path for path in output.iterdir() if path.name.startswith(("part-", "_part-")) or path.name == JOB_FILE]
-    for path in ours:
-        path.unlink()
-    if ours:
-        say(f"--overwrite: removed {len(ours)} files from {output}")
-
-
-def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
-    """The ranges that no whole published file covers; damaged files are set aside. Fills description["parts"]."""
-    from inference.results import inspect_part, missing_ranges, part_name, published_steps, set_aside
-
-    done, known = [], description["parts"]
-    for step in published_steps(output):
-        if step.partition not in job.counts:
-            raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
-        try:
-            part = inspect_part(output, step, job.fingerprint)
-        except RunError as error:
-            warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
-            known.pop(part_name(step), None)
-            continue
-        done.append(step)
-        known[part.name] = part.as_json()
-    for name in set(known) - {part_name(step) for step in done}:
-        del known[name]  # published once, and gone since: its records run again
-    todo = [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, done)]
-    if done:
-        say(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
-    return todo
 
 
 def run_workers(
@@ -161,8 +97,6 @@ def run_workers(
     finally:
         if output is not None:
             note_parts(job, output, description, aggregate.parts)
-    from inference.summary import finish
-
     return finish(job, plan, log_dir, output, description, aggregate, supervisor)
 
 
@@ -181,7 +115,7 @@ def supervise(
     def make_steps(rate: float) -> list[Step]:
         batches, steps = plan_steps(job.config, plan, todo, rate)
         chosen = f"{batches} batches x {job.config.batch_size} pictures a step"
-        say(f"warm-up: {rate:.1f} images/sec on the first worker; {chosen}, {len(steps)} steps")
+        screen.line(f"warm-up: {rate:.1f} images/sec on the first worker; {chosen}, {len(steps)} steps")
         if output is not None:
             description["resolved"]["batches_per_step"] = batches
             write_job(output, description)
@@ -191,7 +125,7 @@ def supervise(
         aggregate.add(worker, event)
         if event["event"] == "ready":
             proof = event["proof"]
-            screen.log(f"worker {worker}: {proof['provider']} ({proof['device']}) runs {proof['nodes']} nodes", worker=worker)
+            screen.log(f"worker {worker}: {describe_proof(proof)}", worker=worker)
         elif event["event"] == "replaced":
             warn(f"infer_launch: worker {worker} ended by {event['how']}; a new one takes over its steps")
         elif event["event"] == "step":
@@ -208,8 +142,6 @@ def supervise(
 
 def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
     """Batches per step, and the steps: about 10 s each by the warm-up's rate (synthetic 5 s), at most 1500 batches."""
-    from inference.results import split_step
-
     seconds = SYNTHETIC_STEP_S if config.synthetic else STEP_S
     batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
     if config.synthetic:
@@ -224,8 +156,6 @@ def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: f
 
 def write_run(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> Path:
     """run.json, all that a worker of this launch needs; and the manifest of a plain folder, which exists nowhere else."""
-    from inference.manifest import MANIFEST_FILE
-
     manifests = {}
     for partition in job.dataset.partitions if job.dataset else ():
         if job.dataset and job.dataset.scan is not None:
@@ -256,31 +186,3 @@ def write_run(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) ->
     }
     write_json(log_dir / "run.json", run)
     return log_dir / "run.json"
-
-
-def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:
-    """Bring description["parts"] up to what is published, also by workers that were killed before they could report."""
-    from inference.results import inspect_part, part_name, published_steps
-
-    parts = description["parts"]
-    for part in reported:
-        parts[part.name] = part.as_json()
-    published = published_steps(output)
-    for step in published:
-        if part_name(step) not in parts:
-            parts[part_name(step)] = inspect_part(output, step, job.fingerprint).as_json()
-    counted = Counter[int]()
-    for step in published:
-        counted[step.partition] += len(step)
-    description["complete"] = all(counted[index] == count for index, count in job.counts.items())
-    write_job(output, description)
-
-
-def signal_exit_code(number: int) -> int:
-    """130 after SIGINT, 143 after SIGTERM."""
-    return 128 + signal.Signals(number).value
-
-
-def copy_job_file(output: Path, log_dir: Path) -> None:
-    """The copy of _job.json beside the logs."""
-    shutil.copyfile(output / JOB_FILE, log_dir / JOB_FILE)

@@ -59,9 +59,10 @@ def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
 
     The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
     normalise() for graphs that take float32.
-    Equals Pillow's resize followed by a crop to within one grey level (two where black and white pixels alternate), without
-    making the pixels that the crop throws away; bit for bit where nothing is cut off. Beyond 16 million resized pixels, which
-    takes an extreme aspect ratio, nearest and box may take a neighbouring pixel, and filters that overshoot may differ more.
+    Equals Pillow's resize followed by a crop to within one grey level, without making the pixels that the crop throws away
+    (two levels in the rare pixel that lies on the border of rounding in both passes; bit for bit where nothing is cut off and
+    for nearest and box). Beyond 16 million resized pixels, which takes an extreme aspect ratio, nearest and box may take a
+    neighbouring pixel, and filters that overshoot may differ more.
     Raises RecordError("preprocess").
     """
     assert out.shape == (recipe.height, recipe.width, 3), out.shape
@@ -125,7 +126,7 @@ def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image
 
 
 def _may_cut_first(x: Axis, y: Axis, recipe: Recipe) -> bool:
-    """Whether _resize_kept() gives the pixels of a whole resize to within one grey level (tested against Pillow 13).
+    """Whether _resize_kept() gives the pixels of a whole resize but for roundings (tested against Pillow 13).
 
     Not for nearest and box: they turn rounding errors of a sampling point into another pixel. And where a filter overshoots,
     clipping after the first pass makes the order of the passes visible: Pillow shrinks tall pictures vertically first.

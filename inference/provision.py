@@ -83,7 +83,10 @@ def _differences(card: ModelCard, config: GetModelConfig, request: Request, foun
     if card.recipe != request.spec.recipe:
         reasons.append("its recipe is another")
     if found is not None and (found.path is None or found.sha256 != card.weights.sha256):
-        reasons.append(f"its weights are {card.weights.source}, sha256 {card.weights.sha256[:12]}, {found.source} is asked for")
+        reasons.append(
+            f"its weights are {card.weights.source} (sha256 {card.weights.sha256[:12]}, {card.weights.origin}), asked for are "
+            f"{found.source} ({found.origin})"
+        )
     for package, version in _versions().items():
         if (recorded := card.versions.get(package)) != version:
             reasons.append(f"it was made by {package} {recorded}, now {version}")

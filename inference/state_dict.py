@@ -84,8 +84,11 @@ def _take_statistics(network: torch.nn.Module, norms: list[torch.nn.BatchNorm2d]
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.eval()
         norm.momentum = momentum
+        assert norm.running_mean is not None, "batch norms of the zoo track statistics"
+        assert norm.running_var is not None
+        # At least the layer's average: amplifying its quietest channels would amplify rounding errors layer by layer.
+        norm.running_var.clamp_(min=float(norm.running_var.mean()))
         for statistics in (norm.running_mean, norm.running_var):
-            assert statistics is not None, "batch norms of the zoo track statistics"
             mantissa, exponent = torch.frexp(statistics)
             statistics.copy_(torch.ldexp((mantissa * 1024).round() / 1024, exponent))
     network.float()

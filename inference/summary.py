@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from inference.aggregate import Aggregate
 from inference.cores import ThreadPlan
-from inference.job import Job
-from inference.launcher import INCOMPLETE, OK, WITH_ERRORS, copy_job_file, signal_exit_code
+from inference.job import JOB_FILE, Job
 from inference.paths import temporary_path, write_json
 from inference.runlog import say, warn
 
 if TYPE_CHECKING:
     from inference.supervisor import Supervisor
+
+OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
 def finish(
@@ -49,7 +51,7 @@ def finish(
     }
     write_json(log_dir / "summary.json", summary)
     if output is not None:
-        copy_job_file(output, log_dir)
+        shutil.copyfile(output / JOB_FILE, log_dir / JOB_FILE)
     point_latest(log_dir)
     tell(job, aggregate, counts, output, supervisor)
     say(f"summary: {log_dir / 'summary.json'}")
@@ -68,7 +70,7 @@ def exit_code(
 ) -> int:
     """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
     if supervisor and supervisor.signal is not None:
-        return signal_exit_code(supervisor.signal)
+        return 128 + supervisor.signal
     if output is None:
         return OK
     if not description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
@@ -77,12 +79,10 @@ def exit_code(
     return WITH_ERRORS if counts["errors"] or unreadable else OK
 
 
-def tell(
-    job: Job, aggregate: Aggregate, counts: dict[str, Any], output: Path | None, supervisor: Supervisor | None
-) -> None:
+def tell(job: Job, aggregate: Aggregate, counts: dict[str, Any], output: Path | None, supervisor: Supervisor | None) -> None:
     """The last lines of stdout."""
-    apart = f"start-up and warm-up {aggregate.startup_s:.1f} sec apart"
-    say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {aggregate.images_per_s:.1f} images/sec ({apart})")
+    rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
+    say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
     if output is None:
         say("synthetic: without reading, decoding, preparing and writing")
         return

@@ -208,7 +208,7 @@ class Supervisor:
 
     # -- the end ---------------------------------------------------------------------------------------------------------
 
-    def _on_signal(self, number: int, frame: Any) -> None:
+    def _on_signal(self, number: int, _frame: Any) -> None:
         if self.signal is not None:
             self._deadline = 0.0  # a second signal: at once
             return

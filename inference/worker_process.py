@@ -31,7 +31,7 @@ from inference.metrics import Meter, Metrics
 from inference.paths import read_json
 from inference.postprocess import StepRows, task_for
 from inference.preprocess import normalise
-from inference.providers import SessionSpec
+from inference.providers import SessionSpec, describe_proof
 from inference.results import write_part
 from inference.runlog import EventLog, cpu_seconds, peak_memory_bytes, say, step_line, versions
 from inference.session import Session, warm_up
@@ -101,8 +101,7 @@ class Worker:
         self.session = Session(spec, self.task.outputs)
         rate = warm_up(self.session, plan["streams"], run["warm_up_s"])
         self.metadata = {**run["metadata"], "ran": self.session.proof, "versions": versions()}
-        say(f"{self.session.proof['provider']} runs {self.session.proof['nodes']} nodes; loaded in {self.session.load_s:.2f} sec, "
-            f"warm-up {rate:.1f} images/sec")  # fmt: skip
+        say(f"{describe_proof(self.session.proof)}; loaded in {self.session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
         self.tell("ready", proof=self.session.proof, load_s=self.session.load_s, warm_up_rate=rate, versions=versions(),
                   pid=os.getpid())  # fmt: skip
 

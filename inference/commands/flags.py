@@ -24,7 +24,16 @@ Config = TypeVar("Config")
 
 _HELP = {"help", "h", "helpfull", "helpshort"}
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?\Z", re.DOTALL)
-_BOOLEANS = {"true": "true", "t": "true", "1": "true", "yes": "true", "false": "false", "f": "false", "0": "false", "no": "false"}
+_BOOLEANS = {
+    "true": "true",
+    "t": "true",
+    "1": "true",
+    "yes": "true",
+    "false": "false",
+    "f": "false",
+    "0": "false",
+    "no": "false",
+}
 
 
 class HelpRequested(Exception):
@@ -100,9 +109,7 @@ def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tupl
     return table
 
 
-def _normalise(
-    command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str
-) -> list[str]:
+def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str) -> list[str]:
     """Rewrite `argv` as `--name=value` words, one per option, so that absl has nothing left to guess."""
     table = _spellings(options, kinds)
     known = [*table, "help", "version", "flagfile"]

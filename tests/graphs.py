@@ -1,0 +1,61 @@
+"""Variants of the tiny network of models.py that behave badly on one marker picture: white."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.models import SIZE, tiny_graph
+
+MARKER = (255, 255, 255)
+
+
+def _is_marker() -> list[onnx.NodeProto]:
+    """`marked`: int64 N x 1, 1 for a white picture, else 0."""
+    threshold = numpy_helper.from_array(np.array(0.999, np.float32))
+    axis = numpy_helper.from_array(np.array([1], np.int64))
+    return [
+        helper.make_node("Constant", [], ["threshold"], value=threshold),
+        helper.make_node("Constant", [], ["channels"], value=axis),
+        helper.make_node("ReduceMin", ["mean", "channels"], ["darkest"], keepdims=1),
+        helper.make_node("Greater", ["darkest", "threshold"], ["is_marked"]),
+        helper.make_node("Cast", ["is_marked"], ["marked"], to=TensorProto.INT64),
+    ]
+
+
+def raises_on_marker(batch_size: int) -> onnx.ModelProto:
+    """A white picture makes the whole run fail: its index is out of the range of a Gather."""
+    table = numpy_helper.from_array(np.zeros(1, np.float32))
+    extra = [
+        *_is_marker(),
+        helper.make_node("Constant", [], ["table"], value=table),
+        helper.make_node("Gather", ["table", "marked"], ["nothing"]),
+        helper.make_node("Add", ["mean", "nothing"], ["embedding"]),
+    ]
+    return tiny_graph(batch_size, extra)
+
+
+def overflows_on_marker(batch_size: int) -> onnx.ModelProto:
+    """A white picture is divided by zero: its embedding is infinite, its logits are infinite or NaN."""
+    extra = [
+        *_is_marker(),
+        helper.make_node("Not", ["is_marked"], ["is_plain"]),
+        helper.make_node("Cast", ["is_plain"], ["divisor"], to=TensorProto.FLOAT),
+        helper.make_node("Div", ["mean", "divisor"], ["embedding"]),
+    ]
+    return tiny_graph(batch_size, extra)
+
+
+def save(graph: onnx.ModelProto, folder: Path) -> str:
+    """Write a graph; returns its path as the runtime takes it."""
+    onnx.save(graph, folder / "model.onnx")
+    return str(folder / "model.onnx")
+
+
+def solid_batch(*colours: tuple[int, int, int]) -> np.ndarray:
+    """Pictures of one colour each, N x SIZE x SIZE x 3."""
+    pixels = np.array(colours, np.uint8)[:, None, None, :]
+    return np.ascontiguousarray(np.broadcast_to(pixels, (len(colours), SIZE, SIZE, 3)))
