@@ -98,9 +98,9 @@ def publish_partitions(
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
     output.mkdir(parents=True, exist_ok=True)
-    with _only_one(output):
+    with _only_one(output) as is_locked:
         _refuse_foreign(output)
-        published.left_over = _remove_abandoned(output)
+        published.left_over = _remove_abandoned(output, is_locked)
         partitions: list[dict[str, Any]] = []
         for index, (start, end) in enumerate(even_split(len(entries), num_partitions)):
             final = output / str(index)
@@ -130,19 +130,24 @@ def _describe(path: Path, value: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _only_one(output: Path) -> Iterator[None]:
-    """Keep a second partition_dataset out of `output` while the block runs; the kernel ends the lock with the process."""
-    descriptor = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
+def _only_one(output: Path) -> Iterator[bool]:
+    """Keep a second partition_dataset out of `output` while the block runs; the kernel ends the lock with the process.
+
+    Yields False on a file system without locks: two runs at once are then up to the user.
+    """
+    descriptor, is_locked = os.open(output, os.O_RDONLY | os.O_DIRECTORY), True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise LockedError(f"another partition_dataset is working on {shown(output)}: wait for it, or stop it") from None
-    except OSError as error:  # a file system without locks: two runs at once are then up to the user
+    except OSError as error:
         if error.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            os.close(descriptor)
             raise
+        is_locked = False
     try:
-        yield
+        yield is_locked
     finally:
         os.close(descriptor)
 
@@ -260,12 +265,15 @@ def _empty(directory: Path) -> None:
     directory.rmdir()
 
 
-def _remove_abandoned(output: Path) -> list[bytes]:
-    """Remove what a killed run left behind; returns the folders that look like it but hold no manifest of ours."""
+def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
+    """Remove what a killed run left behind; returns the folders that look like it but hold no manifest of ours.
+
+    Under the lock nobody else can be at work here; without it the process that a name tells must be gone.
+    """
     kept = []
     for path in sorted(output.glob(f"{TEMPORARY_PREFIX}*")):
         owner = re.match(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-", path.name)
-        if owner is None or process_start_ticks(int(owner[1])) == int(owner[2]):
+        if owner is None or (not is_locked and process_start_ticks(int(owner[1])) == int(owner[2])):
             continue
         if not path.is_dir() or path.is_symlink():
             path.unlink()

@@ -154,3 +154,9 @@ def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) 
 def first_line(error: Exception) -> str:
     """The first line of the runtime's message, or the class where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def describe_proof(proof: dict[str, Any]) -> str:
+    """For people: which provider ran how many nodes of the graph, at which precision."""
+    nodes = ", ".join(f"{count} nodes on {name}" for name, count in sorted(proof["nodes"].items()))
+    return f"{nodes} ({proof['device']}), {proof['precision']}, onnxruntime {proof['onnxruntime']}"

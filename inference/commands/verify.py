@@ -27,10 +27,8 @@ def _run(config: VerifyConfig) -> int:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
     print(f"{output}: fingerprint {verdict.job['fingerprint']}")
-    print(
-        f"records: {verdict.job['num_records']} = {verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
-        f" in {len(verdict.parts)} parts"
-    )
+    told = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
+    print(f"records: {verdict.job['num_records']}, rows: {told} in {len(verdict.parts)} parts")
     for fault in verdict.faults:
         print(f"verify: {fault}", file=sys.stderr)
     if not verdict.faults:

@@ -96,7 +96,7 @@ def test_same_rows_with_one_worker_and_with_eight(place: Path, undisturbed: Path
         assert rows(tmp_path / "1").equals(rows(undisturbed))
     checked = run("bulkinfer", "verify", tmp_path / "8", cwd=place)
     assert checked.returncode == 0, checked.stderr
-    assert "103 = 102 ok + 1 errors" in checked.stdout
+    assert "records: 103, rows: 102 ok + 1 errors (1 at decode)" in checked.stdout
 
 
 def test_a_second_run_does_nothing(place: Path, undisturbed: Path) -> None:

@@ -19,6 +19,7 @@ from inference.errors import LockedError, UsageError
 from inference.links import WAYS
 from inference.manifest import Manifest, open_dataset
 from inference.partition import Published, check_places, even_split, publish_partitions
+from inference.paths import temporary_path
 from inference.scan import scan_folder
 
 
@@ -286,5 +287,13 @@ def test_two_runs_at_once(photos: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "out"
+    for name in (temporary_path(output / "0").name, "_tmp-99999999-5-dddd"):
+        (output / name).mkdir(parents=True)
     monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOLCK))
-    assert publish(photos, tmp_path / "out").written == [0, 1]
+    assert publish(photos, output).written == [0, 1]
+    (kept,) = output.glob("_tmp-*")
+    assert kept.name.startswith(f"_tmp-{os.getpid()}-")
+    monkeypatch.undo()
+    publish(photos, output)
+    assert not list(output.glob("_tmp-*"))
