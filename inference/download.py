@@ -7,6 +7,7 @@ server can prove that the file is still the same, else begun again.
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -29,11 +30,12 @@ class _CutError(Exception):
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
-        if not newurl.lower().startswith(("http://", "https://")):
-            raise DownloadError(f"{req.full_url} redirects to {newurl}, which is not http: refused")
-        if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
-            raise DownloadError(f"{req.full_url} redirects to {newurl}, from https to plain http: refused")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        new = newurl.lower()
+        if new.startswith("https://") or (new.startswith("http://") and not req.full_url.lower().startswith("https:")):
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        fp.close()
+        reason = "from https to plain http" if new.startswith("http://") else "which is not http"
+        raise DownloadError(f"{req.full_url} redirects to {newurl}, {reason}: refused")
 
 
 @dataclass
@@ -93,7 +95,9 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
             raise _CutError(str(error.reason) or "timed out") from None
         raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
-    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+    except http.client.InvalidURL as error:
+        raise DownloadError(f"{url} is not a URL ({error})") from None
+    except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         raise _CutError(f"the transfer broke off after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
         raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")

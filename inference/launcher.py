@@ -162,7 +162,7 @@ def write_run(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) ->
             path = log_dir / MANIFEST_FILE
             partition.manifest.write(path)
         else:
-            path = Path(job.config.data_dir or "datasets") / str(partition.index) / MANIFEST_FILE
+            path = job.dataset.root / str(partition.index) / MANIFEST_FILE
         manifests[str(partition.index)] = str(path.resolve())
     config, model = job.config, job.model
     measured = not config.batches_per_step

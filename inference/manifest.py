@@ -190,7 +190,7 @@ def open_dataset(data_dir: Path, *, include_hidden: bool = False) -> Dataset:
 
 def no_pictures(scan: Scan) -> str:
     """The beginning of the sentence about a folder that holds no pictures."""
-    found = [f"{scan.not_pictures.total():,} other files"] if scan.not_pictures else []
+    found = [counted(scan.not_pictures.total(), "other file")] if scan.not_pictures else []
     found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
     found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
     return f"{printable(scan.root)} holds no pictures" + (f" ({'; '.join(found)})" if found else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,8 @@ def open_folder(model_path: str, name: str) -> Path:
     return folder
 
 
-def existing_card(folder: Path) -> ModelCard | None:
-    """The card of a finished export, None if there is none or it is unreadable (then the folder is made anew).
+def existing_card(folder: Path, say: Callable[[str], None]) -> ModelCard | None:
+    """The card of a finished export, None if there is none or it is unreadable, which is said (the folder is made anew).
 
     Raises UsageError for a card of a newer format, and for graphs that get_model did not make.
     """
@@ -42,7 +43,8 @@ def existing_card(folder: Path) -> ModelCard | None:
     if (folder / CARD).exists():
         try:
             return read_card(folder / CARD)
-        except RunError:
+        except RunError as error:
+            say(str(error))
             return None
     for graph in sorted(folder.glob("model*.onnx")):
         if not graph.with_suffix(".json").exists():

@@ -125,7 +125,8 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
     except UsageError:
         raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented
-        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {first_line(error)}") from error
+        allow = "; --allow_cpu_nodes lets it" if "fallback to CPU" in str(error) else ""
+        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {first_line(error)}{allow}") from error
     nodes = Counter[str]()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())

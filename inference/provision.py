@@ -49,7 +49,7 @@ def provide(config: GetModelConfig, say: Say) -> Provided:
 
 def _provide(config: GetModelConfig, request: Request, folder: Path, say: Say) -> Provided:
     start = time.monotonic()
-    card = model_folder.existing_card(folder)
+    card = model_folder.existing_card(folder, say)
     found = None
     if card is None or not weights.is_satisfied_by(request, card.weights):
         found = weights.find(request, say)

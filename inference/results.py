@@ -152,16 +152,17 @@ def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> lis
 def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any]) -> Part:
     """Publish the first `count` rows of a step: whole under its name, or not at all.
 
-    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range and a hash of the keys.
+    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of the keys.
     """
     table = to_table(rows, count)
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
     facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
-             "keys_sha256": hash_keys([table])}  # fmt: skip
+             "keys_sha256": hash_keys([table]), "columns": _columns(table)}  # fmt: skip
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
     final = output / part_name(step)
     with publishing(final) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
         sha256 = file_sha256(temporary)
     stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
     return Part(step, count - stages.total(), dict(stages), sha256)
@@ -180,10 +181,15 @@ def _entries(output: Path) -> list[Path]:
     return sorted(output.iterdir()) if output.is_dir() else []
 
 
+def _columns(table: pa.Table) -> dict[str, str]:
+    return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # as Parquet calls items
+
+
 def read_metadata(path: Path) -> dict[str, Any]:
     """What write_part put into a file. Raises RunError if it is not one of our parts or is damaged."""
     with _damage_told(path, "damaged or not a part of a job"):
-        parquet = pq.read_metadata(path)
+        with path.open("rb") as file:
+            parquet = pq.read_metadata(file)
         facts: dict[str, Any] = json.loads((parquet.metadata or {})[METADATA_KEY])
         if facts["format"] != FORMAT:
             raise UsageError(f"{path} has format {facts['format']}; this bulkinfer reads format {FORMAT}")
@@ -216,7 +222,10 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
             raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-        table = pq.read_table(path, page_checksum_verification=True)
+        with path.open("rb") as file:
+            table = pq.read_table(file, page_checksum_verification=True)
+        if _columns(table) != facts["columns"]:  # page checksums do not cover the names and types
+            raise RunError(f"{path} is damaged (its columns are not those it was written with)")
         if hash_keys([table]) != facts["keys_sha256"]:
             raise RunError(f"{path} is damaged (its keys are not those it was written with)")
         stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)

@@ -20,7 +20,7 @@ from inference.card import RANDOM_WEIGHTS, Weights
 from inference.download import fetch
 from inference.errors import DownloadError, RunError, UsageError
 from inference.locks import exclusive
-from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, write_json
+from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
 from inference.zoo import INSTALL, NetworkSpec
 
 CACHE = ".weights"  # folder inside the folder of models
@@ -72,7 +72,8 @@ class Request:
         if self.choice == "auto":
             return self.spec.weights_file
         if self.is_url:
-            return urllib.parse.unquote(urllib.parse.urlsplit(self.choice).path).rpartition("/")[2] or "weights"
+            last = urllib.parse.unquote(urllib.parse.urlsplit(self.choice).path).rpartition("/")[2]
+            return safe_name(last).lstrip(".") or "weights"
         return Path(self.choice).name
 
     @property

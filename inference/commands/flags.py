@@ -22,8 +22,9 @@ from inference.errors import BulkinferError, UsageError
 
 Config = TypeVar("Config")
 
-_HELP = {"help", "h", "helpfull", "helpshort"}
-_FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?\Z", re.DOTALL)
+_HELP = ("help", "h", "helpfull", "helpshort")
+_ALWAYS = ("flagfile", "version", *_HELP)  # every command has these
+_FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:(?:=|\s+)(.*))?\Z", re.DOTALL)  # the blank: a line `--name value` of a flag file
 _BOOLEANS = {
     "true": "true",
     "t": "true",
@@ -36,7 +37,7 @@ _BOOLEANS = {
 }
 
 
-class HelpRequested(Exception):
+class HelpRequested(Exception):  # noqa: N818 (it is no error)
     """The user asked for --help or --version; the message is the text to print."""
 
 
@@ -49,9 +50,11 @@ def parse(command: str, config_class: type[Config], argv: Sequence[str], *, posi
     kinds = typing.get_type_hints(config_class)
     values = _flag_values(options, kinds)
     try:
-        words = values.read_flags_from_files(list(argv), force_gnu=False)
-    except (flags.Error, OSError) as error:
-        raise UsageError(f"--flagfile: {error}") from None
+        words = values.read_flags_from_files(list(argv), force_gnu=True)
+    except flags.Error as error:
+        raise UsageError(f"--flagfile: {str(error).removeprefix('ERROR:: ')}") from None
+    except (OSError, UnicodeDecodeError):
+        raise UsageError("--flagfile: it is no text file that can be read") from None
     words = _normalise(command, words, options, kinds, positional)
     if words == ["--help"]:
         raise HelpRequested(help_text(command, config_class))
@@ -61,37 +64,56 @@ def parse(command: str, config_class: type[Config], argv: Sequence[str], *, posi
         values([command, *words])
         return config_class(**{name: _value(values[name].value, kinds[name]) for name in options})
     except flags.Error as error:
-        raise UsageError(str(error).replace("\n", " ")) from None
+        raise UsageError(str(error).removeprefix("flag ").replace("\n", " ")) from None
 
 
 def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagValues:
     """A FlagValues of this command alone, one flag per option."""
-    values = flags.FlagValues()
+    values = flags.FlagValues()  # type: ignore[no-untyped-call]
     for name, field in options.items():
         kind, doc, choices = kinds[name], field.metadata["doc"], field.metadata["choices"]
         if kind is bool:
             flags.DEFINE_boolean(name, field.default, doc, flag_values=values)
         elif kind is int:
-            flags.DEFINE_integer(name, field.default, doc, field.metadata["minimum"], flag_values=values)
+            parser = _IntegerParser(lower_bound=field.metadata["minimum"])
+            flags.DEFINE(parser, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
         elif kind is str and choices:
             flags.DEFINE_enum(name, field.default, list(choices), doc, flag_values=values, case_sensitive=False)
         elif kind is str:
             flags.DEFINE_string(name, field.default, doc, flag_values=values)
         else:
-            flags.DEFINE_list(name, list(field.default), doc, flag_values=values)
-            if choices:
-                flags.register_validator(name, _list_validator(choices), flag_values=values)
+            serializer = flags.CsvListSerializer(",")
+            flags.DEFINE(_ListParser(choices), name, list(field.default), doc, flag_values=values, serializer=serializer)
     return values
 
 
-def _list_validator(choices: tuple[str, ...]) -> Any:
-    def check(items: list[str]) -> bool:
-        for item in items:
-            if item not in choices:
-                raise flags.ValidationError(f"{item!r} is not one of {', '.join(choices)}")
-        return True
+class _IntegerParser(flags.IntegerParser):
+    """Whole numbers, with an answer that people understand."""
 
-    return check
+    def convert(self, argument: str | int) -> int:
+        try:
+            return int(super().convert(argument))
+        except (TypeError, ValueError):
+            raise ValueError("not a whole number") from None
+
+
+class _ListParser(flags.ListParser):
+    """Words separated by commas, at least one, each one of `choices` if there are any."""
+
+    def __init__(self, choices: tuple[str, ...]) -> None:
+        super().__init__()
+        self._choices = choices
+
+    def parse(self, argument: str | list[str]) -> list[str]:
+        if isinstance(argument, str) and self._choices:
+            argument = ",".join(argument.split())  # `--x a b` on one line of a flag file
+        items = [item for item in super().parse(argument) if item]
+        if not items:
+            raise ValueError("at least one value is needed")
+        for item in items:
+            if self._choices and item not in self._choices:
+                raise ValueError(f"value should be one of <{'|'.join(self._choices)}>, not {item!r}")
+        return items
 
 
 def _value(value: Any, kind: Any) -> Any:
@@ -112,46 +134,60 @@ def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tupl
 def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str) -> list[str]:
     """Rewrite `argv` as `--name=value` words, one per option, so that absl has nothing left to guess."""
     table = _spellings(options, kinds)
-    known = [*table, "help", "version", "flagfile"]
-
-    def lookup(word: str) -> tuple[str, str | None] | None:
-        match = _FLAG.match(word)
-        return table.get(match[1].replace("-", "_")) if match else None
 
     words, rest = [], list(argv)
     while rest:
         word = rest.pop(0)
-        match = _FLAG.match(word)
-        if match and match[1].replace("-", "_") in _HELP:
+        name, given = _split(word)
+        if name in _HELP:
             return ["--help"]
-        if match and match[1] == "version":
+        if name == "version":
             return ["--version"]
-        found = lookup(word)
-        if found is None and positional and not word.startswith("-"):
+        if name is None and positional and not word.startswith("-"):
             words.append(f"--{positional}={word}")
+            positional = ""
             continue
-        if match is None or found is None:
-            raise UsageError(_unknown(command, word, known))
-        name, forced = found
-        given = match[2]
-        if kinds[name] is bool:
-            if given is None and rest and rest[0].lower() in _BOOLEANS and forced is None:
+        if name not in table:
+            raise UsageError(_unknown(command, word, [*table, *_ALWAYS[:3]]))
+        option, forced = table[name]
+        if kinds[option] is bool:
+            if given is None and forced is None and rest and rest[0].lower() in _BOOLEANS:
                 given = rest.pop(0)
-            words.append(f"--{name}={_boolean(word, given, forced)}")
-        elif kinds[name] in (int, str):
-            if given is None:
-                if not rest or (rest[0].startswith("--") and lookup(rest[0])):
-                    raise UsageError(f"{word} needs a value")
-                given = rest.pop(0)
-            words.append(f"--{name}={given}")
+            value = _boolean(word, given, forced)
+        elif kinds[option] in (int, str):
+            value = given if given is not None else _next_value(word, rest, table)
         else:
-            items = [] if given is None else [given]
-            while given is None and rest and not _FLAG.match(rest[0]):
-                items.append(rest.pop(0))
-            if not items:
-                raise UsageError(f"{word} needs at least one value")
-            words.append(f"--{name}={','.join(items)}")
+            value = given if given is not None else _next_values(word, rest, table)
+        words.append(f"--{option}={value}")
     return words
+
+
+def _split(word: str) -> tuple[str | None, str | None]:
+    """`--x-y=v` -> x_y, v; `--x` -> x, None; a line `--x v` of a flag file -> x, v; anything else -> None, None."""
+    match = _FLAG.match(word)
+    return (match[1].replace("-", "_"), match[2]) if match else (None, None)
+
+
+def _is_flag(word: str, table: dict[str, Any]) -> bool:
+    name, _ = _split(word)
+    return name in table or name in _ALWAYS
+
+
+def _next_value(word: str, rest: list[str], table: dict[str, Any]) -> str:
+    """The next word whatever it looks like, unless it is a flag of this command."""
+    if not rest or _is_flag(rest[0], table):
+        raise UsageError(f"{word} needs a value")
+    return rest.pop(0)
+
+
+def _next_values(word: str, rest: list[str], table: dict[str, Any]) -> str:
+    """The words up to the next flag, joined by commas; `--` and a name is always a flag, if only a misspelt one."""
+    items: list[str] = []
+    while rest and not _is_flag(rest[0], table) and not (rest[0].startswith("--") and _split(rest[0])[0]):
+        items.append(rest.pop(0))
+    if not items:
+        raise UsageError(f"{word} needs at least one value")
+    return ",".join(items)
 
 
 def _boolean(word: str, given: str | None, forced: str | None) -> str:
@@ -177,13 +213,21 @@ def help_text(command: str, config_class: type[Any]) -> str:
     for field in dataclasses.fields(config_class):
         is_switch = kinds[field.name] is bool
         names = [f"--{'[no]' if is_switch else ''}{field.name}", *(f"--{alias}" for alias in field.metadata["aliases"])]
-        default = field.default if not isinstance(field.default, tuple) else ",".join(field.default)
-        facts = [f"one of {', '.join(field.metadata['choices'])}"] if field.metadata["choices"] else []
-        facts.append(f"default {str(default).lower() if is_switch else default!r}")
-        lines += [f"  {', '.join(names)}", f"      {field.metadata['doc']} ({'; '.join(facts)})"]
+        choices, default = field.metadata["choices"], default_text(field)
+        facts = [f"one of {', '.join(choices)}"] if choices and kinds[field.name] is str else []
+        facts += [f"any of {', '.join(choices)}"] if choices and kinds[field.name] is not str else []
+        facts += [f"default {default}"] if default else []
+        lines += [f"  {', '.join(names)}", f"      {field.metadata['doc']}" + (f" ({'; '.join(facts)})" if facts else "")]
     lines += ["  --flagfile", "      read flags from this file, one per line", "  --help", "      print this and stop"]
     lines += ["  --version", "      print the version and stop"]
     return "\n".join(lines)
+
+
+def default_text(field: dataclasses.Field[Any]) -> str:
+    """The default of an option as one would type it; empty if there is none."""
+    if isinstance(field.default, tuple):
+        return ",".join(field.default)
+    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
 
 
 def run_command(

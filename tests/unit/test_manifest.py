@@ -202,7 +202,7 @@ def test_open_refuses_a_damaged_dataset_json(partitioned: Path) -> None:
 def test_open_a_folder_without_pictures(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / ".x.jpg").write_text("x")
-    with pytest.raises(UsageError, match=r"holds no pictures \(1 other files; 1 ignored\)"):
+    with pytest.raises(UsageError, match=r"holds no pictures \(1 other file; 1 ignored\)"):
         open_dataset(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):
         open_dataset(tmp_path / "nowhere")

@@ -33,8 +33,8 @@ def test_facts_and_outputs(tmp_path: Path) -> None:
     assert session.load_s > 0
     outputs = session.run(solid_batch(*FOUR))
     means = np.array(FOUR, np.float32) / 255
-    np.testing.assert_allclose(outputs["embedding"], means, atol=1e-6)
-    np.testing.assert_allclose(outputs["logits"], colour_logits(means), atol=1e-5)
+    np.testing.assert_allclose(outputs["embedding"], means, atol=1e-5)
+    np.testing.assert_allclose(outputs["logits"], colour_logits(means), atol=1e-4)
 
 
 def test_only_the_outputs_asked_for_come_back(tmp_path: Path) -> None:

@@ -1,0 +1,273 @@
+"""infer_launch on what people really have: broken, oversized, wrongly named pictures; odd names; tails of every size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import pictures
+from tests.commands import command, records, rows, run, summary
+from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
+
+LAUNCH = ("--model_name", "tiny", "--data_dir", "photos")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_tiny_model(tmp_path / "models", batch_sizes=(1, 4, 6))
+    (tmp_path / "photos").mkdir()
+    return tmp_path
+
+
+def solid(colour: str, format: str = "PNG", **options: Any) -> bytes:
+    return pictures.encode(Image.new("RGB", (40, 36), COLOURS[colour]), format, **options)
+
+
+def write(place: Path, files: dict[str, bytes]) -> None:
+    pictures.write_files(place / "photos", files)
+
+
+def launch(place: Path, *words: object, code: int = 0, **options: Any) -> Any:
+    found = run("infer_launch", *LAUNCH, "--output", "out", *words, cwd=place, **options)
+    assert found.returncode == code, found.stdout + found.stderr
+    assert "Traceback" not in found.stderr
+    return found
+
+
+def test_b01_b02_one_cut_picture_costs_one_row(place: Path) -> None:
+    files = {f"{i:02d}.jpg": pictures.encode(pictures.noise(64, 48, i), "JPEG") for i in range(20)}
+    files["07.jpg"] = pictures.cut(files["07.jpg"])
+    files |= {"cut.png": pictures.cut(pictures.encode(pictures.noise(64, 48))), "page.jpg": pictures.HTML_PAGE}
+    write(place, files)
+    launch(place, "--batch_size", 4, code=3)
+    found = records(place / "out")
+    assert len(found) == 22
+    failed = {key: row["error"] for key, row in found.items() if row["status"] == "error"}
+    assert set(failed) == {"07.jpg", "cut.png", "page.jpg"}
+    assert "truncated JPEG" in failed["07.jpg"]
+    assert "PNG" in failed["cut.png"]
+    assert "HTML" in failed["page.jpg"]
+    assert len(set(failed.values())) == 3
+
+
+def test_b04_content_decides_and_the_real_format_is_recorded(place: Path) -> None:
+    write(place, {"png.JPEG": solid("red"), "webp.png": solid("red", "WEBP", lossless=True), "jpeg.heic": solid("red", "JPEG"),
+                  "stub.jpg": pictures.HEIC_STUB})  # fmt: skip
+    launch(place, code=3)
+    found = records(place / "out")
+    assert {key: row["format"] for key, row in found.items()} == {
+        "png.JPEG": "PNG", "webp.png": "WEBP", "jpeg.heic": "JPEG", "stub.jpg": None,
+    }  # fmt: skip
+    assert found["stub.jpg"]["error"] == "unsupported format HEIC"
+    assert {row["class_names"][0] for row in found.values() if row["status"] == "ok"} == {"red"}
+
+
+def test_b05_b10_b11_modes_are_three_channels_and_nothing_is_printed(place: Path) -> None:
+    grey = Image.new("L", (40, 36), 255)
+    write(place, {
+        "grey.jpg": pictures.encode(grey, "JPEG"), "one_bit.png": pictures.encode(grey.convert("1")),
+        "grey16.png": pictures.grey16_png(), "cmyk.jpg": pictures.cmyk_jpeg(), "cmyk_bare.jpg": pictures.cmyk_jpeg(adobe_marker=False),
+        "palette.png": pictures.encode(Image.new("RGB", (40, 36), COLOURS["cyan"]).convert("P")),
+        "alpha.png": pictures.encode(Image.new("RGBA", (40, 36), (*COLOURS["blue"], 0))),
+        **{f"exif_{name}.jpg": pictures.with_app1(solid("red", "JPEG"), payload) for name, payload in pictures.BROKEN_EXIF.items()},
+    })  # fmt: skip
+    found = launch(place, "--save", "topk,embedding")
+    assert "warn" not in found.stdout.lower().replace("warm", "")
+    assert found.stderr == ""
+    rows_by_key = records(place / "out")
+    best = {key: row["class_names"][0] for key, row in rows_by_key.items()}
+    assert (best["grey.jpg"], best["one_bit.png"]) == ("white", "white")
+    assert (best["palette.png"], best["alpha.png"]) == ("cyan", "blue")
+    assert all(best[key] == "red" for key in best if key.startswith("exif_"))
+    assert rows_by_key["grey16.png"]["flags"] == ["scaled_16bit"]
+    assert np.allclose(rows_by_key["grey16.png"]["embedding"], 0.5, atol=0.05)  # a ramp: clipped it would be nearly 1
+    assert rows_by_key["cmyk.jpg"]["embedding"] == rows_by_key["cmyk_bare.jpg"]["embedding"]
+
+
+def test_b08_oversized_pictures_are_rows_and_neighbours_unaffected(place: Path) -> None:
+    write(place, {"a.png": solid("red"), "huge.png": pictures.bit_png(14000, 14000), "z.png": solid("lime")})
+    launch(place, code=3)
+    found = records(place / "out")
+    assert "too large: 14000x14000" in found["huge.png"]["error"]
+    assert (found["a.png"]["class_names"][0], found["z.png"]["class_names"][0]) == ("red", "lime")
+    launch(place, "--max_pixels", 1000, "--overwrite", code=3)
+    assert {row["status"] for row in records(place / "out").values()} == {"error"}
+
+
+def test_b13_first_frame_one_row(place: Path) -> None:
+    write(place, {"two.jpg": pictures.animated("MPO"), "a.gif": pictures.animated("GIF"), "b.webp": pictures.animated("WEBP"),
+                  "c.png": pictures.animated("PNG")})  # fmt: skip
+    launch(place)
+    found = records(place / "out")
+    assert len(found) == 4
+    assert {row["class_names"][0] for row in found.values()} == {"red"}
+    assert all(row["frames"] > 1 for row in found.values())
+
+
+def test_b14_junk_is_counted_as_ignored(place: Path) -> None:
+    write(place, {"001.jpg": solid("red", "JPEG"), "._001.jpg": pictures.APPLE_DOUBLE, ".DS_Store": b"x", "Thumbs.db": b"x",
+                  "__MACOSX/001.jpg": pictures.APPLE_DOUBLE, ".hidden/002.jpg": solid("red", "JPEG"), "notes.txt": b"hello"})  # fmt: skip
+    launch(place)
+    assert set(records(place / "out")) == {"001.jpg"}
+    assert any("ignored" in line for line in summary(place / "logs")["ignored"])
+
+
+ODD_NAMES = ["set[1]/a.png", "a*b/a.png", "q?x/a.png", "100% #1/a.png", "-v/a.png", "a b/a.png", "line\nbreak.png", 'comma,"quote".png']
+
+
+@pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}])
+def test_b16_b17_b19_odd_names_keep_their_rows(place: Path, environment: dict[str, str]) -> None:
+    names = [os.fsencode(name) for name in ODD_NAMES]
+    names += [b"caf\xe9.png", "café.png".encode(), "cafe\u0301.png".encode(), b"n" * 251 + b".png", b"sub/n.png", b"n.png"]
+    for number, name in enumerate(names):
+        path = os.path.join(os.fsencode(place / "photos"), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(solid(LABELS[number % 8]))
+    launch(place, env=environment)
+    table = rows(place / "out").to_pylist()
+    found = {row["key_bytes"] or row["key"].encode(): row["class_names"][0] for row in table}
+    assert found == {name: LABELS[number % 8] for number, name in enumerate(names)}
+    assert run("bulkinfer", "verify", "out", cwd=place, env=environment).returncode == 0
+
+
+def test_b16_a_folder_called_like_a_flag(place: Path) -> None:
+    shutil.move(place / "photos", place / "-v")
+    (place / "-v" / "a.png").write_bytes(solid("red"))
+    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "-v", "--output", "out", cwd=place)
+    assert found.returncode == 0, found.stderr
+    assert set(records(place / "out")) == {"a.png"}
+
+
+@pytest.mark.parametrize("count", [10, 1, 4, 5])
+def test_b25_tails_give_the_rows_of_a_batch_of_one(place: Path, count: int) -> None:
+    files = {f"{i}.png": pictures.encode(pictures.noise(50, 40, i)) for i in range(count)}
+    if count == 5:
+        files["4.png"] = pictures.cut(files["4.png"])  # alone in the tail, and broken
+    write(place, files)
+    code = 3 if count == 5 else 0
+    for batch_size in (4, 1):
+        launch(place, "--batch_size", batch_size, "--save", "topk,logits", "--output", f"out{batch_size}", code=code)
+    four, one = rows(place / "out4"), rows(place / "out1")
+    assert four.num_rows == one.num_rows == count
+    for a, b in zip(four["logits"].to_pylist(), one["logits"].to_pylist(), strict=True):
+        assert (a is None and b is None) or np.allclose(a, b, atol=1e-5)
+
+
+def test_b47_equal_contents_keep_their_rows_and_a_swapped_model_is_refused(place: Path) -> None:
+    write(place, {f"{i}.png": solid("red" if i < 3 else LABELS[i]) for i in range(8)})
+    launch(place)
+    assert len(records(place / "out")) == 8
+    other = tiny_graph(6)
+    other.graph.initializer[0].float_data[:] = []
+    other.producer_name = "another"
+    write_tiny_model(place / "models", graph=other)
+    found = launch(place, code=2)
+    assert "differs in graph_sha256" in found.stderr
+
+
+def test_b49_empty_files_do_not_shift_their_neighbours(place: Path) -> None:
+    write(place, {f"{i}-{LABELS[i]}.png": b"" if i in (2, 5) else solid(LABELS[i]) for i in range(6)})
+    launch(place, code=3)
+    found = records(place / "out")
+    for key, row in found.items():
+        if row["status"] == "ok":
+            assert row["class_names"][0] in key
+        else:
+            assert row["error"] == "empty file"
+    assert [key[0] for key, row in sorted(found.items()) if row["status"] == "error"] == ["2", "5"]
+
+
+def test_pictures_that_vanish_after_the_partitioning_are_rows(place: Path) -> None:
+    write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
+    assert run("partition_dataset", "--data_dir", "photos", "--partitions", 2, cwd=place).returncode == 0
+    (place / "photos" / "3.png").unlink()
+    found = run("infer_launch", "--model_name", "tiny", "--output", "out", cwd=place)
+    assert found.returncode == 3, found.stderr
+    row = records(place / "out")["3.png"]
+    assert (row["status"], row["stage"]) == ("error", "read")
+    assert "not found" in row["error"]
+
+
+def test_gaps_and_foreign_manifests_are_refused(place: Path) -> None:
+    write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
+    assert run("partition_dataset", "--data_dir", "photos", "--partitions", 3, cwd=place).returncode == 0
+    shutil.copytree(place / "datasets", place / "copy", symlinks=True)
+    shutil.rmtree(place / "datasets" / "1")
+    found = run("infer_launch", "--model_name", "tiny", cwd=place)
+    assert found.returncode != 0
+    assert "1" in found.stderr
+    assert found.stderr.count("\n") == 1
+    shutil.copy(place / "copy" / "0" / "manifest.parquet", place / "copy" / "1" / "manifest.parquet")
+    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "copy", cwd=place)
+    assert found.returncode != 0
+    assert "does not fit" in found.stderr
+
+
+def test_no_pictures_is_an_error(place: Path) -> None:
+    found = launch(place, code=2)
+    assert "holds no pictures" in found.stderr
+
+
+def test_b34_one_cpu_only_and_a_clean_log(place: Path) -> None:
+    write(place, {"a.png": solid("red")})
+    for device in ("cpu", "openvino"):
+        words = command("infer_launch", *LAUNCH, "--device", device, "--output", f"out-{device}")
+        found = subprocess.run(["taskset", "-c", "0", *words], cwd=place, capture_output=True, text=True, timeout=60, check=False)
+        assert found.returncode == 0, found.stderr
+        assert "1 usable of 1 in the affinity mask" in found.stdout
+        assert "affinity" not in (place / "logs" / "latest" / "worker-0.log").read_text()
+
+
+def test_float32_graphs_get_normalised_input(place: Path) -> None:
+    write_tiny_model(place / "models", "floats", input="float32")
+    write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
+    found = run("infer_launch", "--model_name", "floats", "--data_dir", "photos", "--output", "out", cwd=place)
+    assert found.returncode == 0, found.stderr
+    assert {int(key[0]): row["class_ids"][0] for key, row in records(place / "out").items()} == {i: i for i in range(8)}
+
+
+def test_random_weights_are_warned_about_and_recorded(place: Path) -> None:
+    write_tiny_model(place / "models", weights="random")
+    write(place, {"a.png": solid("red")})
+    found = launch(place)
+    assert "random" in found.stderr
+    assert summary(place / "logs")["weights"]["source"] == "random"
+
+
+# root may read everything; without these two capabilities the modes of its own files hold for it as well
+AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+
+
+def launch_without_privileges(place: Path, output: str) -> Any:
+    words = [*AS_OTHERS, *command("infer_launch", *LAUNCH, "--output", output)]
+    return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_b20_unreadable_folders_and_files_are_told(place: Path) -> None:
+    write(place, {"a.png": solid("red"), "closed.png": solid("red"), "sub/b.png": solid("red")})
+    (place / "photos" / "closed.png").chmod(0)
+    (place / "photos" / "sub").chmod(0)
+    found = launch_without_privileges(place, "out")
+    assert found.returncode == 3, found.stdout + found.stderr
+    assert "sub" in found.stderr
+    by_key = records(place / "out")
+    assert {key: row["status"] for key, row in by_key.items()} == {"a.png": "ok", "closed.png": "error"}
+    assert by_key["closed.png"]["stage"] == "read"
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
+    write(place, {"a.png": solid("red")})
+    (place / "closed").mkdir(mode=0o555)
+    found = launch_without_privileges(place, "closed/out")
+    assert found.returncode == 1
+    assert found.stderr.count("\n") == 1
+    assert "Permission denied" in found.stderr
+    assert "closed" in found.stderr

@@ -1,0 +1,25 @@
+"""--help answers at once, because it loads nothing heavy; other tests look at what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from inference.__main__ import COMMANDS
+
+HEAVY = {"numpy", "pyarrow", "PIL", "onnxruntime", "onnx", "torch", "timm", "rich", "multiprocessing", "asyncio"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_loads_nothing_heavy(name: str) -> None:
+    code = f"""
+import sys
+from inference.__main__ import main
+assert main([{name!r}, "--help"]) == 0
+print("loaded:", *{HEAVY} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1].strip() == "loaded:"

@@ -1,0 +1,109 @@
+"""Transfers that are cut, redirected, resumed and refused, against a server on the loopback interface."""
+
+from __future__ import annotations
+
+import io
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from inference.download import _Redirects, fetch
+from inference.errors import DownloadError
+from tests.http_server import Site, serving
+
+BODY = bytes(range(256)) * 500
+
+
+def fetched(site: Site, tmp_path: Path) -> tuple[bytes, list[str]]:
+    said: list[str] = []
+    with serving(site):
+        fetch(site.url("file.pth"), tmp_path / "file", said.append, pause_s=0.01)
+    return (tmp_path / "file").read_bytes(), said
+
+
+def refused(site: Site, tmp_path: Path) -> str:
+    with serving(site), pytest.raises(DownloadError) as error:
+        fetch(site.url("file.pth"), tmp_path / "file", lambda text: None, pause_s=0.01)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("script", [["whole"], ["unsized"], ["cut", "whole"], ["silent", "cut", "cut", "whole"], [503, "whole"]])
+def test_arrives_whole(script: list[str | int], tmp_path: Path) -> None:
+    body, said = fetched(Site(BODY, list(script)), tmp_path)
+    assert body == BODY
+    assert len(said) == len(script) - 1, "a line for every new attempt"
+
+
+def test_a_cut_transfer_is_resumed_where_it_ended(tmp_path: Path) -> None:
+    site = Site(BODY, ["cut", "whole"])
+    body, said = fetched(site, tmp_path)
+    assert body == BODY
+    assert [asked for _, asked, _ in site.requests] == ["", f"bytes={len(BODY) // 2}-"]
+    assert site.sent_bytes == len(BODY)
+    assert "64,000 of 128,000 bytes" in said[0]
+
+
+def test_without_proof_of_the_version_it_begins_again(tmp_path: Path) -> None:
+    site = Site(BODY, ["cut", "whole"], etag="")
+    assert fetched(site, tmp_path)[0] == BODY
+    assert site.sent_bytes == len(BODY) + len(BODY) // 2
+
+
+def test_a_file_that_changed_meanwhile_is_not_mixed(tmp_path: Path) -> None:
+    site = Site(BODY, ["cut", "whole"])
+
+    def change(text: str) -> None:
+        site.body, site.etag = BODY[::-1], '"two"'
+
+    with serving(site):
+        fetch(site.url("file.pth"), tmp_path / "file", change, pause_s=0.01)
+    assert (tmp_path / "file").read_bytes() == BODY[::-1]
+
+
+def test_another_range_than_asked_for_is_not_appended(tmp_path: Path) -> None:
+    assert fetched(Site(BODY, ["cut", "other", "whole"]), tmp_path)[0] == BODY
+
+
+def test_a_range_beyond_the_file_begins_again(tmp_path: Path) -> None:
+    assert fetched(Site(BODY, ["cut", 416, "whole"]), tmp_path)[0] == BODY
+
+
+def test_gives_up_after_five_attempts(tmp_path: Path) -> None:
+    site = Site(BODY, ["cut"], etag="")
+    assert "attempt 5 of 5" in refused(site, tmp_path)
+    assert len(site.requests) == 5
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_final_answer_is_not_asked_for_twice(status: int, tmp_path: Path) -> None:
+    site = Site(BODY, [status])
+    assert str(status) in refused(site, tmp_path)
+    assert len(site.requests) == 1
+
+
+def test_redirects_are_followed(tmp_path: Path) -> None:
+    site = Site(BODY, ["/elsewhere", "whole"])
+    assert fetched(site, tmp_path)[0] == BODY
+    assert [path for path, _, _ in site.requests] == ["/file.pth", "/elsewhere"]
+
+
+def test_a_redirect_away_from_http_is_refused(tmp_path: Path) -> None:
+    assert "not http" in refused(Site(BODY, ["ftp://127.0.0.1/file.pth"]), tmp_path)
+
+
+def test_redirects_may_gain_but_not_lose_encryption() -> None:
+    def redirect(old: str, new: str) -> object:
+        return _Redirects().redirect_request(urllib.request.Request(old), io.BytesIO(), 302, "Found", {}, new)
+
+    assert isinstance(redirect("http://one.test/a", "https://two.test/b"), urllib.request.Request)
+    with pytest.raises(DownloadError, match="from https to plain http"):
+        redirect("https://one.test/a", "http://two.test/b")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "http://127.0.0.1:1/x", "http://a b/x", "http://[x"])
+def test_unreachable_or_foreign_urls_are_one_sentence(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError) as error:
+        fetch(url, tmp_path / "file", lambda text: None)
+    assert url in str(error.value)
+    assert "\n" not in str(error.value)
