@@ -73,6 +73,11 @@ class Aggregate:
         return text
 
     @property
+    def failures(self) -> int:
+        """Error rows published by this launch."""
+        return sum(part.num_errors for part in self.parts)
+
+    @property
     def line_is_due(self) -> bool:
         """Pictures were finished since the last line."""
         return self._line_pictures > 0

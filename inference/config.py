@@ -78,12 +78,18 @@ class LaunchConfig:
     max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
     max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
+    max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
+    engine: str = option(
+        "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
+    )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
         if "none" in self.save and len(self.save) > 1:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
+        if self.engine == "inline" and self.num_devices > 1:
+            raise UsageError(f"--engine inline runs one worker: it cannot take --num_devices {self.num_devices}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from inference.paths import canonical_json, file_sha256, read_json, safe_name, w
 from inference.providers import SessionSpec, choose
 
 if TYPE_CHECKING:
+    from inference.cores import ThreadPlan
     from inference.manifest import Dataset
+    from inference.types import Step
 
 JOB_FILE = "_job.json"
 
@@ -59,6 +61,21 @@ class Job:
         return SessionSpec(
             str(self.model.graph), self.provider, config.precision, streams, threads_per_stream, config.allow_cpu_nodes
         )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a job: the plan for this host, where it logs and writes (None: nowhere), what is there and what is to do.
+
+    `description` is the content of _job.json, brought up to date as parts are published.
+    """
+
+    job: Job
+    plan: ThreadPlan
+    log_dir: Path
+    output: Path | None
+    description: dict[str, Any]
+    todo: list[Step]
 
 
 def find_model(config: LaunchConfig) -> Model:

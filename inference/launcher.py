@@ -9,7 +9,9 @@ from typing import Any
 from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget, plan_threads
-from inference.job import Job, job_name, make_job, resolve_data_dir, write_job
+from inference.engine import Engine
+from inference.errors import RunError
+from inference.job import Job, Launch, job_name, make_job, resolve_data_dir, write_job
 from inference.lock import output_lock
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
@@ -38,12 +40,13 @@ def launch(config: LaunchConfig) -> int:
     if config.dry_run:
         return OK
     if output is None:
-        return run_workers(job, plan, log_dir, None, {}, [])
+        return run(Launch(job, plan, log_dir, None, {}, []))
     output.mkdir(parents=True, exist_ok=True)
     with output_lock(output):
         job, description = claim_output(job, output)
         todo = remaining_steps(job, output, description)
-        return run_workers(job, plan, log_dir, output, description, todo)
+        write_job(output, description)
+        return run(Launch(job, plan, log_dir, output, description, todo))
 
 
 def open_job(config: LaunchConfig) -> Job:
@@ -79,65 +82,66 @@ def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
         say(f"output: {output}")
 
 
-def run_workers(
-    job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None, description: dict[str, Any], todo: list[Step]
-) -> int:
-    """Run `todo` (synthetic: the iterations), then reconcile and tell the result."""
-    log_dir.mkdir(parents=True, exist_ok=True)
+def run(launch: Launch) -> int:
+    """Run what is to do, then reconcile and tell the result; returns the exit code."""
+    launch.log_dir.mkdir(parents=True, exist_ok=True)
     aggregate = Aggregate()
-    supervisor = None
-    if output is not None:
-        write_job(output, description)
+    engine = None
     try:
-        if todo or output is None:
-            run_file = write_run(job, plan, log_dir, output)
-            with Screen(sum(map(len, todo)) or None) as screen:
-                supervisor = supervise(job, plan, run_file, todo, aggregate, description, output, screen)
-                supervisor.run()
+        if launch.todo or launch.output is None:
+            with Screen(sum(map(len, launch.todo)) or None) as screen:
+                engine = make_engine(launch, write_run(launch), aggregate, screen)
+                engine.run()
     finally:
-        if output is not None:
-            note_parts(job, output, description, aggregate.parts)
-    return finish(job, plan, log_dir, output, description, aggregate, supervisor)
+        if launch.output is not None:
+            note_parts(launch.job, launch.output, launch.description, aggregate.parts)
+    return finish(launch, aggregate, engine)
 
 
-def supervise(
-    job: Job,
-    plan: ThreadPlan,
-    run_file: Path,
-    todo: list[Step],
-    aggregate: Aggregate,
-    description: dict[str, Any],
-    output: Path | None,
-    screen: Screen,
-) -> Supervisor:
-    """A supervisor whose reports go to `aggregate` and to the screen."""
+def make_engine(launch: Launch, run_file: Path, aggregate: Aggregate, screen: Screen) -> Engine:
+    """The engine asked for, its reports going to `aggregate` and to the screen."""
+    config, output = launch.job.config, launch.output
 
     def make_steps(rate: float) -> list[Step]:
-        batches, steps = plan_steps(job.config, plan, todo, rate)
-        chosen = f"{batches} batches x {job.config.batch_size} pictures a step"
+        batches, steps = plan_steps(config, launch.plan, launch.todo, rate)
+        chosen = f"{batches} batches x {config.batch_size} pictures a step"
         screen.line(f"warm-up: {rate:.1f} images/sec on the first worker; {chosen}, {len(steps)} steps")
         if output is not None:
-            description["resolved"]["batches_per_step"] = batches
-            write_job(output, description)
+            launch.description["resolved"]["batches_per_step"] = batches
+            write_job(output, launch.description)
         return steps
 
     def on_event(worker: int, event: dict[str, Any]) -> None:
         aggregate.add(worker, event)
         if event["event"] == "ready":
-            proof = event["proof"]
-            screen.log(f"worker {worker}: {describe_proof(proof)}", worker=worker)
+            screen.log(f"worker {worker}: {describe_proof(event['proof'])}", worker=worker)
         elif event["event"] == "replaced":
             warn(f"infer_launch: worker {worker} ended by {event['how']}; a new one takes over its steps")
         elif event["event"] == "step":
             screen.advance(event["count"])
-            line = aggregate.next_line([handle.index for handle in supervisor.held_by_living()])
-            if line:
+            if (line := aggregate.next_line(engine.busy_workers())) is not None:
                 screen.line(line)
+            failures = aggregate.failures
+            if config.max_failures and failures > config.max_failures:
+                engine.refuse(
+                    RunError(f"{failures} pictures failed, more than --max_failures {config.max_failures}: see {output}")
+                )
 
-    supervisor = Supervisor(
-        run_file, plan, batch_size=job.config.batch_size, make_steps=make_steps, on_event=on_event, own_partition=output is None
-    )
-    return supervisor
+    engine: Engine
+    if config.engine == "inline":
+        from inference.inline import InlineEngine
+
+        engine = InlineEngine(run_file, make_steps=make_steps, on_event=on_event)
+    else:
+        engine = Supervisor(
+            run_file,
+            launch.plan,
+            batch_size=config.batch_size,
+            make_steps=make_steps,
+            on_event=on_event,
+            own_partition=output is None,
+        )
+    return engine
 
 
 def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
@@ -154,17 +158,17 @@ def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: f
     return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]
 
 
-def write_run(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> Path:
+def write_run(launch: Launch) -> Path:
     """run.json, all that a worker of this launch needs; and the manifest of a plain folder, which exists nowhere else."""
-    manifests = {}
-    for partition in job.dataset.partitions if job.dataset else ():
-        if job.dataset and job.dataset.scan is not None:
-            path = log_dir / MANIFEST_FILE
-            partition.manifest.write(path)
-        else:
+    job, plan, log_dir, output = launch.job, launch.plan, launch.log_dir, launch.output
+    config, model, manifests = job.config, job.model, {}
+    if job.dataset is not None:
+        for partition in job.dataset.partitions:
             path = job.dataset.root / str(partition.index) / MANIFEST_FILE
-        manifests[str(partition.index)] = str(path.resolve())
-    config, model = job.config, job.model
+            if job.dataset.scan is not None:
+                path = log_dir / MANIFEST_FILE
+                partition.manifest.write(path)
+            manifests[str(partition.index)] = str(path.resolve())
     measured = not config.batches_per_step
     run = {
         "config": asdict(config),

@@ -152,7 +152,8 @@ def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> lis
 def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any]) -> Part:
     """Publish the first `count` rows of a step: whole under its name, or not at all.
 
-    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of the keys.
+    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of
+    the keys.
     """
     table = to_table(rows, count)
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)

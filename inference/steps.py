@@ -58,7 +58,8 @@ class StepQueue:
 
     def _halves(self, step: Step, batch_size: int) -> list[Step]:
         """Two parts, cut between batches while there are several; both stay under suspicion."""
-        middle = step.start + max(1, len(step) // 2 // batch_size * batch_size or len(step) // 2)
+        batches = -(-len(step) // batch_size)
+        middle = step.start + (batches // 2 * batch_size if batches > 1 else len(step) // 2)
         halves = [Step(step.partition, step.start, middle), Step(step.partition, middle, step.end)]
         for half in halves:
             self.deaths[half] = DEATHS_BEFORE_SUSPICION

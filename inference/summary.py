@@ -7,34 +7,24 @@ import shutil
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inference.aggregate import Aggregate
-from inference.cores import ThreadPlan
-from inference.job import JOB_FILE, Job
+from inference.engine import Engine
+from inference.job import JOB_FILE, Launch
 from inference.paths import temporary_path, write_json
 from inference.runlog import say, warn
-
-if TYPE_CHECKING:
-    from inference.supervisor import Supervisor
 
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
-def finish(
-    job: Job,
-    plan: ThreadPlan,
-    log_dir: Path,
-    output: Path | None,
-    description: dict[str, Any],
-    aggregate: Aggregate,
-    supervisor: Supervisor | None,
-) -> int:
+def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> int:
     """Print the total, write summary.json, point logs/latest here; returns the exit code."""
+    job, log_dir, output, description = launch.job, launch.log_dir, launch.output, launch.description
     if aggregate.line_is_due:
         say(aggregate.line())
     counts = count_rows(description)
-    code = exit_code(job, output, counts, description, supervisor)
+    code = exit_code(launch, counts, engine)
     summary = {
         "job": log_dir.name,
         "fingerprint": job.fingerprint,
@@ -43,9 +33,9 @@ def finish(
         "weights": asdict(job.model.card.weights),
         "records": job.num_records,
         **counts,
-        "replaced_workers": supervisor.replaced if supervisor else [],
+        "replaced_workers": engine.replaced if engine else [],
         "ignored": job.dataset.scan.summary() if job.dataset and job.dataset.scan else [],
-        "plan": asdict(plan),
+        "plan": asdict(launch.plan),
         "output": str(output) if output else None,
         **aggregate.measurements(),
     }
@@ -53,7 +43,7 @@ def finish(
     if output is not None:
         shutil.copyfile(output / JOB_FILE, log_dir / JOB_FILE)
     point_latest(log_dir)
-    tell(job, aggregate, counts, output, supervisor)
+    tell(launch, aggregate, counts, engine)
     say(f"summary: {log_dir / 'summary.json'}")
     return code
 
@@ -65,22 +55,22 @@ def count_rows(description: dict[str, Any]) -> dict[str, Any]:
     return {"ok": sum(part["ok"] for part in parts), "errors": stages.total(), "errors_by_stage": dict(stages)}
 
 
-def exit_code(
-    job: Job, output: Path | None, counts: dict[str, Any], description: dict[str, Any], supervisor: Supervisor | None
-) -> int:
+def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> int:
     """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
-    if supervisor and supervisor.signal is not None:
-        return 128 + supervisor.signal
-    if output is None:
+    job = launch.job
+    if engine and engine.signal is not None:
+        return 128 + engine.signal
+    if launch.output is None:
         return OK
-    if not description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
+    if not launch.description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
         return INCOMPLETE
     unreadable = bool(job.dataset and job.dataset.scan and job.dataset.scan.unreadable)
     return WITH_ERRORS if counts["errors"] or unreadable else OK
 
 
-def tell(job: Job, aggregate: Aggregate, counts: dict[str, Any], output: Path | None, supervisor: Supervisor | None) -> None:
+def tell(launch: Launch, aggregate: Aggregate, counts: dict[str, Any], engine: Engine | None) -> None:
     """The last lines of stdout."""
+    job, output = launch.job, launch.output
     rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
     say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
     if output is None:
@@ -93,7 +83,7 @@ def tell(job: Job, aggregate: Aggregate, counts: dict[str, Any], output: Path | 
     if accounted != job.num_records:
         warn(f"infer_launch: incomplete: {job.num_records - accounted} of {job.num_records} records have no row; "
              "the same command continues")  # fmt: skip
-    for sentence in supervisor.replaced if supervisor else ():
+    for sentence in engine.replaced if engine else ():
         say(f"replaced: {sentence}")
     say(f"results: {output}")
 

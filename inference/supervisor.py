@@ -109,9 +109,15 @@ class Supervisor:
         if self.refusal:
             raise self.refusal
 
-    def held_by_living(self) -> list[WorkerHandle]:
+    def busy_workers(self) -> list[int]:
         """Workers that still have something to finish, or are about to get something."""
-        return [worker for worker in self._workers.values() if worker.held or not worker.ready]
+        return [worker.index for worker in self._workers.values() if worker.held or not worker.ready]
+
+    def refuse(self, error: RunError) -> None:
+        """Stop, and end the launch with `error`."""
+        if self.refusal is None:
+            self.refusal = error
+            self._stop()
 
     # -- processes -------------------------------------------------------------------------------------------------------
 
@@ -152,10 +158,10 @@ class Supervisor:
         elif event["event"] == "step":
             worker.held.remove(Step(*event["step"]))
             self._deaths_in_a_row = 0
-        elif event["event"] == "refused" and self.refusal is None:
-            self.refusal = RunError(event["message"])
-            self.refusal.exit_code = event["exit_code"]
-            self._stop()
+        elif event["event"] == "refused":
+            error = RunError(event["message"])
+            error.exit_code = event["exit_code"]
+            self.refuse(error)
         self._on_event(worker.index, event)
         self._feed()
 
@@ -193,11 +199,9 @@ class Supervisor:
         if worker.held and self._queue is not None:
             self._killers.extend(self._queue.give_back(worker.held, self._batch_size))
         self._deaths_in_a_row += 1
-        too_often = self._deaths_in_a_row > (_DEATHS_WITHOUT_PROGRESS if self._queue else 2)
-        if too_often:
-            self.refusal = RunError(f"{self.replaced[-1]}, {self._deaths_in_a_row} deaths in a row without progress; "
-                                    f"the end of its log: {self._last_words(worker.index)}")  # fmt: skip
-            self._stop()
+        if self._deaths_in_a_row > (_DEATHS_WITHOUT_PROGRESS if self._queue else 2):
+            deaths = f"{self.replaced[-1]}, {self._deaths_in_a_row} deaths in a row without progress"
+            self.refuse(RunError(f"{deaths}; the end of its log: {self._last_words(worker.index)}"))
             return
         self._on_event(worker.index, {"event": "replaced", "how": how})
         self._start(worker.index)

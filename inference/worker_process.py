@@ -15,7 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Worker:
-    """One launch's worker number `index`: session, loader and the bookkeeping between main path and launcher."""
+    """One launch's worker number `index`: session, loader and the bookkeeping between main path and launcher.
 
-    def __init__(self, run: dict[str, Any], index: int, report: Any) -> None:
-        self.run, self.index, self._report = run, index, report
+    `report` gets each event for the launcher, `say` each line of the worker's text log.
+    """
+
+    def __init__(
+        self, run: dict[str, Any], index: int, *, report: Callable[[dict[str, Any]], None], say: Callable[[str], None]
+    ) -> None:
+        self.run, self.index, self._report, self._say = run, index, report, say
         self.config: dict[str, Any] = run["config"]
         self.meter = Meter()
         self.feed = StepFeed()
@@ -61,34 +67,32 @@ class Worker:
     def tell(self, event: str, **facts: Any) -> None:
         """One event to the launcher and into the JSON log."""
         self.log.write(event, **facts)
-        self._report.write(json.dumps({"event": event, **facts}) + "\n")
-        self._report.flush()
+        self._report({"event": event, **facts})
 
-    # -- what the launcher says ------------------------------------------------------------------------------------------
+    def take(self, message: dict[str, Any]) -> None:
+        """One message of the launcher; called from another thread than the one that works."""
+        if "step" in message:
+            self.feed.put(Step(*message["step"]))
+        elif "killer" in message:
+            self.publish_killer(Step(*message["killer"]), message["message"])
+        elif "stop" in message:
+            self.stop()
+        elif "end" in message:
+            self.ended = True
+            self.feed.close()
 
-    def listen(self) -> None:
-        """Take messages until stdin closes; runs in its own thread."""
-        for line in sys.stdin.buffer:
-            message = json.loads(line)
-            if "step" in message:
-                self.feed.put(Step(*message["step"]))
-            elif "killer" in message:
-                self.publish_killer(Step(*message["killer"]), message["message"])
-            elif "stop" in message:
-                self.stopping = True
-                self.feed.close()
-                if self.source:
-                    self.source.stop()
-            elif "end" in message:
-                self.ended = True
-                self.feed.close()
-        if not self.ended:
-            os._exit(1)
+    def stop(self) -> None:
+        """Begin no further batch; what is finished gets published."""
+        self.stopping = True
+        self.feed.close()
+        if self.source:
+            self.source.stop()
 
     # -- life ------------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Session, task, warm-up; tells the launcher "ready"."""
+        """Decoder, session, task, warm-up; tells the launcher "ready"."""
+        prepare_decoder()
         run, plan, config = self.run, self.run["plan"], self.config
         folder = Path(run["model_folder"])
         if config["synthetic"]:
@@ -101,7 +105,9 @@ class Worker:
         self.session = Session(spec, self.task.outputs)
         rate = warm_up(self.session, plan["streams"], run["warm_up_s"])
         self.metadata = {**run["metadata"], "ran": self.session.proof, "versions": versions()}
-        say(f"{describe_proof(self.session.proof)}; loaded in {self.session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
+        self._say(
+            f"{describe_proof(self.session.proof)}; loaded in {self.session.load_s:.2f} sec, warm-up {rate:.1f} images/sec"
+        )
         self.tell("ready", proof=self.session.proof, load_s=self.session.load_s, warm_up_rate=rate, versions=versions(),
                   pid=os.getpid())  # fmt: skip
 
@@ -136,7 +142,7 @@ class Worker:
             if count := rows.finished_prefix():
                 self.publish(rows, count)
         for kind, count in warning_counts().items():
-            say(f"the decoder warned {count} times: {kind}")
+            self._say(f"the decoder warned {count} times: {kind}")
         self.log.write("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
         self.tell("end", decoder_warnings=warning_counts(), **self._totals())
 
@@ -181,7 +187,7 @@ class Worker:
             (metrics.seconds[stage] - self._last_metrics.seconds[stage]) / streams for stage in ("wait_for_batch", "infer")
         )
         self._last_metrics = metrics
-        say(step_line(total_s, wait_s, compute_s, count))
+        self._say(step_line(total_s, wait_s, compute_s, count))
         self.tell("step", step=[rows.step.partition, rows.step.start, rows.step.end], count=count, total_s=total_s,
                   wait_s=wait_s, compute_s=compute_s, **facts, **self._totals())  # fmt: skip
 
@@ -203,31 +209,42 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main(argv: list[str]) -> None:
-    """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
-    run_file, index = argv[0], int(argv[1])
-    report = os.fdopen(int(argv[2]), "w") if len(argv) > 2 else open(os.devnull, "w")  # noqa: PTH123, SIM115
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides when to stop
-    prepare_decoder()
-    say(f"$ {sys.executable} -m inference.worker_process {run_file} {index}")
-    worker = Worker(read_json(Path(run_file)), index, report)
-    say(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(worker.config)}")
-    threading.Thread(target=worker.listen, name="listen", daemon=True).start()
-    code = 0
+def listen(worker: Worker) -> None:
+    """Hand the launcher's messages to the worker until stdin closes; an end without notice ends the process."""
+    for line in sys.stdin.buffer:
+        worker.take(json.loads(line))
+    if not worker.ended:
+        os._exit(1)
+
+
+def serve(worker: Worker) -> int:
+    """Open and work; every failure is told to the launcher. Returns the exit code."""
     try:
         worker.open()
         worker.work()
     except BulkinferError as error:
         worker.tell("refused", message=str(error), exit_code=error.exit_code)
-        code = error.exit_code
+        return error.exit_code
     except OSError as error:
         where = f": {error.filename}" if error.filename is not None else ""
         worker.tell("refused", message=f"{error.strerror or error}{where}", exit_code=1)
-        code = 1
-    except Exception:
-        import traceback
+        return 1
+    return 0
 
+
+def main(argv: list[str]) -> None:
+    """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
+    run_file, index = argv[0], int(argv[1])
+    pipe = os.fdopen(int(argv[2]), "w", buffering=1) if len(argv) > 2 else sys.stdout
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides when to stop
+    say(f"$ {sys.executable} -m inference.worker_process {run_file} {index}")
+    worker = Worker(read_json(Path(run_file)), index, report=lambda event: print(json.dumps(event), file=pipe), say=say)
+    say(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(worker.config)}")
+    threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
+    try:
+        code = serve(worker)
+    except Exception:  # ours: the traceback goes to the log, the launcher quotes its end
         traceback.print_exc()
         code = 1
     sys.stdout.flush()

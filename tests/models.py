@@ -53,7 +53,12 @@ def tiny_graph(batch_size: int, extra: list[onnx.NodeProto] | None = None, *, in
     nodes += extra or [helper.make_node("Identity", ["mean"], ["embedding"])]
     nodes += [helper.make_node("MatMul", ["embedding", "weight"], ["product"]),
               helper.make_node("Add", ["product", "bias"], ["logits"])]  # fmt: skip
-    constants = {"scale": np.float32(scale), "hw": np.array(axes, np.int64), "weight": 2 * colours.T, "bias": -(colours**2).sum(1)}
+    constants = {
+        "scale": np.float32(scale),
+        "hw": np.array(axes, np.int64),
+        "weight": 2 * colours.T,
+        "bias": -(colours**2).sum(1),
+    }
     graph = helper.make_graph(
         nodes, "tiny",
         [helper.make_tensor_value_info("images", kind, shape)],

@@ -15,7 +15,12 @@ Array = np.ndarray[Any, Any]
 
 
 def task(
-    *save: str, top_k: int = 2, num_classes: int = 4, num_features: int = 3, labels: tuple[str, ...] = (), are_logits: bool = True
+    *save: str,
+    top_k: int = 2,
+    num_classes: int = 4,
+    num_features: int = 3,
+    labels: tuple[str, ...] = (),
+    are_logits: bool = True,
 ) -> Task:
     """A task of a small network; without `save` it keeps the best classes."""
     return Task(top_k, frozenset(save or ("topk",)), are_logits, num_classes, num_features, labels)

@@ -105,7 +105,9 @@ class _ListParser(flags.ListParser):
         self._choices = choices
 
     def parse(self, argument: str | list[str]) -> list[str]:
-        if isinstance(argument, str) and self._choices:
+        if isinstance(argument, list):
+            return argument  # the default
+        if self._choices:
             argument = ",".join(argument.split())  # `--x a b` on one line of a flag file
         items = [item for item in super().parse(argument) if item]
         if not items:

@@ -152,7 +152,9 @@ def test_kill_and_run_again_gives_the_same_rows(place: Path, undisturbed: Path, 
             time.sleep(0.01)
         assert not living(workers)
         hits += len(list(output.glob("part-*"))) < 22 or victim == "worker"
-        again = launch(place, "--num_devices", 3, "--batches_per_step", 2, "--save", "topk,logits,embedding", "--output", output)
+        again = launch(
+            place, "--num_devices", 3, "--batches_per_step", 2, "--save", "topk,logits,embedding", "--output", output
+        )
         assert again.returncode == 3, again.stderr
         assert rows(output).equals(rows(undisturbed))
         assert not list(output.glob("_tmp-*"))
@@ -247,6 +249,27 @@ def test_limit_takes_the_first_records(place: Path, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     keys = sorted(path.relative_to(place / "photos").as_posix() for path in (place / "photos").rglob("*.jpg"))
     assert rows(tmp_path)["key"].to_pylist() == keys[:20]
+
+
+def test_the_inline_engine_gives_the_same_rows(place: Path, undisturbed: Path, tmp_path: Path) -> None:
+    found = launch(place, "--engine", "inline", "--save", "topk,logits,embedding", "--output", tmp_path)
+    assert found.returncode == 3, found.stderr
+    assert rows(tmp_path).equals(rows(undisturbed))
+    assert "images/sec" in (place / "logs" / "latest" / "worker-0.log").read_text()
+    refused = launch(place, "--engine", "inline", "--num_devices", 2, "--output", tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+
+
+def test_too_many_failures_end_the_job(place: Path, tmp_path: Path) -> None:
+    words = ("--output", tmp_path, "--max_pixels", 100, "--batches_per_step", 1, "--num_devices", 2)
+    found = launch(place, *words, "--max_failures", 10)
+    assert found.returncode == 1
+    assert "more than --max_failures 10" in found.stderr
+    assert found.stderr.count("\n") == 1
+    again = launch(place, *words)
+    assert again.returncode == 3
+    assert set(rows(tmp_path)["status"].to_pylist()) == {"error"}
 
 
 def test_save_none_accounts_for_every_record(place: Path, tmp_path: Path) -> None:

@@ -73,10 +73,11 @@ def test_b05_b10_b11_modes_are_three_channels_and_nothing_is_printed(place: Path
     grey = Image.new("L", (40, 36), 255)
     write(place, {
         "grey.jpg": pictures.encode(grey, "JPEG"), "one_bit.png": pictures.encode(grey.convert("1")),
-        "grey16.png": pictures.grey16_png(), "cmyk.jpg": pictures.cmyk_jpeg(), "cmyk_bare.jpg": pictures.cmyk_jpeg(adobe_marker=False),
+        "grey16.png": pictures.grey16_png(), "cmyk.jpg": pictures.cmyk_jpeg(),
+        "cmyk_bare.jpg": pictures.cmyk_jpeg(adobe_marker=False),
         "palette.png": pictures.encode(Image.new("RGB", (40, 36), COLOURS["cyan"]).convert("P")),
         "alpha.png": pictures.encode(Image.new("RGBA", (40, 36), (*COLOURS["blue"], 0))),
-        **{f"exif_{name}.jpg": pictures.with_app1(solid("red", "JPEG"), payload) for name, payload in pictures.BROKEN_EXIF.items()},
+        **{f"exif_{name}.jpg": pictures.with_app1(solid("red", "JPEG"), exif) for name, exif in pictures.BROKEN_EXIF.items()},
     })  # fmt: skip
     found = launch(place, "--save", "topk,embedding")
     assert "warn" not in found.stdout.lower().replace("warm", "")
@@ -113,13 +114,23 @@ def test_b13_first_frame_one_row(place: Path) -> None:
 
 def test_b14_junk_is_counted_as_ignored(place: Path) -> None:
     write(place, {"001.jpg": solid("red", "JPEG"), "._001.jpg": pictures.APPLE_DOUBLE, ".DS_Store": b"x", "Thumbs.db": b"x",
-                  "__MACOSX/001.jpg": pictures.APPLE_DOUBLE, ".hidden/002.jpg": solid("red", "JPEG"), "notes.txt": b"hello"})  # fmt: skip
+                  "__MACOSX/001.jpg": pictures.APPLE_DOUBLE, ".hidden/002.jpg": solid("red", "JPEG"),
+                  "notes.txt": b"hello"})  # fmt: skip
     launch(place)
     assert set(records(place / "out")) == {"001.jpg"}
     assert any("ignored" in line for line in summary(place / "logs")["ignored"])
 
 
-ODD_NAMES = ["set[1]/a.png", "a*b/a.png", "q?x/a.png", "100% #1/a.png", "-v/a.png", "a b/a.png", "line\nbreak.png", 'comma,"quote".png']
+ODD_NAMES = [
+    "set[1]/a.png",
+    "a*b/a.png",
+    "q?x/a.png",
+    "100% #1/a.png",
+    "-v/a.png",
+    "a b/a.png",
+    "line\nbreak.png",
+    'comma,"quote".png',
+]
 
 
 @pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}])
@@ -127,10 +138,9 @@ def test_b16_b17_b19_odd_names_keep_their_rows(place: Path, environment: dict[st
     names = [os.fsencode(name) for name in ODD_NAMES]
     names += [b"caf\xe9.png", "café.png".encode(), "cafe\u0301.png".encode(), b"n" * 251 + b".png", b"sub/n.png", b"n.png"]
     for number, name in enumerate(names):
-        path = os.path.join(os.fsencode(place / "photos"), name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(solid(LABELS[number % 8]))
+        path = place / "photos" / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(solid(LABELS[number % 8]))
     launch(place, env=environment)
     table = rows(place / "out").to_pylist()
     found = {row["key_bytes"] or row["key"].encode(): row["class_names"][0] for row in table}
@@ -220,7 +230,9 @@ def test_b34_one_cpu_only_and_a_clean_log(place: Path) -> None:
     write(place, {"a.png": solid("red")})
     for device in ("cpu", "openvino"):
         words = command("infer_launch", *LAUNCH, "--device", device, "--output", f"out-{device}")
-        found = subprocess.run(["taskset", "-c", "0", *words], cwd=place, capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run(
+            ["taskset", "-c", "0", *words], cwd=place, capture_output=True, text=True, timeout=60, check=False
+        )
         assert found.returncode == 0, found.stderr
         assert "1 usable of 1 in the affinity mask" in found.stdout
         assert "affinity" not in (place / "logs" / "latest" / "worker-0.log").read_text()

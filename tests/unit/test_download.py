@@ -28,7 +28,9 @@ def refused(site: Site, tmp_path: Path) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("script", [["whole"], ["unsized"], ["cut", "whole"], ["silent", "cut", "cut", "whole"], [503, "whole"]])
+@pytest.mark.parametrize(
+    "script", [["whole"], ["unsized"], ["cut", "whole"], ["silent", "cut", "cut", "whole"], [503, "whole"]]
+)
 def test_arrives_whole(script: list[str | int], tmp_path: Path) -> None:
     body, said = fetched(Site(BODY, list(script)), tmp_path)
     assert body == BODY
@@ -101,7 +103,9 @@ def test_redirects_may_gain_but_not_lose_encryption() -> None:
         redirect("https://one.test/a", "http://two.test/b")
 
 
-@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "http://127.0.0.1:1/x", "http://a b/x", "http://[x"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "http://127.0.0.1:1/x", "http://a b/x", "http://[x"]
+)
 def test_unreachable_or_foreign_urls_are_one_sentence(url: str, tmp_path: Path) -> None:
     with pytest.raises(DownloadError) as error:
         fetch(url, tmp_path / "file", lambda text: None)

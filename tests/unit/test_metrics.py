@@ -34,9 +34,7 @@ def test_plus_adds() -> None:
     assert sum([total, Metrics()], Metrics()) == total
 
 
-@given(
-    st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200), st.integers(1, 100) | st.floats(0.1, 100)
-)
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200), st.integers(1, 100) | st.floats(0.1, 100))
 def test_percentiles_are_within_half_a_bucket(runs: list[float], percent: float) -> None:
     exact = float(np.percentile(runs, percent, method="inverted_cdf"))
     found = metrics_of(runs).run_percentile_s(percent)

@@ -198,7 +198,9 @@ def test_a_plugin_that_does_not_load_is_refused(monkeypatch: pytest.MonkeyPatch)
         raise ImportError("libtbb.so.12: cannot open shared object file\nand more")
 
     monkeypatch.setattr(providers, "_openvino_devices", fails)
-    with pytest.raises(UsageError, match="--device openvino cannot run model.onnx: libtbb.so.12: cannot open shared object file$"):
+    with pytest.raises(
+        UsageError, match="--device openvino cannot run model.onnx: libtbb.so.12: cannot open shared object file$"
+    ):
         open_session(spec())
 
 

@@ -1,0 +1,161 @@
+"""lock.py: one launcher at a time on an output directory, whatever happened to the one before."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference import lock
+from inference.errors import LockedError
+from inference.lock import LOCK_FILE, output_lock
+from inference.paths import process_start_ticks
+
+DEAD_PID = 4194305  # beyond the largest process number
+
+# Takes the lock if it can, says so, and holds it until its stdin closes.
+CONTENDER = """
+import sys, time, pathlib
+from inference.errors import LockedError
+from inference.lock import output_lock
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with output_lock(pathlib.Path(sys.argv[1])):
+        print("won", flush=True)
+        sys.stdin.read()
+except LockedError as error:
+    print("lost", error, flush=True)
+"""
+
+
+def contender(output: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CONTENDER, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert say_and_hear(process) == "ready"
+    return process
+
+
+def say_and_hear(process: subprocess.Popen[str], line: str = "") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line)
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def write_lock(output: Path, **changes: Any) -> None:
+    holder = {"format": 1, "host": socket.gethostname(), "pid": DEAD_PID, "start_ticks": 7, "started": "2026-01-02T03:04:05Z"}
+    (output / LOCK_FILE).write_text(json.dumps(holder | changes))
+
+
+def test_the_lock_names_its_holder_and_is_gone_afterwards(tmp_path: Path) -> None:
+    with output_lock(tmp_path):
+        holder = json.loads((tmp_path / LOCK_FILE).read_text())
+        assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+    assert (holder["format"], holder["host"], holder["pid"]) == (1, socket.gethostname(), os.getpid())
+    assert holder["start_ticks"] == process_start_ticks(os.getpid())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_goes_after_an_exception_too(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), output_lock(tmp_path):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_holder_is_refused(tmp_path: Path) -> None:
+    process = contender(tmp_path)
+    assert say_and_hear(process, "\n") == "won"
+    started = json.loads((tmp_path / LOCK_FILE).read_text())["started"]
+    told = f"{tmp_path} is in use by a launcher on {socket.gethostname()}, pid {process.pid}, started {started}: wait for it"
+    with pytest.raises(LockedError) as caught, output_lock(tmp_path):
+        pytest.fail("two holders")
+    assert str(caught.value).startswith(told)
+    assert "if that host is gone" not in str(caught.value)
+    process.communicate()
+    with output_lock(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
+    process = contender(tmp_path)
+    assert say_and_hear(process, "\n") == "won"
+    process.kill()
+    process.communicate()
+    assert (tmp_path / LOCK_FILE).exists()
+    with output_lock(tmp_path):
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+        assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+
+
+def test_a_process_that_has_the_number_of_a_dead_one_is_another_process(tmp_path: Path) -> None:
+    write_lock(tmp_path, pid=os.getpid(), start_ticks=(process_start_ticks(os.getpid()) or 0) - 1)
+    with output_lock(tmp_path):
+        pass
+
+
+def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:
+    write_lock(tmp_path, host="elsewhere")
+    with pytest.raises(LockedError, match="on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: ") as caught:
+        output_lock(tmp_path).__enter__()
+    assert str(caught.value).endswith(f"; if that host is gone for good, remove {tmp_path / LOCK_FILE}")
+    assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"host": "a"}', b"\xff"])
+def test_a_damaged_lock(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / LOCK_FILE).write_bytes(content)
+    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no launcher runs on .*, remove it"):
+        output_lock(tmp_path).__enter__()
+    assert (tmp_path / LOCK_FILE).read_bytes() == content
+
+
+def test_several_heirs_of_a_stale_lock_have_one_winner(tmp_path: Path) -> None:
+    heirs = [contender(tmp_path) for _ in range(3)]
+    try:
+        for _ in range(10):
+            write_lock(tmp_path)
+            for heir in heirs:
+                assert heir.stdin is not None
+                heir.stdin.write("\n")
+            for heir in heirs:
+                assert heir.stdin is not None
+                heir.stdin.flush()
+            heard = [say_and_hear(heir).split()[0] for heir in heirs]
+            assert sorted(heard) == ["lost", "lost", "won"]
+            assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == heirs[heard.index("won")].pid
+            for heir in heirs:
+                heir.communicate()
+            assert list(tmp_path.iterdir()) == []
+            heirs = [contender(tmp_path) for _ in range(3)]
+    finally:
+        for heir in heirs:
+            heir.communicate()
+
+
+def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead holder's lock that comes back as often as it is removed: given up with a sentence, nothing left behind."""
+    remove = lock._remove_if_stale
+
+    def remove_and_put_back(path: Path) -> None:
+        remove(path)
+        write_lock(tmp_path)
+
+    write_lock(tmp_path)
+    monkeypatch.setattr(lock, "_remove_if_stale", remove_and_put_back)
+    with pytest.raises(LockedError, match="is being fought over by several launchers"):
+        output_lock(tmp_path).__enter__()
+    assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+
+
+def test_a_lock_that_is_released_while_we_look_is_free(tmp_path: Path) -> None:
+    lock._remove_if_stale(tmp_path / LOCK_FILE)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,177 @@
+"""paths.py: files are whole or absent, temporaries of dead processes go, JSON of ours is read or refused in a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inference import paths
+from inference.errors import RunError, UsageError
+from inference.paths import (
+    canonical_json,
+    file_sha256,
+    process_start_ticks,
+    publishing,
+    read_json,
+    remove_stale_temporaries,
+    safe_name,
+    temporary_path,
+    write_json,
+)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A living process that is not this one."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.communicate()
+
+
+def test_publishing_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+    final = tmp_path / "file"
+    final.write_text("old")
+    with publishing(final) as temporary:
+        temporary.write_text("new, half")
+        assert final.read_text() == "old"
+        assert temporary.parent == final.parent, "a rename within one file system"
+        temporary.write_text("new")
+    assert final.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [final]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_exception_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    final = tmp_path / "file"
+    final.write_text("old")
+    with pytest.raises(error), publishing(final) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert final.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [final]
+    with pytest.raises(error), publishing(tmp_path / "never"):
+        raise error
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def test_the_bytes_are_on_disk_before_the_name_and_the_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noting_fsync(descriptor: int) -> None:
+        done.append("fsync " + ("directory" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file"))
+        fsync(descriptor)
+
+    def noting_rename(source: Path, target: Path) -> None:
+        done.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(paths.os, "fsync", noting_fsync)
+    monkeypatch.setattr(paths.os, "rename", noting_rename)
+    write_json(tmp_path / "file", {})
+    assert done == ["fsync file", "rename", "fsync directory"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(paths.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(tmp_path / "file", {"a": 1})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_start_ticks_name_a_process_for_good(child: subprocess.Popen[bytes]) -> None:
+    ticks = process_start_ticks(child.pid)
+    assert ticks is not None
+    mine = process_start_ticks(os.getpid())
+    assert mine is not None
+    assert mine <= ticks == process_start_ticks(child.pid)
+    child.communicate()
+    assert process_start_ticks(child.pid) is None
+
+
+def test_start_ticks_of_a_process_with_a_difficult_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = " ".join(str(n) for n in range(4, 53))
+    (tmp_path / "stat").write_text(f"77 (a) b) 9 (c) S {fields}")
+    monkeypatch.setattr(paths, "Path", lambda _: tmp_path / "stat")
+    assert process_start_ticks(77) == 22
+
+
+def test_stale_temporaries_go_and_living_ones_stay(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    mine = temporary_path(tmp_path / "file")
+    assert temporary_path(tmp_path / "file") != mine
+    living = tmp_path / f"_tmp-{child.pid}-{process_start_ticks(child.pid)}-0000"
+    reused = tmp_path / f"_tmp-{child.pid}-{(process_start_ticks(child.pid) or 0) - 1}-0000"
+    dead = tmp_path / "_tmp-4194305-99-0000"  # beyond the largest process number
+    foreign = tmp_path / "_tmp-whatever"
+    others = [tmp_path / "part-00000-0000000000-0000000001.parquet", tmp_path / "_job.json", tmp_path / "x_tmp-1-2-3"]
+    for path in (mine, living, reused, dead, foreign, *others):
+        path.touch()
+    assert set(remove_stale_temporaries(tmp_path)) == {reused.name, dead.name, foreign.name}
+    assert set(tmp_path.iterdir()) == {mine, living, *others}
+    assert remove_stale_temporaries(tmp_path) == []
+
+
+def test_temporaries_of_a_killed_writer_are_stale(tmp_path: Path) -> None:
+    code = "import os, sys, pathlib\nfrom inference.paths import publishing\n"
+    code += "with publishing(pathlib.Path(sys.argv[1])) as t:\n    t.write_text('half')\n    os.kill(os.getpid(), 9)\n"
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=False)
+    assert ended.returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("_tmp-")
+    assert remove_stale_temporaries(tmp_path) == [left.name]
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    value = {"text": "é \udce9 \n", "list": [1, 2.5, None], "tuple": (1, 2)}
+    write_json(tmp_path / "file.json", value)
+    assert read_json(tmp_path / "file.json") == {"format": 1, "text": "é \udce9 \n", "list": [1, 2.5, None], "tuple": [1, 2]}
+    assert (tmp_path / "file.json").read_bytes().isascii()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": 1', b"<!DOCTYPE html>"])
+def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"file\.json is damaged \(not JSON: .*\): remove it and make it again"):
+        read_json(tmp_path / "file.json")
+
+
+def test_json_that_is_not_ours(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    with pytest.raises(UsageError, match=r"file\.json does not exist"):
+        read_json(path)
+    for content in ("[]", "1", "null", '"format"'):
+        path.write_text(content)
+        with pytest.raises(RunError, match="holds no JSON object"):
+            read_json(path)
+    for content, told in (("{}", "None"), ('{"format": 2}', "2"), ('{"format": "1"}', "1")):
+        path.write_text(content)
+        with pytest.raises(UsageError, match=f"has format {told}; this bulkinfer reads format 1: install a newer one"):
+            read_json(path)
+
+
+def test_hash_of_a_file(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    (tmp_path / "file").write_bytes(data)
+    assert file_sha256(tmp_path / "file") == file_sha256(str(tmp_path / "file")) == hashlib.sha256(data).hexdigest()
+
+
+def test_canonical_json_has_one_spelling() -> None:
+    assert (
+        canonical_json({"b": [1, (2,)], "a": "é"}) == canonical_json({"a": "é", "b": [1, [2]]}) == '{"a":"\\u00e9","b":[1,[2]]}'
+    )
+
+
+def test_safe_name() -> None:
+    assert safe_name("resnext101_32x4d") == "resnext101_32x4d"
+    assert safe_name("my net/é:v1.2-b") == "my_net___v1.2-b"

@@ -1,0 +1,136 @@
+"""steps.py: order, two steps in hand, what happens to the steps of dead workers, and how a killer is found."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.results import split_step
+from inference.steps import StepQueue
+from inference.types import Step
+
+ONE, TWO, THREE = (Step(0, n, n + 10) for n in (0, 10, 20))
+
+
+def test_steps_come_in_order_and_a_worker_holds_two() -> None:
+    queue = StepQueue.of([ONE, TWO, THREE])
+    assert queue.take([]) == ONE
+    assert queue.take([ONE]) == TWO
+    assert queue.take([ONE, TWO]) is None, "a worker holds its running step and the next one"
+    assert queue.take([TWO]) == THREE
+    assert queue.take([]) is None
+    assert queue.take([THREE]) is None
+
+
+def test_a_worker_that_has_its_own_partition_gets_only_that() -> None:
+    steps = [Step(partition, start, start + 5) for start in (0, 5) for partition in (0, 1)]
+    queue = StepQueue.of(steps)
+    assert queue.take([], only_partition=1) == Step(1, 0, 5)
+    assert queue.take([], only_partition=1) == Step(1, 5, 10)
+    assert queue.take([], only_partition=1) is None
+    assert queue.take([], only_partition=0) == Step(0, 0, 5)
+
+
+def test_steps_of_a_dead_worker_come_back_in_front_and_in_order() -> None:
+    queue = StepQueue.of([ONE, TWO, THREE])
+    held = [queue.take([]), queue.take([ONE])]
+    assert queue.give_back([step for step in held if step], 1) == []
+    assert list(queue.pending) == [ONE, TWO, THREE]
+    assert not queue.is_suspect(ONE), "one death is bad luck"
+    assert queue.take([]) == ONE
+    assert queue.take([ONE]) == TWO
+
+
+def test_after_two_deaths_a_step_runs_alone() -> None:
+    queue = StepQueue.of([ONE, TWO])
+    for _ in range(2):
+        first = queue.take([])
+        assert first == ONE
+        assert queue.give_back([ONE], 1) == []
+    assert queue.is_suspect(ONE)
+    assert queue.take([]) == ONE
+    assert queue.take([ONE]) is None, "nothing runs beside a suspect"
+    queue.pending.appendleft(ONE)
+    assert queue.take([TWO]) is None, "and a suspect beside nothing"
+
+
+def test_two_deaths_in_company_condemn_nobody() -> None:
+    queue = StepQueue.of([ONE, TWO])
+    for _ in range(5):
+        assert queue.give_back([ONE, TWO], 1) == []
+        queue.pending.clear()
+    assert queue.deaths == {ONE: 5, TWO: 5}
+
+
+def test_halves_are_cut_between_batches_while_there_are_several() -> None:
+    def halves(step: Step, batch_size: int) -> list[Step]:
+        queue = StepQueue.of([])
+        queue.deaths[step] = 2
+        assert queue.give_back([step], batch_size) == []
+        return list(queue.pending)
+
+    assert halves(Step(1, 100, 142), 6) == [Step(1, 100, 118), Step(1, 118, 142)]
+    assert halves(Step(1, 0, 7), 6) == [Step(1, 0, 6), Step(1, 6, 7)]
+    assert halves(Step(1, 0, 5), 6) == [Step(1, 0, 2), Step(1, 2, 5)]
+    assert halves(Step(1, 0, 12), 6) == [Step(1, 0, 6), Step(1, 6, 12)]
+    assert halves(Step(1, 0, 2), 6) == [Step(1, 0, 1), Step(1, 1, 2)]
+    queue = StepQueue.of([])
+    queue.deaths[Step(1, 5, 6)] = 2
+    assert queue.give_back([Step(1, 5, 6)], 6) == [Step(1, 5, 6)]
+    assert not queue.pending
+
+
+class Plant:
+    """Workers that die of certain records, as the supervisor drives them: one worker, a step and the next one in hand."""
+
+    def __init__(self, steps: list[Step], batch_size: int, deadly: set[int]) -> None:
+        self.queue, self.batch_size, self.deadly = StepQueue.of(steps), batch_size, deadly
+        self.done: list[int] = []
+        self.killers: list[Step] = []
+        self.deaths = 0
+
+    def run(self, most_deaths: int) -> None:
+        held: list[Step] = []
+        while True:
+            while (step := self.queue.take(held)) is not None:
+                held.append(step)
+            if not held:
+                return
+            running = held[0]
+            if self.deadly & set(range(running.start, running.end)):
+                self.deaths += 1
+                assert self.deaths <= most_deaths, self.queue.deaths
+                self.killers += self.queue.give_back(held, self.batch_size)
+                held = []
+            else:
+                self.done += range(running.start, running.end)
+                held.pop(0)
+
+
+def bisecting_deaths(step_size: int, batch_size: int) -> int:
+    """Two deaths for the suspicion, one for each halving (first of the batches, then of one), one for the proof."""
+    batches = -(-step_size // batch_size)
+    return 3 + math.ceil(math.log2(batches)) + math.ceil(math.log2(min(batch_size, step_size)))
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(64, 8), (64, 1), (1, 6), (256, 16), (1024, 4)])
+def test_a_killer_is_found_in_log2_deaths(size: int, batch_size: int) -> None:
+    for deadly in {0, size // 2, size - 1}:
+        plant = Plant([Step(0, 0, size)], batch_size, {deadly})
+        plant.run(math.ceil(math.log2(size)) + 3)
+        assert plant.killers == [Step(0, deadly, deadly + 1)]
+        assert sorted(plant.done) == [n for n in range(size) if n != deadly], "all others exactly once"
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 400), st.integers(1, 20), st.integers(1, 100), st.data())
+def test_every_killer_is_found_and_all_others_run_once(total: int, batch_size: int, size: int, data: st.DataObject) -> None:
+    deadly = data.draw(st.sets(st.integers(0, total - 1), max_size=3))
+    plant = Plant(split_step(Step(0, 0, total), size), batch_size, deadly)
+    plant.run(len(deadly) * bisecting_deaths(min(size, total), batch_size))
+    assert sorted(step.start for step in plant.killers) == sorted(deadly)
+    assert all(len(step) == 1 for step in plant.killers)
+    assert sorted(plant.done) == [n for n in range(total) if n not in deadly]
