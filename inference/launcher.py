@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: f
         return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
     if not config.batches_per_step:
         fair = sum(map(len, todo)) / (plan.num_devices * _STEPS_PER_WORKER * config.batch_size)
-        batches = max(1, min(batches, -(-int(fair * 10) // 10)))
+        batches = max(1, min(batches, math.ceil(fair)))
     return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]
 
 

@@ -177,7 +177,8 @@ class Supervisor:
                 if not worker.held and self._killers:
                     step = self._killers.popleft()
                     worker.held.append(step)
-                    worker.send(killer=[step.partition, step.start, step.end], message=self.replaced[-1])
+                    why = f"every process that touched this record died; the last: {self.replaced[-1]}"
+                    worker.send(killer=[step.partition, step.start, step.end], message=why)
                     continue
                 only = worker.index if self._own_partition else None
                 if (found := self._queue.take(worker.held, only_partition=only)) is not None:

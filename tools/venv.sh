@@ -2,14 +2,14 @@
 # The script that sources it has set root, the folder of the checkout.
 # shellcheck shell=bash
 
-# say TEXT: what happens now, on stderr, so that a script's stdout holds only what it was asked for.
+# say TEXT: what happens, on stdout.
 say() {
-  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  printf '%s: %s\n' "${0##*/}" "$*"
 }
 
-# fail TEXT: one sentence, exit 1.
+# fail TEXT: one sentence on stderr, exit 1.
 fail() {
-  say "$*"
+  say "$*" >&2
   exit 1
 }
 

@@ -13,6 +13,7 @@ from inference.cores import CoreBudget, core_budget, plan_threads
 from inference.errors import UsageError
 
 V2 = "0::/jobs/mine\n"
+BOTH = "cpu,cpuacct__"
 V1 = "12:pids:/jobs\n4:cpu,cpuacct:/jobs/mine\n1:name=systemd:/\n"
 
 
@@ -45,11 +46,11 @@ def quota(root: Path, groups: str | None, **files: str) -> float | None:
         (None, {}, None),
         ("", {}, None),
         # v1, and hybrids of both
-        (V1, {"cpu,cpuacct__jobs__mine__cpu_cfs_quota_us": "150000", "cpu,cpuacct__jobs__mine__cpu_cfs_period_us": "100000"}, 1.5),
+        (V1, {f"{BOTH}jobs__mine__cpu_cfs_quota_us": "150000", f"{BOTH}jobs__mine__cpu_cfs_period_us": "100000"}, 1.5),
         (V1, {"cpu__jobs__mine__cpu_cfs_quota_us": "300000", "cpu__jobs__mine__cpu_cfs_period_us": "100000"}, 3.0),
-        (V1, {"cpu,cpuacct__jobs__mine__cpu_cfs_quota_us": "-1", "cpu,cpuacct__jobs__mine__cpu_cfs_period_us": "100000"}, None),
-        (V1, {"cpu,cpuacct__cpu_cfs_quota_us": "400000", "cpu,cpuacct__cpu_cfs_period_us": "100000"}, 4.0),
-        (V1, {"cpu,cpuacct__jobs__mine__cpu_cfs_quota_us": "150000"}, None),
+        (V1, {f"{BOTH}jobs__mine__cpu_cfs_quota_us": "-1", f"{BOTH}jobs__mine__cpu_cfs_period_us": "100000"}, None),
+        (V1, {f"{BOTH}cpu_cfs_quota_us": "400000", f"{BOTH}cpu_cfs_period_us": "100000"}, 4.0),
+        (V1, {f"{BOTH}jobs__mine__cpu_cfs_quota_us": "150000"}, None),
         ("0::/jobs\n1:cpu:/\n", {"unified__jobs__cpu_max": "100000 50000"}, 2.0),
     ],
 )  # fmt: skip

@@ -24,7 +24,7 @@ def fetched(site: Site, tmp_path: Path) -> tuple[bytes, list[str]]:
 
 def refused(site: Site, tmp_path: Path) -> str:
     with serving(site), pytest.raises(DownloadError) as error:
-        fetch(site.url("file.pth"), tmp_path / "file", lambda text: None, pause_s=0.01)
+        fetch(site.url("file.pth"), tmp_path / "file", lambda _: None, pause_s=0.01)
     return str(error.value)
 
 
@@ -55,7 +55,7 @@ def test_without_proof_of_the_version_it_begins_again(tmp_path: Path) -> None:
 def test_a_file_that_changed_meanwhile_is_not_mixed(tmp_path: Path) -> None:
     site = Site(BODY, ["cut", "whole"])
 
-    def change(text: str) -> None:
+    def change(_: str) -> None:
         site.body, site.etag = BODY[::-1], '"two"'
 
     with serving(site):
@@ -108,6 +108,6 @@ def test_redirects_may_gain_but_not_lose_encryption() -> None:
 )
 def test_unreachable_or_foreign_urls_are_one_sentence(url: str, tmp_path: Path) -> None:
     with pytest.raises(DownloadError) as error:
-        fetch(url, tmp_path / "file", lambda text: None)
+        fetch(url, tmp_path / "file", lambda _: None)
     assert url in str(error.value)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Torch network -> graph: normalisation inside, names and shapes, what is refused, and what a model folder survives."""
+"""Torch network -> graph: normalisation inside, names and shapes, what is recorded, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,108 +9,33 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from inference import model_folder
-from inference.card import ModelCard, Recipe, Weights, read_card, read_sidecar
-from inference.errors import RunError, UsageError
-from inference.export import Export, export_network
+from inference.card import read_card, read_sidecar
+from inference.errors import RunError
+from inference.export import export_network
 from inference.graph_checks import Golden, check_graph, golden_images, network_input, read_golden, write_golden
-
-BGR = Recipe(
-    height=8, width=8, resize="exact", resize_size=8, crop_fraction=1.0, interpolation="bilinear",
-    mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), channels="BGR", value_range=(0.0, 255.0),
-)  # fmt: skip
-HALVES = Recipe(
-    height=8, width=8, resize="exact", resize_size=8, crop_fraction=1.0, interpolation="bilinear",
-    mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5),
-)  # fmt: skip
-
-
-class Mean(torch.nn.Module):
-    """Mean of every channel; logits = 2 x mean, so embedding and logits cannot be mixed up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = torch.nn.Linear(3, 3, bias=False)
-        self.head.weight.data = 2 * torch.eye(3)
-
-    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
-        return self.head(images_NCHW.mean((2, 3)))
-
-
-class Convolutions(torch.nn.Module):
-    """N x 5 x 1 x 1 out, no linear layer; its weights are large enough to go to the weights file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.ReLU(), torch.nn.Conv2d(64, 5, 6)
-        )
-
-    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
-        return self.layers(images_NCHW)
-
-
-class LooksAtNeighbours(torch.nn.Module):
-    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
-        means = images_NCHW.mean((2, 3))
-        return means + 0.01 * means.amax(0, keepdim=True)
-
-
-class ReshapesToOne(torch.nn.Module):
-    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
-        return images_NCHW.mean((2, 3)).reshape(1, -1)
-
-
-class NeedsOne(torch.nn.Module):
-    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
-        return images_NCHW.reshape(1, 3, 64).mean(2)
-
-
-class Pair(torch.nn.Module):
-    def forward(self, images_NCHW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return images_NCHW.mean((2, 3)), images_NCHW
-
-
-def card_of(export: Export, recipe: Recipe, input_kind: str = "uint8") -> ModelCard:
-    return ModelCard(
-        name="net", recipe=recipe, weights=Weights("net.pth", "0" * 64), licence="none", origin="tests", input=input_kind,
-        outputs={name: name for name in export.golden.outputs}, labels=("a", "b", "c"), num_parameters=export.num_parameters,
-        versions={}, external_data=export.weights_file, external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
-    )  # fmt: skip
-
-
-def published(
-    network: torch.nn.Module, folder: Path, recipe: Recipe = HALVES, input_kind: str = "uint8", batch_size: int = 6
-) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    export = export_network(network.eval(), recipe, input_kind)
-    model_folder.publish(folder, card_of(export, recipe, input_kind), export, batch_size)
-    return folder
-
-
-def run(graph: Path, images: np.ndarray) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, {"images": images}), strict=True))
+from tests.networks import (
+    BGR,
+    HALVES,
+    Convolutions,
+    LooksAtNeighbours,
+    Mean,
+    NeedsOne,
+    Pair,
+    ReshapesToOne,
+    published,
+    run,
+)
 
 
 @pytest.fixture(scope="module")
 def convolutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published folder that tests may read, not change."""
     return published(Convolutions(), tmp_path_factory.mktemp("models") / "net")
-
-
-def copy_of(folder: Path, tmp_path: Path) -> Path:
-    copy = tmp_path / "models" / "net"
-    copy.mkdir(parents=True)
-    for entry in folder.iterdir():
-        (copy / entry.name).write_bytes(entry.read_bytes())
-    return copy
 
 
 def test_channel_values_of_a_bgr_recipe_are_those_computed_by_hand(tmp_path: Path) -> None:
@@ -277,142 +202,6 @@ def test_a_graph_that_differs_from_its_source_is_refused(tmp_path: Path) -> None
     golden.outputs["logits"][2, 1] *= 1.001
     with pytest.raises(RunError, match=r"logits differs from the source network by 0\.\d+ where its largest value is"):
         check_graph(graph, "m.onnx", 6, golden, HALVES)
-
-
-def test_another_batch_size_is_added_from_the_folder_alone(convolutions: Path, tmp_path: Path) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    before = {entry.name for entry in folder.iterdir()}
-    sidecar = model_folder.add_batch_size(folder, read_card(folder / "card.json"), 16)
-    assert {entry.name for entry in folder.iterdir()} - before == {"model_16.onnx", "model_16.json"}
-    assert sidecar.inputs == {"images": [16, 8, 8, 3]}
-    images = np.random.default_rng(1).integers(0, 256, (16, 8, 8, 3), np.uint8)
-    free, fixed = run(folder / "model.onnx", images), run(folder / "model_16.onnx", images)
-    assert np.array_equal(free["logits"], fixed["logits"])
-
-
-@pytest.mark.parametrize("name", ["model.onnx", "model.json", "golden.npz", "weights"])
-@pytest.mark.parametrize("harm", ["missing", "half", "empty"])
-def test_damage_to_shared_files_is_noticed(name: str, harm: str, convolutions: Path, tmp_path: Path) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    card = read_card(folder / "card.json")
-    assert model_folder.damage(folder, card) == ""
-    path = folder / (card.external_data if name == "weights" else name)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2] if harm == "half" else b"")
-    if harm == "missing":
-        path.unlink()
-    assert path.name in model_folder.damage(folder, card)
-
-
-def test_damage_to_one_fixed_graph_is_noticed(convolutions: Path, tmp_path: Path) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    assert model_folder.has_batch_size(folder, 6)
-    assert not model_folder.has_batch_size(folder, 7)
-    (folder / "model_6.onnx").write_bytes(b"other")
-    assert not model_folder.has_batch_size(folder, 6)
-    (folder / "model_6.json").unlink()
-    assert not model_folder.has_batch_size(folder, 6)
-
-
-def test_a_new_export_replaces_the_old_and_names_the_graphs_it_took_away(convolutions: Path, tmp_path: Path) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    old = read_card(folder / "card.json")
-    model_folder.add_batch_size(folder, old, 16)
-    (folder / "notes.txt").write_text("mine")
-    network = Convolutions()
-    network.layers[3].weight.data += 1
-    export = export_network(network.eval(), HALVES, "uint8")
-    assert model_folder.publish(folder, card_of(export, HALVES), export, 6) == ["model_16.onnx"]
-    names = {entry.name for entry in folder.iterdir()}
-    assert old.external_data not in names
-    assert {"notes.txt", "model_6.onnx", "card.json", export.weights_file} <= names
-    assert model_folder.damage(folder, read_card(folder / "card.json")) == ""
-
-
-def test_an_export_that_fails_its_checks_leaves_the_old_one_whole(convolutions: Path, tmp_path: Path) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    before = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
-    network = Convolutions()
-    network.layers[3].weight.data += 1
-    export = export_network(network.eval(), HALVES, "uint8")
-    export.golden.outputs["logits"][0, 0] += 100
-    with pytest.raises(RunError, match="differs from the source network"):
-        model_folder.publish(folder, card_of(export, HALVES), export, 6)
-    assert {entry.name: entry.read_bytes() for entry in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize("point", range(1, 13))
-def test_a_kill_at_any_write_leaves_the_old_state_or_one_that_is_made_anew(
-    point: int, convolutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = copy_of(convolutions, tmp_path)
-    export = export_network_once()
-    card = card_of(export, HALVES)
-    calls = 0
-
-    class KilledError(BaseException):
-        pass
-
-    def dies(function: Any) -> Any:
-        def counted(*arguments: Any, **keywords: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == point:
-                raise KilledError
-            return function(*arguments, **keywords)
-
-        return counted
-
-    with monkeypatch.context() as patched:
-        for module, name in (("os", "rename"), ("os", "unlink")):
-            patched.setattr(f"{module}.{name}", dies(getattr(__import__(module), name)))
-        try:
-            model_folder.publish(folder, card, export, 6)
-        except KilledError:
-            pass
-        else:
-            assert calls < point
-    found = model_folder.existing_card(folder, lambda text: None)
-    if found is None:  # made anew
-        model_folder.publish(folder, card, export, 6)
-        found = read_card(folder / "card.json")
-    assert model_folder.damage(folder, found) == ""
-    assert model_folder.has_batch_size(folder, 6)
-
-
-_EXPORTS: list[Export] = []
-
-
-def export_network_once() -> Export:
-    if not _EXPORTS:
-        network = Convolutions()
-        network.layers[3].weight.data += 1
-        _EXPORTS.append(export_network(network.eval(), HALVES, "uint8"))
-    return _EXPORTS[0]
-
-
-def test_a_damaged_card_is_said_and_the_folder_made_anew(convolutions: Path, tmp_path: Path) -> None:
-    folder, said = copy_of(convolutions, tmp_path), []
-    (folder / "card.json").write_text("{")
-    assert model_folder.existing_card(folder, said.append) is None
-    assert "card.json is damaged" in said[0]
-
-
-def test_a_graph_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
-    folder = model_folder.open_folder(str(tmp_path), "net")
-    (folder / "model.onnx").write_bytes(b"mine")
-    with pytest.raises(UsageError, match=r"model\.onnx was not made by get_model"):
-        model_folder.existing_card(folder, lambda text: None)
-
-
-def test_a_linked_folder_is_resolved(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "net").symlink_to(tmp_path / "store")
-    folder = model_folder.open_folder(str(tmp_path / "models"), "net")
-    assert folder == tmp_path / "store"
-    published(Convolutions(), folder)
-    assert (tmp_path / "models" / "net" / "card.json").exists()
 
 
 def test_golden_files_survive_a_round_trip(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_spellings_of_a_switch(words: tuple[str, ...], value: bool) -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ("--splits", "a", "b", "c"), ("--splits", "a,b,c"), ("--splits=a,b,c",), ("--splits", "a,", "b,", "c"), ("--splits", "a,b", "c"),
+    ("--splits", "a", "b", "c"), ("--splits", "a,b,c"), ("--splits=a,b,c",), ("--splits", "a,", "b,", "c"),
+    ("--splits", "a,b", "c"),
 ])  # fmt: skip
 def test_spellings_of_a_list(words: tuple[str, ...]) -> None:
     assert parse(*words).splits == ("a", "b", "c")
@@ -161,13 +162,13 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
         return code, capsys.readouterr().err
 
     def fails_with(error: BaseException) -> object:
-        def action(config: Settings) -> int:
+        def action(_: Settings) -> int:
             raise error
 
         return action
 
     assert run(lambda config: config.offset, "--offset", "3") == (3, "")
-    assert run(lambda config: 0, "--offset", "x") == (2, "act: --offset=x: not a whole number\n")
+    assert run(lambda _: 0, "--offset", "x") == (2, "act: --offset=x: not a whole number\n")
     assert run(fails_with(RunError("it broke"))) == (1, "act: it broke\n")
     assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (1, "act: Permission denied: /x\n")
     assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")

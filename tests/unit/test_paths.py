@@ -50,13 +50,17 @@ def test_publishing_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_an_exception_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
     final = tmp_path / "file"
     final.write_text("old")
-    with pytest.raises(error), publishing(final) as temporary:
-        temporary.write_text("half")
-        raise error
+
+    def publish(target: Path, *, written: bool) -> None:
+        with publishing(target) as temporary:
+            if written:
+                temporary.write_text("half")
+            raise error
+
+    for target, written in ((final, True), (tmp_path / "never", False)):
+        with pytest.raises(error):
+            publish(target, written=written)
     assert final.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [final]
-    with pytest.raises(error), publishing(tmp_path / "never"):
-        raise error
     assert list(tmp_path.iterdir()) == [final]
 
 

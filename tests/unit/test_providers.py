@@ -47,7 +47,7 @@ def test_choose(device: str, precision: str, name: str, why: str) -> None:
 
 
 def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
-    with pytest.raises(UsageError, match="--device cpu has no --precision bf16; bf16 runs on openvino$"):
+    with pytest.raises(UsageError, match=r"--device cpu has no --precision bf16; bf16 runs on openvino$"):
         choose("cpu", "bf16")
 
 
@@ -85,7 +85,7 @@ def test_a_missing_plugin_does_not_matter_to_cpu(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_silent_fallback_is_refused(nodes: dict[str, int], told: str) -> None:
-    with pytest.raises(UsageError, match=f"--device openvino was asked for, but the session placed {told}"):
+    with pytest.raises(UsageError, match=rf"--device openvino was asked for, but the session placed {told}"):
         prove(spec(), Counter(nodes), "CPU", "1.32.0")
 
 
@@ -94,7 +94,7 @@ def test_allow_cpu_nodes_lets_some_through_but_not_all() -> None:
     proof = prove(spec(mixed=True), mixed, "CPU", "1.32.0")
     assert proof["nodes"] == dict(mixed)
     assert proof["provider"] == "OpenVINOExecutionProvider"
-    with pytest.raises(UsageError, match="but the session placed 9 nodes on CPUExecutionProvider$"):
+    with pytest.raises(UsageError, match=r"but the session placed 9 nodes on CPUExecutionProvider$"):
         prove(spec(mixed=True), Counter({"CPUExecutionProvider": 9}), "CPU", "1.32.0")
 
 
@@ -127,7 +127,7 @@ def test_nodes_that_the_plugin_cannot_run(tmp_path: Path) -> None:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in ("images", "out")]
     graph = helper.make_graph(nodes, "mixed", values[:1], values[1:])
     path = save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path)
-    with pytest.raises(UsageError, match="--device openvino cannot run .*; --allow_cpu_nodes lets it$"):
+    with pytest.raises(UsageError, match=r"--device openvino cannot run .*; --allow_cpu_nodes lets it$"):
         open_session(spec(path))
     _, proof = open_session(spec(path, mixed=True))
     assert proof["nodes"] == {"OpenVINOExecutionProvider": 1, "CPUExecutionProvider": 1}
@@ -180,7 +180,7 @@ def test_bf16_where_it_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("capabilities", ["WINOGRAD FP32 INT8 BIN", "NOT_BF16_AT_ALL", ""])
 def test_bf16_where_it_would_be_emulated_is_refused(monkeypatch: pytest.MonkeyPatch, capabilities: str) -> None:
     fake_devices(monkeypatch, ov_device="CPU", OPTIMIZATION_CAPABILITIES=capabilities, FULL_DEVICE_NAME="Some Processor")
-    with pytest.raises(UsageError, match="--precision bf16: Some Processor has no native bf16.*use --precision fp32"):
+    with pytest.raises(UsageError, match=r"--precision bf16: Some Processor has no native bf16.*use --precision fp32"):
         open_session(spec(precision="bf16"))
     options = Options()
     PROVIDERS["openvino"].attach(options, spec(precision="fp32", mixed=True))
@@ -189,7 +189,7 @@ def test_bf16_where_it_would_be_emulated_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_plugin_without_a_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_devices(monkeypatch)
-    with pytest.raises(UsageError, match="offers no CPU here"):
+    with pytest.raises(UsageError, match=r"offers no CPU here"):
         open_session(spec())
 
 
@@ -199,7 +199,7 @@ def test_a_plugin_that_does_not_load_is_refused(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(providers, "_openvino_devices", fails)
     with pytest.raises(
-        UsageError, match="--device openvino cannot run model.onnx: libtbb.so.12: cannot open shared object file$"
+        UsageError, match=r"--device openvino cannot run model.onnx: libtbb.so.12: cannot open shared object file$"
     ):
         open_session(spec())
 

@@ -66,7 +66,7 @@ def test_weights_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
 def test_the_bad_graphs_of_the_tests_are_bad_where_they_should_be(tmp_path: Path) -> None:
     raising = open_graph(raises_on_marker(4), tmp_path)
     assert raising.run(solid_batch(*FOUR))["logits"].shape == (4, 8)
-    with pytest.raises(Exception, match="indices element out of data bounds"):
+    with pytest.raises(Exception, match=r"indices element out of data bounds"):
         raising.run(solid_batch(*FOUR[:3], MARKER))
     outputs = open_graph(overflows_on_marker(4), tmp_path).run(solid_batch(*FOUR[:3], MARKER))
     assert np.isposinf(outputs["embedding"][3]).all()
@@ -119,7 +119,7 @@ def test_warm_up_measures_for_the_seconds_given() -> None:
 
 def test_a_network_that_cannot_run_zeros_is_refused_not_measured() -> None:
     session = FakeSession(error=RuntimeError("Non-zero status code\nwith details"))
-    with pytest.raises(RunError, match="fails on its first batch, of zeros: Non-zero status code$"):
+    with pytest.raises(RunError, match=r"fails on its first batch, of zeros: Non-zero status code$"):
         warm_up(session, 2, 0.2)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ def ask(tmp_path: Path, choice: str = "auto", sha256: str = "", **changes: objec
 
 
 def find_quietly(request: Request) -> Found:
-    return find(request, lambda text: None)
+    return find(request, lambda _: None)
 
 
 def names(folder: Path) -> list[str]:
@@ -221,9 +221,11 @@ def test_what_stands_in_for_weights_is_said_in_words(tmp_path: Path) -> None:
 
 
 def test_a_page_instead_of_the_file_is_said_even_with_status_200(tmp_path: Path) -> None:
-    with serving(Site(b"<html><body>Please log in</body></html>")) as site:
-        with pytest.raises(DownloadError, match="HTML page of 39 bytes"):
-            find_quietly(ask(tmp_path, site.url("model.pth")))
+    with (
+        serving(Site(b"<html><body>Please log in</body></html>")) as site,
+        pytest.raises(DownloadError, match="page of 39 bytes"),
+    ):
+        find_quietly(ask(tmp_path, site.url("model.pth")))
     assert names(tmp_path / "models" / ".weights") == []
 
 

@@ -1,0 +1,275 @@
+"""job.py: what identifies a job and what does not, what is refused by name, and which command would help."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference.card import read_card, read_sidecar, write_card, write_sidecar
+from inference.config import LaunchConfig
+from inference.entries import Entry
+from inference.errors import RunError, UsageError
+from inference.job import (
+    Job,
+    check_same_job,
+    describe_job,
+    find_model,
+    job_name,
+    make_job,
+    read_job,
+    resolve_data_dir,
+    write_job,
+)
+from inference.manifest import Dataset, Manifest, Partition
+from inference.paths import file_sha256
+from inference.results import hash_keys, write_part
+from inference.types import Step
+from tests.models import write_tiny_model
+from tests.rows import filled_rows, task
+
+
+def dataset(*sizes: int, content_hash: str = "m" * 64) -> Dataset:
+    partitions = []
+    for index, size in enumerate(sizes):
+        entries = [Entry(b"%06d.jpg" % n, 10) for n in range(size)]
+        partitions.append(Partition(index, Manifest.from_entries(entries, b"/pictures"), b"/pictures"))
+    return Dataset(Path("/pictures"), tuple(partitions), "pictures in /pictures", content_hash)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    write_tiny_model(tmp_path / "models", batch_sizes=(4, 6))
+    return tmp_path / "models"
+
+
+def job_of(models: Path, data: Dataset | None = None, **changes: Any) -> Job:
+    return make_job(LaunchConfig(model_path=str(models), model_name="tiny", **changes), data or dataset(5, 3))
+
+
+def refusal(before: Job, now: Job) -> str:
+    """Why the second job may not use the output directory of the first."""
+    with pytest.raises(UsageError) as caught:
+        check_same_job(Path("out"), describe_job(before, {}), now)
+    return str(caught.value)
+
+
+def test_the_same_job_is_the_same(models: Path) -> None:
+    one, other = job_of(models), job_of(models)
+    assert one.fingerprint == other.fingerprint
+    assert re.fullmatch(r"[0-9a-f]{64}", one.fingerprint)
+    check_same_job(Path("out"), describe_job(one, {}), other)
+
+
+DECIDING = {
+    "batch_size": 4, "device": "cpu", "precision": "bf16", "save": ("topk", "logits"), "top_k": 3, "limit": 7, "max_pixels": 9,
+    "max_file_bytes": 9, "allow_cpu_nodes": True,
+}  # fmt: skip
+FREE = {
+    "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
+    "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
+}  # fmt: skip
+
+
+def test_every_setting_either_decides_or_is_free() -> None:
+    """A new setting must be put into one of the two: does it change what the rows hold?"""
+    named = {field.name for field in fields(LaunchConfig)}
+    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic"}
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_a_setting_that_changes_rows_is_refused_by_name(models: Path, name: str) -> None:
+    before, now = job_of(models), job_of(models, **{name: DECIDING[name]})
+    told = refusal(before, now)
+    assert re.match(r"out holds the results of another job; it differs in .*: give another --output, or --overwrite", told)
+    names = re.findall(r"(\S+) \(", told)
+    assert names == (["batch_size", "graph_sha256"] if name == "batch_size" else [name])
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_setting_that_changes_no_row_may_change(models: Path, name: str) -> None:
+    before, now = job_of(models), job_of(models, **{name: FREE[name]})
+    assert before.fingerprint == now.fingerprint
+    check_same_job(Path("out"), describe_job(before, {}), now)
+
+
+def test_values_are_told_and_all_differences_are(models: Path) -> None:
+    told = refusal(job_of(models), job_of(models, top_k=3, limit=7))
+    assert "differs in limit (0 there, 7 now); top_k (5 there, 3 now):" in told
+
+
+def test_the_order_of_columns_does_not_matter(models: Path) -> None:
+    saves = [("topk", "logits"), ("logits", "topk")]
+    assert len({job_of(models, save=save).fingerprint for save in saves}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"labels": ("a", "b")}, "labels_sha256"),
+        ({"outputs": {"logits": "probabilities", "embedding": "embedding"}}, "outputs.logits"),
+        ({"name": "other"}, "model_name"),
+        ({"recipe.resize_size": 40}, "recipe.resize_size"),
+        ({"recipe.mean": (0.5, 0.0, 0.0)}, "recipe.mean"),
+        ({"recipe.orientation": "stored"}, "recipe.orientation"),
+    ],
+)
+def test_a_changed_card_is_refused_by_name(models: Path, change: dict[str, Any], named: str) -> None:
+    before = job_of(models)
+    path = models / "tiny" / "card.json"
+    card = read_card(path)
+    for name, value in change.items():
+        if name.startswith("recipe."):
+            card = replace(card, recipe=replace(card.recipe, **{name.partition(".")[2]: value}))
+        else:
+            card = replace(card, **{name: value})
+    write_card(path, card)
+    told = refusal(before, job_of(models))
+    assert re.findall(r"(\S+) \(", told) == [named]
+
+
+def test_changed_graph_and_weights_are_refused_by_name(models: Path) -> None:
+    before = job_of(models)
+    graph, weights = models / "tiny" / "model_6.onnx", models / "tiny" / "weights.bin"
+    graph.write_bytes(graph.read_bytes() + b"\x3a\x00")
+    write_sidecar(graph, replace(read_sidecar(graph), sha256=file_sha256(graph)))
+    weights.write_bytes(b"other weights")
+    card = read_card(models / "tiny" / "card.json")
+    write_card(models / "tiny" / "card.json", replace(card, external_data_sha256=file_sha256(weights)))
+    assert re.findall(r"(\S+) \(", refusal(before, job_of(models))) == ["graph_sha256", "weights_sha256"]
+
+
+def test_another_data_set_is_refused_by_name(models: Path) -> None:
+    before = job_of(models)
+    now = job_of(models, dataset(5, 3, content_hash="n" * 64))
+    assert re.findall(r"(\S+) \(", refusal(before, now)) == ["manifest"]
+    assert "manifest (mmmmmmmmmmm… there, nnnnnnnnnnn… now)" in refusal(before, now)
+
+
+def test_a_field_that_an_older_job_did_not_have_is_named(models: Path) -> None:
+    now = job_of(models)
+    found = describe_job(now, {})
+    found["fingerprint"], found["identity"] = "0" * 64, {k: v for k, v in now.identity.items() if k != "decode"}
+    with pytest.raises(UsageError, match=r'differs in decode \(null there, "exact" now\)'):
+        check_same_job(Path("out"), found, now)
+
+
+def test_counts_and_limit(models: Path) -> None:
+    assert job_of(models).counts == {0: 5, 1: 3}
+    assert job_of(models, limit=6).counts == {0: 5, 1: 1}
+    assert job_of(models, limit=2).counts == {0: 2, 1: 0}
+    assert job_of(models, limit=99).num_records == 8
+
+
+def test_description(models: Path, tmp_path: Path) -> None:
+    data = dataset(5, 3)
+    job = job_of(models, data, limit=6)
+    described = describe_job(job, {"batches_per_step": 3})
+    assert (described["fingerprint"], described["identity"]) == (job.fingerprint, job.identity)
+    assert described["config"] == asdict(job.config)
+    assert described["resolved"] == {"provider": "cpu", "batches_per_step": 3}
+    assert (described["num_records"], described["complete"], described["parts"]) == (6, False, {})
+    assert {index: part["num_records"] for index, part in described["partitions"].items()} == {"0": 5, "1": 1}
+    assert described["partitions"]["1"]["keys_sha256"] == hash_keys([data.partitions[1].manifest.table.slice(0, 1)])
+    assert read_job(tmp_path) is None
+    write_job(tmp_path, described)
+    found = read_job(tmp_path)
+    assert found is not None
+    check_same_job(tmp_path, found, job)
+    write_job(tmp_path, found)
+    assert read_job(tmp_path) == found
+
+
+def test_the_keys_of_the_parts_are_those_the_description_expects(models: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    expected = describe_job(job_of(models), {})["partitions"]["0"]["keys_sha256"]
+    for step in (Step(0, 0, 3), Step(0, 3, 5)):
+        write_part(tmp_path, filled_rows(step, task()), len(step), {"fingerprint": ""})
+    assert hash_keys(pq.read_table(path) for path in sorted(tmp_path.glob("part-*"))) == expected
+
+
+def test_session_spec(models: Path) -> None:
+    spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(2, 3)
+    assert (spec.provider, spec.precision, spec.streams, spec.threads_per_stream) == ("openvino", "bf16", 2, 3)
+    assert spec.allow_cpu_nodes
+    assert spec.graph == str((models / "tiny" / "model_6.onnx").resolve())
+
+
+def test_names_of_jobs(models: Path) -> None:
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), name="my net/é"))
+    job = job_of(models)
+    assert job_name(job) == f"my_net__-{job.fingerprint[:8]}"
+    synthetic = make_job(replace(job.config, synthetic=True), None)
+    assert re.fullmatch(r"my_net__-[0-9a-f]{8}-\d{8}T\d{6}Z", job_name(synthetic))
+    assert (synthetic.counts, synthetic.num_records) == ({}, 0)
+    assert describe_job(synthetic, {})["source"] == "synthetic"
+
+
+# -- the network ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["card.json", "model_6.onnx", "model_6.json"])
+def test_a_missing_file_comes_with_the_command_that_makes_it(models: Path, missing: str) -> None:
+    path = models / "tiny" / missing
+    path.unlink()
+    with pytest.raises(UsageError) as caught:
+        job_of(models)
+    command = f"get_model --model_name tiny --batch_size 6 --model_path {models}"
+    assert str(caught.value) == f"{path} does not exist: run {command}"
+
+
+def test_missing_weights(models: Path) -> None:
+    (models / "tiny" / "weights.bin").unlink()
+    with pytest.raises(UsageError, match=r"weights\.bin, the weights of .*model_6\.onnx, does not exist: run get_model "):
+        job_of(models)
+
+
+def test_a_batch_size_that_was_not_made(models: Path) -> None:
+    with pytest.raises(UsageError, match=r"model_8\.onnx does not exist: run get_model .* --batch_size 8 "):
+        job_of(models, batch_size=8)
+
+
+def test_the_command_is_as_short_as_can_be_and_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r": run get_model --model_name resnext101_32x4d --batch_size 6$"):
+        find_model(LaunchConfig())
+    with pytest.raises(UsageError, match=r": run get_model --model_name 'a b' --batch_size 6 --model_path 'my models'$"):
+        find_model(LaunchConfig(model_name="a b", model_path="my models"))
+
+
+def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
+    with (models / "tiny" / "weights.bin").open("ab") as file:
+        file.write(b"!")
+    with pytest.raises(RunError, match=r"weights\.bin is not what card\.json records \(sha256 .*: run get_model "):
+        job_of(models)
+
+
+def test_a_column_that_the_network_cannot_give(models: Path) -> None:
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), outputs={"logits": "logits"}))
+    with pytest.raises(UsageError, match="--save embedding: tiny has only logits"):
+        job_of(models, save=("topk", "embedding"))
+
+
+# -- the pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    for name in ("given", "environment", "datasets"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match="no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset"):
+        resolve_data_dir(LaunchConfig())
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "environment"))
+    assert resolve_data_dir(LaunchConfig()) == tmp_path / "environment"
+    (tmp_path / "datasets" / "dataset.json").touch()
+    assert resolve_data_dir(LaunchConfig()) == Path("datasets")
+    assert resolve_data_dir(LaunchConfig(data_dir="given")) == Path("given")
+    with pytest.raises(UsageError, match="missing is no folder: give --data_dir a folder of pictures or of partitions"):
+        resolve_data_dir(LaunchConfig(data_dir="missing"))
