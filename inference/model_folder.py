@@ -92,10 +92,12 @@ def fix_batch(graph: bytes, batch_size: int) -> bytes:
 
     Raises RunError if some node contradicts that batch.
     """
-    from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
-
+    # onnxruntime.tools has a function for this, but importing it imports torch where that is installed.
     model = onnx.ModelProto.FromString(graph)
-    make_dim_param_fixed(model.graph, BATCH, batch_size)
+    for value in (*model.graph.input, *model.graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param == BATCH:
+                dimension.dim_value = batch_size
     try:
         model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:

@@ -1,9 +1,9 @@
 """Stands in for a worker process: takes steps on stdin, "publishes" them, and dies of the records it is told to.
 
-Run as the launcher runs a worker: [-P -m inference.worker_process] RUN.json INDEX REPORT_FD. RUN.json may hold: `deadly` (record
-numbers that kill), `die_at_start`, `refuse`, `slow_s` (seconds a step takes), `deaf` (ignores a stop), `lazy_after` (ends
-well, too early, after so many steps). What was published is a file part-<partition>-<start>-<end> beside RUN.json; a second
-one fails.
+Run as the launcher runs a worker: [-P -m inference.worker_process] RUN.json INDEX REPORT_FD. RUN.json may hold: `deadly`
+(record numbers that kill), `die_at_start`, `refuse` and `lazy` (workers that refuse, or end well after their first step),
+`slow_s` (seconds a step takes), `deaf` (ignores a stop). What was published is a file part-<partition>-<start>-<end> beside
+RUN.json; to publish one twice is a failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def tell(event: str, **facts: Any) -> None:
 
 def publish(step: list[int], count: int, killer: str | None = None) -> None:
     """Leave a file, and report it."""
-    name = "part-{}-{}-{}".format(step[0], step[1], step[1] + count)
+    name = f"part-{step[0]}-{step[1]}-{step[1] + count}"
     with (run_file.parent / name).open("x") as file:
         file.write(killer or "")
     tell("step", step=step, count=count, worker=index)
@@ -55,7 +55,6 @@ def main() -> int:
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(messages,), daemon=True).start()
     tell("ready", warm_up_rate=50.0 + index, pid=os.getpid())
-    done = 0
     while True:
         message = messages.get()
         if "end" in message or ("stop" in message and not run.get("deaf")):
@@ -69,8 +68,7 @@ def main() -> int:
             if set(run.get("deadly", [])) & set(range(step[1], step[2])):
                 os.kill(os.getpid(), signal.SIGKILL)
             publish(step, step[2] - step[1])
-            done += 1
-            if done == run.get("lazy_after"):
+            if index in run.get("lazy", []):
                 return 0
 
 

@@ -40,7 +40,7 @@ def main(log_dir: Path, model_folder: Path) -> None:
     labels = json.loads((model_folder / "card.json").read_text())["labels"]
     rows = sorted(pq.read_table(summary["output"]).to_pylist(), key=lambda row: row["key"])
     width = max(len(row["key"]) for row in rows)
-    print(f"{'picture':<{width}}  {'class':<24}  best classes and scores")
+    print(f"{'picture':<{width}}  {'known class':<24}  best classes and scores")
     verdicts = [verdict(row, labels) for row in rows]
     for row, word in zip(rows, verdicts, strict=True):
         print(f"{row['key']:<{width}}  {word:<24}  {classes_text(row)}")

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from inference import providers
 from inference.errors import UsageError
-from inference.providers import PROVIDERS, SessionSpec, choose, first_line, open_session, prove
+from inference.providers import PROVIDERS, SessionSpec, choose, describe_proof, first_line, open_session, prove
 from tests.graphs import save, solid_batch
 from tests.models import COLOURS, tiny_graph
 
@@ -208,3 +208,10 @@ def test_first_line() -> None:
     assert first_line(ValueError("\n one\n two")) == "one"
     assert first_line(RuntimeError()) == "RuntimeError"
     assert len(first_line(ValueError("x" * 1000))) == 300
+
+
+def test_a_proof_in_words() -> None:
+    mixed = Counter({"OpenVINOExecutionProvider": 9, "CPUExecutionProvider": 2})
+    told = describe_proof(prove(spec(mixed=True), mixed, "CPU, plugin 9.9", "1.32.0"))
+    nodes = "2 nodes on CPUExecutionProvider, 9 nodes on OpenVINOExecutionProvider"
+    assert told == f"{nodes} (CPU, plugin 9.9), fp32, onnxruntime 1.32.0"
