@@ -19,7 +19,7 @@ from inference.markers import MANIFEST_FILE
 from inference.paths import write_json
 from inference.progress import Screen
 from inference.providers import describe_proof
-from inference.results import split_step
+from inference.results import part_name, split_step
 from inference.resume import claim_output, note_parts, remaining_steps
 from inference.runlog import say, warn
 from inference.summary import OK, finish
@@ -117,7 +117,8 @@ def make_engine(launch: Launch, run_file: Path, aggregate: Aggregate, screen: Sc
         if event["event"] == "ready":
             screen.log(f"worker {worker}: {describe_proof(event['proof'])}", worker=worker)
         elif event["event"] == "replaced":
-            warn(f"infer_launch: worker {worker} ended by {event['how']}; a new one takes over its steps")
+            then = "a new one takes over" if event["by_another"] else "it does not start; the others go on without it"
+            warn(f"infer_launch: worker {worker} ended by {event['how']}; {then}")
         elif event["event"] == "step":
             screen.advance(event["count"])
             if (line := aggregate.next_line(engine.busy_workers())) is not None:
@@ -140,6 +141,7 @@ def make_engine(launch: Launch, run_file: Path, aggregate: Aggregate, screen: Sc
             batch_size=config.batch_size,
             make_steps=make_steps,
             on_event=on_event,
+            is_published=lambda step: output is not None and (output / part_name(step)).exists(),
             own_partition=output is None,
         )
     return engine

@@ -51,6 +51,9 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
             raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
         try:
             part = inspect_part(output, step, job.fingerprint)
+            recorded = known.get(part.name)
+            if recorded is not None and recorded["sha256"] != part.sha256:
+                raise RunError(f"{output / part.name} was changed after it was published")
         except RunError as error:
             warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
             known.pop(part_name(step), None)

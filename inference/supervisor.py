@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,18 @@ from inference.steps import StepQueue
 from inference.types import Step
 
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
-_DEATHS_WITHOUT_PROGRESS = 32  # bisecting the largest step takes 2 + log2(1500 x batch) deaths
+_DEATHS_WITHOUT_PROGRESS = 32  # bisecting the largest step takes 3 + log2(1500 x batch) deaths
+_STARTS = 3  # a worker that dies so often before it is ready is not started again
+
+
+def _how(code: int) -> str:
+    """What ended a process, by the code that Popen gives."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-code}"
 
 
 @dataclass
@@ -56,7 +67,8 @@ class Supervisor:
     """Runs all steps on `plan.num_devices` workers; a dead worker is replaced and its unpublished steps run again.
 
     `make_steps(rate)` is called once, with the warm-up rate of the first worker that is ready. `on_event(index, event)` sees
-    every report. With `own_partition` worker i only gets the steps of partition i.
+    every report. `is_published(step)` tells whether a dead worker's step got its file. With `own_partition` worker i only gets
+    the steps of partition i.
     """
 
     def __init__(
@@ -67,15 +79,18 @@ class Supervisor:
         batch_size: int,
         make_steps: Callable[[float], list[Step]],
         on_event: Callable[[int, dict[str, Any]], None],
+        is_published: Callable[[Step], bool],
         own_partition: bool,
     ) -> None:
         self._run_file, self._plan, self._batch_size = run_file, plan, batch_size
         self._make_steps, self._on_event, self._own_partition = make_steps, on_event, own_partition
+        self._is_published = is_published
         self._queue: StepQueue | None = None
-        self._killers: deque[Step] = deque()
+        self._killers: deque[tuple[Step, str]] = deque()  # with what ended the last process that touched it
         self._workers: dict[int, WorkerHandle] = {}
         self._selector = selectors.DefaultSelector()
-        self._deaths_in_a_row = 0
+        self._deaths_in_a_row = 0  # of workers that had been ready, since a step was last published
+        self._failed_starts: Counter[int] = Counter()  # in a row, by worker
         self._deadline: float | None = None
         self.signal: int | None = None
         self.refusal: RunError | None = None
@@ -153,6 +168,7 @@ class Supervisor:
     def _handle(self, worker: WorkerHandle, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             worker.ready = True
+            self._failed_starts[worker.index] = 0
             if self._queue is None:
                 self._queue = StepQueue.of(self._make_steps(event["warm_up_rate"]))
         elif event["event"] == "step":
@@ -175,9 +191,9 @@ class Supervisor:
                 if len(worker.held) != holding:
                     continue
                 if not worker.held and self._killers:
-                    step = self._killers.popleft()
+                    step, death = self._killers.popleft()
                     worker.held.append(step)
-                    why = f"every process that touched this record died; the last: {self.replaced[-1]}"
+                    why = f"every process that touched this record died; the last: {death}"
                     worker.send(killer=[step.partition, step.start, step.end], message=why)
                     continue
                 only = worker.index if self._own_partition else None
@@ -193,19 +209,32 @@ class Supervisor:
     def _gone(self, worker: WorkerHandle) -> None:
         """A worker's pipe closed: it has ended, or it died and is replaced."""
         code = self._reap(worker)
-        if code == 0 or self._deadline is not None:
+        if self._deadline is not None or (code == 0 and worker.ended):
             return
-        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        self.replaced.append(f"worker {worker.index} ended by {how}")
-        if worker.held and self._queue is not None:
-            self._killers.extend(self._queue.give_back(worker.held, self._batch_size))
-        self._deaths_in_a_row += 1
-        if self._deaths_in_a_row > (_DEATHS_WITHOUT_PROGRESS if self._queue else 2):
-            deaths = f"{self.replaced[-1]}, {self._deaths_in_a_row} deaths in a row without progress"
-            self.refuse(RunError(f"{deaths}; the end of its log: {self._last_words(worker.index)}"))
+        death = f"worker {worker.index} ended by {_how(code)}"
+        self.replaced.append(death)
+        if self._queue is not None:
+            # a part may be published and its report lost with the worker
+            held = [step for step in worker.held if not self._is_published(step)]
+            self._killers.extend((step, death) for step in self._queue.give_back(held, self._batch_size))
+        if worker.ready:
+            self._deaths_in_a_row += 1
+        else:
+            self._failed_starts[worker.index] += 1
+        if self._is_hopeless(worker.index):
+            words = f"{death}; the end of its log: {self._last_words(worker.index)}"
+            self.refuse(RunError(f"workers die without getting anything done: {words}"))
             return
-        self._on_event(worker.index, {"event": "replaced", "how": how})
-        self._start(worker.index)
+        starts = self._failed_starts[worker.index] < _STARTS
+        self._on_event(worker.index, {"event": "replaced", "how": _how(code), "by_another": starts})
+        if starts:
+            self._start(worker.index)
+        self._feed()
+
+    def _is_hopeless(self, index: int) -> bool:
+        """Too many deaths without a published step; or this worker never starts and nobody can do its steps."""
+        never_starts = self._failed_starts[index] >= _STARTS
+        return self._deaths_in_a_row > _DEATHS_WITHOUT_PROGRESS or (never_starts and (self._own_partition or not self._workers))
 
     def _last_words(self, index: int) -> str:
         log = Path(self._run_file).parent / f"worker-{index}.log"

@@ -5,7 +5,6 @@ Shape letters: N batch, H height, W width, C channels.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +57,6 @@ class Step:
 
     def __len__(self) -> int:
         return self.end - self.start
-
-
-def fs_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A path as the file system's bytes (names that are not UTF-8 survive)."""
-    return os.fsencode(path)
 
 
 @dataclass(frozen=True, slots=True)

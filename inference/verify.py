@@ -91,4 +91,5 @@ def _check_partition(output: Path, index: int, expected: dict[str, Any], sound: 
 
 
 def _keys(output: Path, step: Step) -> pa.Table:
-    return pq.read_table(output / part_name(step), columns=["key", "key_bytes"])
+    with (output / part_name(step)).open("rb") as file:
+        return pq.read_table(file, columns=["key", "key_bytes"])

@@ -9,7 +9,7 @@ import pytest
 
 from inference.__main__ import COMMANDS
 
-HEAVY = {"numpy", "pyarrow", "PIL", "onnxruntime", "onnx", "torch", "timm", "rich", "multiprocessing", "asyncio"}
+HEAVY = {"numpy", "pyarrow", "PIL", "onnxruntime", "onnx", "torch", "timm", "rich"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
