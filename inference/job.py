@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,11 @@ class Job:
     def fingerprint(self) -> str:
         """sha256 of everything that decides what the rows hold."""
         return hashlib.sha256(canonical_json(self.identity).encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """<model>-<first 8 of the fingerprint>."""
+        return f"{safe_name(self.model.card.name)}-{self.fingerprint[:8]}"
 
     @property
     def num_records(self) -> int:
@@ -129,14 +133,6 @@ def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> di
         "decode": "exact",
         "manifest": dataset.content_hash if dataset else "synthetic",
     }
-
-
-def job_name(job: Job) -> str:
-    """Directory name of the job's logs; synthetic runs never resume and get the time appended."""
-    name = f"{safe_name(job.model.card.name)}-{job.fingerprint[:8]}"
-    if job.dataset is None:
-        name += f"-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    return name
 
 
 def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:

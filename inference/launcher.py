@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget, plan_threads
 from inference.engine import Engine
 from inference.errors import RunError
-from inference.job import Job, Launch, job_name, make_job, resolve_data_dir, write_job
-from inference.lock import output_lock
+from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
+from inference.output_lock import output_lock
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.paths import write_json
@@ -32,22 +33,34 @@ _STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: th
 
 
 def launch(config: LaunchConfig) -> int:
-    """Run the job of `config`; returns the exit code (see design: 0, 1, 3, 130, 143)."""
+    """Run the job of `config`; returns the exit code: 0, 1, 3, 130 or 143, as in the README."""
     job = open_job(config)
     plan = plan_threads(core_budget(), num_devices=config.num_devices, streams=config.streams, num_workers=config.num_workers)
-    log_dir = Path(config.log_path) / job_name(job)
+    log_dir = free_log_dir(job)
     output = None if config.synthetic else Path(config.output or log_dir / "results")
-    announce(job, plan, output)
+    announce(job, plan, log_dir, output)
     if config.dry_run:
         return OK
-    if output is None:
-        return run(Launch(job, plan, log_dir, None, {}, []))
-    output.mkdir(parents=True, exist_ok=True)
-    with output_lock(output):
-        job, description = claim_output(job, output)
-        todo = remaining_steps(job, output, description)
-        write_job(output, description)
-        return run(Launch(job, plan, log_dir, output, description, todo))
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with output_lock(log_dir, flag="--log_path"):
+        if output is None:
+            return run(Launch(job, plan, log_dir, None, {}, []))
+        output.mkdir(parents=True, exist_ok=True)
+        with output_lock(output, flag="--output"):
+            job, description = claim_output(job, output)
+            todo = remaining_steps(job, output, description)
+            write_job(output, description)
+            return run(Launch(job, plan, log_dir, output, description, todo))
+
+
+def free_log_dir(job: Job) -> Path:
+    """logs/<job>, used again by a resume; synthetic runs never resume and get the time, and a number where that is taken."""
+    log_dir = Path(job.config.log_path) / job.name
+    if job.dataset is None:
+        log_dir = log_dir.with_name(f"{job.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        names = (log_dir, *(log_dir.with_name(f"{log_dir.name}-{number}") for number in range(2, 1000)))
+        log_dir = next(name for name in names if not name.exists())
+    return log_dir
 
 
 def open_job(config: LaunchConfig) -> Job:
@@ -57,7 +70,7 @@ def open_job(config: LaunchConfig) -> Job:
     return make_job(config, open_dataset(resolve_data_dir(config)))
 
 
-def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
+def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:
     """What will run, on what, and where the results go."""
     card, config = job.model.card, job.config
     say(
@@ -78,14 +91,13 @@ def announce(job: Job, plan: ThreadPlan, output: Path | None) -> None:
             warn(f"infer_launch: {line}")
         if card.weights.is_random:
             warn("infer_launch: warning: the weights are random; classes and scores mean nothing, only the speed does")
-    say(f"job: {job_name(job)}, fingerprint {job.fingerprint}")
+    say(f"job: {log_dir.name}, fingerprint {job.fingerprint}")
     if output is not None:
         say(f"output: {output}")
 
 
 def run(launch: Launch) -> int:
     """Run what is to do, then reconcile and tell the result; returns the exit code."""
-    launch.log_dir.mkdir(parents=True, exist_ok=True)
     aggregate = Aggregate()
     engine = None
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from inference import __version__, model_folder, weights, zoo
 from inference.card import GraphSidecar, ModelCard, Weights, graph_path, read_sidecar
 from inference.config import GetModelConfig
-from inference.locks import exclusive
+from inference.file_lock import exclusive
 from inference.weights import Found, Request, Say
 
 # What decides about the bytes of a graph, beside weights, recipe and input.
@@ -113,7 +113,7 @@ def _export(config: GetModelConfig, request: Request, found: Found, folder: Path
         from inference.export import export_network
         from inference.graph_checks import golden_images, network_input
     name, spec = request.name, request.spec
-    say(f"exporting {name} with {found.source} ({found.origin})")
+    say(f"exporting {name} with {found.path.name if found.path else 'random weights'} ({found.origin})")
     network = zoo.build(name)
     if found.path is None:
         state_dict.randomise(network, torch.from_numpy(network_input(golden_images(spec.recipe), spec.recipe)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from inference.errors import RunError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, write_job
-from inference.paths import remove_stale_temporaries
+from inference.paths import file_sha256, remove_stale_temporaries
 from inference.results import Part, inspect_part, missing_ranges, part_name, published_steps, set_aside
 from inference.runlog import say, warn
 from inference.types import Step
@@ -50,10 +50,7 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
         if step.partition not in job.counts:
             raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
         try:
-            part = inspect_part(output, step, job.fingerprint)
-            recorded = known.get(part.name)
-            if recorded is not None and recorded["sha256"] != part.sha256:
-                raise RunError(f"{output / part.name} was changed after it was published")
+            part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except RunError as error:
             warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
             known.pop(part_name(step), None)
@@ -66,6 +63,16 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
     if done:
         say(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
     return todo
+
+
+def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, fingerprint: str) -> Part:
+    """A published file as it was recorded, by its hash; read in full where it was not. Raises RunError if it is not sound."""
+    if recorded is None:
+        return inspect_part(output, step, fingerprint)
+    path = output / part_name(step)
+    if file_sha256(path) != recorded["sha256"]:
+        raise RunError(f"{path} was changed after it was published")
+    return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])
 
 
 def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:

@@ -72,7 +72,13 @@ def tell(launch: Launch, aggregate: Aggregate, counts: dict[str, Any], engine: E
     """The last lines of stdout."""
     job, output = launch.job, launch.output
     rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
-    say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
+    if engine is None:
+        say("total: nothing left to do")
+    else:
+        say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
+    stages = aggregate.measurements()["stage_thread_seconds"]
+    if stages:
+        say("thread-seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages.items()))
     if output is None:
         say("synthetic: without reading, decoding, preparing and writing")
         return

@@ -19,7 +19,7 @@ from pathlib import Path
 from inference.card import RANDOM_WEIGHTS, Weights
 from inference.download import fetch
 from inference.errors import DownloadError, RunError, UsageError
-from inference.locks import exclusive
+from inference.file_lock import exclusive
 from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
 from inference.zoo import INSTALL, NetworkSpec
 

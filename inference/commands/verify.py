@@ -11,7 +11,7 @@ from inference.config import VerifyConfig
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 sound and complete (error rows are rows), 1 not."""
-    return run_command("verify", VerifyConfig, _run, argv, positional="output")
+    return run_command("bulkinfer verify", VerifyConfig, _run, argv, positional="output")
 
 
 def _run(config: VerifyConfig) -> int:
@@ -30,7 +30,7 @@ def _run(config: VerifyConfig) -> int:
     told = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
     print(f"records: {verdict.job['num_records']}, rows: {told} in {len(verdict.parts)} parts")
     for fault in verdict.faults:
-        print(f"verify: {fault}", file=sys.stderr)
+        print(f"bulkinfer verify: {fault}", file=sys.stderr)
     if not verdict.faults:
         print("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
     return 1 if verdict.faults else 0

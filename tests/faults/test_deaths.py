@@ -62,7 +62,7 @@ def test_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
     (place / "site" / "sitecustomize.py").write_text(
         "import sys\nif 'inference.worker_process' in sys.orig_argv: sys.exit('no luck')"
     )
-    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 2, "--output", "out", cwd=place,
+    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 2, cwd=place,
                 env={"PYTHONPATH": str(place / "site")})  # fmt: skip
     assert found.returncode == 1
     assert "no luck" in found.stderr

@@ -13,9 +13,9 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 
 # From the bottom up: a module imports only from layers below its own. `zoo` stands for all of zoo/, `commands` likewise.
 LAYERS = (
-    ("__init__", "errors", "signatures", "links", "locks", "markers", "decoder_notices", "metrics"),
+    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics"),
     ("types", "config", "paths", "cores", "runlog", "download", "state_dict", "engine"),
-    ("card", "entries", "scan", "decode", "lock", "providers", "steps", "progress"),
+    ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),
     ("preprocess", "session", "postprocess", "manifest", "coco", "zoo", "graph_checks"),
     ("loader", "results", "partition", "weights", "export"),
     ("worker", "job", "aggregate", "model_folder"),

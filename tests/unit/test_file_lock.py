@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from inference.locks import exclusive
+from inference.file_lock import exclusive
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from inference.locks import exclusive
+from inference.file_lock import exclusive
 with exclusive(Path(sys.argv[1]), lambda: print("waiting", flush=True)):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -49,7 +49,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 def test_three_in_a_row_never_overlap(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     count = (
-        "import sys, time\nfrom pathlib import Path\nfrom inference.locks import exclusive\n"
+        "import sys, time\nfrom pathlib import Path\nfrom inference.file_lock import exclusive\n"
         "for _ in range(40):\n"
         "    with exclusive(Path(sys.argv[1]), lambda: None):\n"
         "        number = int(Path(sys.argv[2]).read_text())\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.errors import LockedError
-from inference.locks import exclusive
+from inference.file_lock import exclusive
 from inference.paths import FORMAT, process_start_ticks, temporary_path
 
 LOCK_FILE = "_lock.json"
@@ -20,20 +20,21 @@ _TAKEOVER_FILE = "_lock.takeover"
 
 
 @contextmanager
-def output_lock(output: Path) -> Iterator[None]:
+def output_lock(output: Path, *, flag: str) -> Iterator[None]:
     """Hold the directory for this process. A lock of a dead process of this host is taken over.
 
+    `flag` is the option that would name another directory.
     Raises LockedError naming host, pid and start of the holder, or the file if it is damaged.
     """
     path = output / LOCK_FILE
-    _acquire(path)
+    _acquire(path, flag)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
 
 
-def _acquire(path: Path) -> None:
+def _acquire(path: Path, flag: str) -> None:
     """Publish our lock by link, which fails if there is one: never a half-written lock, never two winners."""
     pid = os.getpid()
     holder = {"format": FORMAT, "host": socket.gethostname(), "pid": pid, "start_ticks": process_start_ticks(pid),
@@ -46,13 +47,13 @@ def _acquire(path: Path) -> None:
                 os.link(ours, path)
                 return
             except FileExistsError:
-                _remove_if_stale(path)
+                _remove_if_stale(path, flag)
         raise LockedError(f"{path} is being fought over by several launchers: run one of them")
     finally:
         ours.unlink(missing_ok=True)
 
 
-def _remove_if_stale(path: Path) -> None:
+def _remove_if_stale(path: Path, flag: str) -> None:
     """Remove the lock of a dead process; one heir at a time, so that none removes the lock of another who was faster."""
     with exclusive(path.with_name(_TAKEOVER_FILE), on_wait=lambda: None):
         try:
@@ -63,7 +64,7 @@ def _remove_if_stale(path: Path) -> None:
         if not same_host or process_start_ticks(holder["pid"]) == holder["start_ticks"]:
             raise LockedError(
                 f"{path.parent} is in use by a launcher on {holder['host']}, pid {holder['pid']}, started "
-                f"{holder['started']}: wait for it, or give another --output"
+                f"{holder['started']}: wait for it, or give another {flag}"
                 + ("" if same_host else f"; if that host is gone for good, remove {path}")
             )
         path.unlink()

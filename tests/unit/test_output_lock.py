@@ -14,7 +14,7 @@ import pytest
 
 from inference import lock
 from inference.errors import LockedError
-from inference.lock import LOCK_FILE, output_lock
+from inference.output_lock import LOCK_FILE, output_lock
 from inference.paths import process_start_ticks
 
 DEAD_PID = 4194305  # beyond the largest process number
@@ -23,11 +23,11 @@ DEAD_PID = 4194305  # beyond the largest process number
 CONTENDER = """
 import sys, time, pathlib
 from inference.errors import LockedError
-from inference.lock import output_lock
+from inference.output_lock import output_lock
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with output_lock(pathlib.Path(sys.argv[1])):
+    with output_lock(pathlib.Path(sys.argv[1]), flag='--output'):
         print("won", flush=True)
         sys.stdin.read()
 except LockedError as error:
@@ -57,7 +57,7 @@ def write_lock(output: Path, **changes: Any) -> None:
 
 
 def test_the_lock_names_its_holder_and_is_gone_afterwards(tmp_path: Path) -> None:
-    with output_lock(tmp_path):
+    with output_lock(tmp_path, flag="--output"):
         holder = json.loads((tmp_path / LOCK_FILE).read_text())
         assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
     assert (holder["format"], holder["host"], holder["pid"]) == (1, socket.gethostname(), os.getpid())
@@ -66,7 +66,7 @@ def test_the_lock_names_its_holder_and_is_gone_afterwards(tmp_path: Path) -> Non
 
 
 def test_the_lock_goes_after_an_exception_too(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), output_lock(tmp_path):
+    with pytest.raises(KeyboardInterrupt), output_lock(tmp_path, flag="--output"):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
@@ -76,12 +76,12 @@ def test_a_second_holder_is_refused(tmp_path: Path) -> None:
     assert say_and_hear(process, "\n") == "won"
     started = json.loads((tmp_path / LOCK_FILE).read_text())["started"]
     told = f"{tmp_path} is in use by a launcher on {socket.gethostname()}, pid {process.pid}, started {started}: wait for it"
-    with pytest.raises(LockedError) as caught, output_lock(tmp_path):
+    with pytest.raises(LockedError) as caught, output_lock(tmp_path, flag="--output"):
         pytest.fail("two holders")
     assert str(caught.value).startswith(told)
     assert "if that host is gone" not in str(caught.value)
     process.communicate()
-    with output_lock(tmp_path):
+    with output_lock(tmp_path, flag="--output"):
         pass
 
 
@@ -91,21 +91,21 @@ def test_the_lock_of_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     assert (tmp_path / LOCK_FILE).exists()
-    with output_lock(tmp_path):
+    with output_lock(tmp_path, flag="--output"):
         assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
         assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
 
 def test_a_process_that_has_the_number_of_a_dead_one_is_another_process(tmp_path: Path) -> None:
     write_lock(tmp_path, pid=os.getpid(), start_ticks=(process_start_ticks(os.getpid()) or 0) - 1)
-    with output_lock(tmp_path):
+    with output_lock(tmp_path, flag="--output"):
         pass
 
 
 def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:
     write_lock(tmp_path, host="elsewhere")
     with pytest.raises(LockedError, match="on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: ") as caught:
-        output_lock(tmp_path).__enter__()
+        output_lock(tmp_path, flag="--output").__enter__()
     assert str(caught.value).endswith(f"; if that host is gone for good, remove {tmp_path / LOCK_FILE}")
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
@@ -114,7 +114,7 @@ def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:
 def test_a_damaged_lock(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK_FILE).write_bytes(content)
     with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no launcher runs on .*, remove it"):
-        output_lock(tmp_path).__enter__()
+        output_lock(tmp_path, flag="--output").__enter__()
     assert (tmp_path / LOCK_FILE).read_bytes() == content
 
 
@@ -152,7 +152,7 @@ def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: py
     write_lock(tmp_path)
     monkeypatch.setattr(lock, "_remove_if_stale", remove_and_put_back)
     with pytest.raises(LockedError, match="is being fought over by several launchers"):
-        output_lock(tmp_path).__enter__()
+        output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
 
