@@ -14,9 +14,9 @@ from inference.cores import ThreadPlan, core_budget, plan_threads
 from inference.engine import Engine
 from inference.errors import RunError
 from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
-from inference.output_lock import output_lock
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
+from inference.output_lock import output_lock
 from inference.paths import write_json
 from inference.progress import Screen
 from inference.providers import describe_proof

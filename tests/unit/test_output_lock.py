@@ -1,4 +1,4 @@
-"""lock.py: one launcher at a time on an output directory, whatever happened to the one before."""
+"""output_lock_module.py: one launcher at a time on an output directory, whatever happened to the one before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inference import lock
+from inference import output_lock as output_lock_module
 from inference.errors import LockedError
 from inference.output_lock import LOCK_FILE, output_lock
 from inference.paths import process_start_ticks
@@ -143,19 +143,19 @@ def test_several_heirs_of_a_stale_lock_have_one_winner(tmp_path: Path) -> None:
 
 def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead holder's lock that comes back as often as it is removed: given up with a sentence, nothing left behind."""
-    remove = lock._remove_if_stale
+    remove = output_lock_module._remove_if_stale
 
     def remove_and_put_back(path: Path) -> None:
         remove(path)
         write_lock(tmp_path)
 
     write_lock(tmp_path)
-    monkeypatch.setattr(lock, "_remove_if_stale", remove_and_put_back)
+    monkeypatch.setattr(output_lock_module, "_remove_if_stale", remove_and_put_back)
     with pytest.raises(LockedError, match="is being fought over by several launchers"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
 
 def test_a_lock_that_is_released_while_we_look_is_free(tmp_path: Path) -> None:
-    lock._remove_if_stale(tmp_path / LOCK_FILE)
+    output_lock_module._remove_if_stale(tmp_path / LOCK_FILE)
     assert list(tmp_path.iterdir()) == []
