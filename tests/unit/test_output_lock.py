@@ -145,8 +145,8 @@ def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: py
     """A dead holder's lock that comes back as often as it is removed: given up with a sentence, nothing left behind."""
     remove = output_lock_module._remove_if_stale
 
-    def remove_and_put_back(path: Path) -> None:
-        remove(path)
+    def remove_and_put_back(path: Path, flag: str) -> None:
+        remove(path, flag)
         write_lock(tmp_path)
 
     write_lock(tmp_path)
@@ -157,5 +157,5 @@ def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: py
 
 
 def test_a_lock_that_is_released_while_we_look_is_free(tmp_path: Path) -> None:
-    output_lock_module._remove_if_stale(tmp_path / LOCK_FILE)
+    output_lock_module._remove_if_stale(tmp_path / LOCK_FILE, "--output")
     assert list(tmp_path.iterdir()) == []
