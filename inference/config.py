@@ -41,8 +41,18 @@ class PartitionConfig:
         "how pictures get into a partition; manifest makes no files",
         choices=("symlink", "hardlink", "copy", "manifest"),
     )
+    balance: str = option(
+        "count", "what the partitions share evenly: pictures, or bytes of their files", choices=("count", "bytes")
+    )
     annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories")
+    list_file: str = option(
+        "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
+    )
     include_hidden: bool = option(False, "also take hidden files and folders")
+
+    def __post_init__(self) -> None:
+        if self.annotations and self.list_file:
+            raise UsageError("--annotations and --list_file both name the pictures: give one of them")
 
 
 @dataclass(frozen=True)

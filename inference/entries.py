@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ SCHEMA = pa.schema(
     ]
 )
 BLOCK = 4096  # records turned into Python objects at a time
+ROWS = 16 * BLOCK  # records in one chunk of a table
 
 
 class Entry(NamedTuple):
@@ -37,27 +39,54 @@ class Entry(NamedTuple):
     image_id: int | None = None
 
 
-def entries_table(entries: Iterable[Entry]) -> pa.Table:
-    """The entries as an Arrow table with SCHEMA, made a block at a time."""
+class Entries(Protocol):
+    """Entries in order that are made when they are asked for: a list of them, or what gives slices as tables with SCHEMA."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice) -> Iterable[Entry] | pa.Table: ...
+
+
+def entries_table(entries: Iterable[Entry] | pa.Table) -> pa.Table:
+    """The entries as an Arrow table with SCHEMA, made a block at a time; a table is returned as it is."""
+    if isinstance(entries, pa.Table):
+        return entries
     iterator = iter(entries)
     blocks = []
-    while block := list(islice(iterator, 16 * BLOCK)):
+    while block := list(islice(iterator, ROWS)):
         blocks.append(_block_table(block))
     return pa.concat_tables(blocks) if blocks else SCHEMA.empty_table()
 
 
 def _block_table(entries: Sequence[Entry]) -> pa.Table:
-    raw_keys = pa.array([entry.key for entry in entries], pa.binary())
-    try:
-        keys, key_bytes = raw_keys.cast(pa.string()), pa.nulls(len(entries), pa.binary())
-    except pa.ArrowInvalid:  # some key is not UTF-8
-        texts = [key_text(entry.key) for entry in entries]
-        keys = pa.array(texts, pa.string())
-        pairs = zip(entries, texts, strict=True)
-        key_bytes = pa.array([None if text.encode() == entry.key else entry.key for entry, text in pairs], pa.binary())
-    columns = [keys, key_bytes]
+    columns = [*_key_columns(pa.array([entry.key for entry in entries], pa.binary()))]
     columns += [pa.array([entry[i] for entry in entries], SCHEMA.types[i + 1]) for i in range(1, 5)]
     return pa.table(columns, SCHEMA)
+
+
+def keys_table(keys: pa.BinaryArray, size_bytes: pa.Int64Array | None, image_id: pa.Int64Array | None) -> pa.Table:
+    """A table with SCHEMA for at most ROWS keys without labels; no Python object is made of a key that is UTF-8."""
+    given = dict(zip(("key", "key_bytes"), _key_columns(keys), strict=True)) | {"size_bytes": size_bytes, "image_id": image_id}
+    columns = [given.get(name) for name in SCHEMA.names]
+    filled = [
+        _nulls(kind)[: len(keys)] if column is None else column for kind, column in zip(SCHEMA.types, columns, strict=True)
+    ]
+    return pa.table(filled, SCHEMA)
+
+
+@cache
+def _nulls(kind: pa.DataType) -> pa.Array:
+    """One block of nulls that all tables share: ten million would be 80 MB a column."""
+    return pa.nulls(ROWS, kind)
+
+
+def _key_columns(raw_keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArray]:
+    try:
+        return raw_keys.cast(pa.string()), _nulls(pa.binary())[: len(raw_keys)]
+    except pa.ArrowInvalid:  # some key is not UTF-8
+        keys = raw_keys.to_pylist()
+        texts = [key_text(key) for key in keys]
+        key_bytes = [None if text.encode() == key else key for key, text in zip(keys, texts, strict=True)]
+        return pa.array(texts, pa.string()), pa.array(key_bytes, pa.binary())
 
 
 def content_hash(table: pa.Table) -> str:
@@ -86,6 +115,12 @@ def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
 
 
 def _hash_binary(digest: Any, chunk: pa.Array) -> None:
-    if len(chunk):
-        offsets = np.frombuffer(chunk.buffers()[1], "<i4")[chunk.offset : chunk.offset + len(chunk) + 1]
-        digest.update(memoryview(chunk.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] > offsets[0] else b"")
+    digest.update(joined_bytes(chunk))
+
+
+def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:
+    """The values one after another, without a copy; none is null."""
+    if not len(values):
+        return b""
+    offsets = np.frombuffer(values.buffers()[1], "<i4")[values.offset : values.offset + len(values) + 1]
+    return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] > offsets[0] else b""

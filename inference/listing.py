@@ -11,6 +11,7 @@ import hashlib
 import os
 import posixpath
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inference.coco import image_id_from_name
-from inference.entries import BLOCK, keys_table
+from inference.entries import ROWS, SCHEMA, joined_bytes, keys_table
 from inference.errors import UsageError
 from inference.scan import counted, first_names
 from inference.types import printable
@@ -30,7 +31,6 @@ _ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)"  # a comment, a blank line, an empty
 _LONGEST_NAME = 255  # bytes of one component
 _LONGEST_PATH = 4095
 _READ_BYTES = 8 << 20
-_ROWS = 16 * BLOCK  # records turned into one chunk of a table at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,8 @@ class Listing:
 
     def __getitem__(self, index: slice) -> pa.Table:
         start, end, _ = index.indices(len(self))
-        tables = [self._table(first, min(first + _ROWS, end)) for first in range(start, end, _ROWS)]
-        return pa.concat_tables(tables or [keys_table(pa.array([], pa.binary()), None, None)])
+        tables = [self._table(first, min(first + ROWS, end)) for first in range(start, end, ROWS)]
+        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
     def _table(self, start: int, end: int) -> pa.Table:
         keys = self.keys.take(self.order[start:end]).cast(pa.binary())
@@ -73,14 +73,17 @@ class Listing:
     def with_sizes(self) -> Listing:
         """The same list after a look at every file."""
         sizes, missing = np.full(len(self), -1, np.int64), []
-        for start in range(0, len(self), _ROWS):
-            for number, key in enumerate(self.keys.take(self.order[start : start + _ROWS]).to_pylist(), start):
-                path = os.path.join(self.root, key)
-                if os.path.isfile(path):  # not a folder, nor a pipe
-                    sizes[number] = os.stat(path).st_size
-                else:
+        for start in range(0, len(self), ROWS):
+            for number, key in enumerate(self.keys.take(self.order[start : start + ROWS]).to_pylist(), start):
+                sizes[number] = _size_bytes(os.path.join(self.root, key))
+                if sizes[number] < 0:
                     missing.append(key)
         return replace(self, sizes_bytes=sizes, missing=missing)
+
+    def known_sizes(self) -> Iterator[int]:
+        """Bytes of each record in order; 0 where not known."""
+        sizes = np.zeros(len(self), np.int64) if self.sizes_bytes is None else self.sizes_bytes
+        return (max(int(size), 0) for size in sizes)
 
     def summary(self) -> list[str]:
         """Lines for people: what the list names, and what was dropped."""
@@ -92,6 +95,15 @@ class Listing:
         if self.sizes_bytes is None:
             lines.append("did not look at the files: no sizes, and a missing one becomes an error row")
         return lines
+
+
+def _size_bytes(path: bytes) -> int:
+    """Bytes of a file; -1 if it cannot be looked at, or is a folder or a pipe."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
@@ -108,7 +120,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
                 keys, num_lines = place.keys(block, number)
                 number += num_lines
                 lengths.append(pc.binary_length(keys).to_numpy())
-                data += b"".join(keys.to_pylist())
+                data += joined_bytes(keys)
     except OSError as error:
         raise UsageError(f"--list_file: {place.shown} cannot be read: {error.strerror}") from None
     offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
@@ -141,9 +153,10 @@ def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes]
     if pc.all(pc.less(keys[:-1], keys[1:])).as_py():
         return pa.array(np.arange(len(keys), dtype=np.uint64)), [], 0
     order = pc.sort_indices(keys)
-    repeats, names = np.zeros(len(keys), bool), []
-    for start in range(1, len(keys), _ROWS):
-        block = keys.take(order[start - 1 : start + _ROWS])
+    repeats = np.zeros(len(keys), bool)
+    names: list[bytes] = []
+    for start in range(1, len(keys), ROWS):
+        block = keys.take(order[start - 1 : start + ROWS])
         equal = pc.equal(block[1:], block[:-1])
         repeats[start : start + len(equal)] = equal.to_numpy(zero_copy_only=False)
         if len(names) < 5:
@@ -190,7 +203,7 @@ class _Place:
                 keys = pc.replace_with_mask(keys, begins, cut)
         odd = pc.or_(pc.match_substring_regex(keys, _ODD), pc.greater(pc.binary_length(lines), _LONGEST_NAME))
         if pc.any(odd).as_py():
-            numbers = np.flatnonzero(odd) + before + 1
+            numbers = (np.flatnonzero(odd) + before + 1).tolist()
             named = [self._key(line, number) for line, number in zip(lines.filter(odd).to_pylist(), numbers, strict=True)]
             keys = pc.replace_with_mask(keys, odd, pa.array(named, pa.binary()))
         self._refuse_partitions(keys, before)
@@ -215,14 +228,12 @@ class _Place:
     def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
         """An absolute path relative to the root, by its spelling, else by where its folder really is."""
         folder, _, name = path.rpartition(b"/")
-        for whole in (path, None):
-            if whole is None:
-                if folder not in self.real_folders:
-                    self.real_folders[folder] = os.path.realpath(folder or b"/")
-                whole = os.path.join(self.real_folders[folder], name)
+        if folder not in self.real_folders:
+            self.real_folders[folder] = os.path.realpath(folder or b"/")
+        for spelling in (path, os.path.join(self.real_folders[folder], name)):
             for prefix in reversed(self.prefixes):
-                if (whole + b"/").startswith(prefix):
-                    return whole[len(prefix) :] or b"."
+                if (spelling + b"/").startswith(prefix):
+                    return spelling[len(prefix) :] or b"."
         raise self._refusal(line, number, f"is not in {printable(self.root)}: give the folder of all pictures as --data_dir")
 
     def _refuse_partitions(self, keys: pa.BinaryArray, before: int) -> None:

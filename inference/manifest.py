@@ -42,7 +42,7 @@ class Manifest:
     content_hash: str
 
     @classmethod
-    def from_entries(cls, entries: Iterable[Entry], root: bytes, mode: str = "manifest") -> Manifest:
+    def from_entries(cls, entries: Iterable[Entry] | pa.Table, root: bytes, mode: str = "manifest") -> Manifest:
         """A manifest in memory; write it with `write`."""
         table = entries_table(entries)
         return cls(table, root, mode, content_hash(table))

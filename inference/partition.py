@@ -1,4 +1,4 @@
-"""Partitions on disk: a pure split, and <output>/0, 1, ... published whole, repaired where they exist, never half-made.
+"""Partitions on disk: <output>/0, 1, ... published whole, repaired where they exist, never half-made.
 
 A new partition is built in a temporary folder, manifest first, and renamed into place; one that is no longer wanted is
 renamed away before it is emptied, manifest last. So a folder with a number is whole, whatever was killed when, and every
@@ -17,11 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from inference.entries import Entry
+from inference.entries import Entries, Entry
 from inference.errors import LockedError, RunError, UsageError
 from inference.links import Linker
 from inference.manifest import Manifest, shown
@@ -47,23 +46,13 @@ from inference.paths import (
 from inference.types import printable
 
 
-def even_split(num_records: int, num_partitions: int) -> list[tuple[int, int]]:
-    """Contiguous intervals [start, end) that cover 0..num_records in order.
-
-    The first `num_records % num_partitions` of them hold one record more; some are empty if there are fewer records.
-    """
-    assert num_records >= 0, num_records
-    assert num_partitions >= 1, num_partitions
-    size, remainder = divmod(num_records, num_partitions)
-    starts = [index * size + min(index, remainder) for index in range(num_partitions + 1)]
-    return list(pairwise(starts))
-
-
 @dataclass
 class Published:
-    """What one run did to an output: partition numbers, links by kind, and the ways that were not possible."""
+    """What one run did to an output: records and bytes of each partition, partition numbers, links by kind, and the ways
+    that were not possible."""
 
     sizes: list[int] = field(default_factory=list)
+    sizes_bytes: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     repaired: int = 0
@@ -88,12 +77,12 @@ def check_places(source: bytes, output: bytes) -> None:
 
 
 def publish_partitions(
-    output: Path, source: bytes, mode: str, entries: Sequence[Entry], num_partitions: int, facts: dict[str, Any]
+    output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], facts: dict[str, Any]
 ) -> Published:
     """Make `output` hold exactly these partitions, doing only what is not there yet; `facts` go into dataset.json.
 
-    `source` is the real path of the pictures, `entries` are sorted by key. Raises UsageError, before anything is touched,
-    if something in `output` that is not ours is in the way.
+    `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. Raises
+    UsageError, before anything is touched, if something in `output` that is not ours is in the way.
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
@@ -102,7 +91,7 @@ def publish_partitions(
         _refuse_foreign(output)
         published.left_over = _remove_abandoned(output, is_locked)
         partitions: list[dict[str, Any]] = []
-        for index, (start, end) in enumerate(even_split(len(entries), num_partitions)):
+        for index, (start, end) in enumerate(intervals):
             final = output / str(index)
             root = source if linker is None else os.path.abspath(os.fsencode(final))
             manifest = Manifest.from_entries(entries[start:end], root, mode)
@@ -112,10 +101,11 @@ def publish_partitions(
                 _write(final, manifest, linker, published.ways)
                 published.written.append(index)
             published.sizes.append(manifest.num_records)
-            size = {"records": manifest.num_records, "size_bytes": manifest.size_bytes()}
+            published.sizes_bytes.append(manifest.size_bytes())
+            size = {"records": published.sizes[-1], "size_bytes": published.sizes_bytes[-1]}
             partitions.append({"index": index, **size, "content_hash": manifest.content_hash})
         for index, path in sorted(numbered_entries(os.fsencode(output)).items()):
-            if index >= num_partitions:
+            if index >= len(intervals):
                 _empty(_move_away(Path(os.fsdecode(path))))
                 published.removed.append(index)
         described = {"content": DATASET_CONTENT, **facts, "mode": mode, "ways": dict(sorted(published.ways.items()))}

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from inference.card import Recipe, check_graph_files, read_card
+from inference.card import Recipe, check_graph_files
 from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
-from inference.errors import BulkinferError, RecordError
+from inference.errors import BulkinferError, RunError
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
 from inference.metrics import Meter, Metrics
@@ -94,11 +94,9 @@ class Worker:
         """Decoder, session, task, warm-up; tells the launcher "ready"."""
         prepare_decoder()
         run, plan, config = self.run, self.run["plan"], self.config
-        folder = Path(run["model_folder"])
-        if config["synthetic"]:
-            card = read_card(folder / "card.json")
-        else:
-            card, _, _ = check_graph_files(folder, config["batch_size"])
+        card, sidecar, graph = check_graph_files(Path(run["model_folder"]), config["batch_size"])
+        if sidecar.sha256 != run["metadata"]["graph_sha256"]:
+            raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         self.recipe: Recipe = card.recipe
         spec = SessionSpec(**run["session"])
         self.task = task_for(card, tuple(config["save"]), config["top_k"], run["output_shapes"])
@@ -196,8 +194,7 @@ class Worker:
         rows = self._new_rows(step)
         (record,) = self._records(step)
         rows.records[0] = record
-        error = RecordError("infer", message)
-        rows.errors[0] = (error.stage, error.message)
+        rows.errors[0] = ("infer", message)
         self.publish(rows)
 
     def _totals(self) -> dict[str, Any]:

@@ -7,19 +7,19 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inference.commands import flags
 from inference.config import PartitionConfig, data_dir_or_environment
 from inference.errors import UsageError
 
 if TYPE_CHECKING:
-    from inference.coco import Annotations, Matched
+    from inference.coco import Matched
     from inference.partition import Published
-    from inference.scan import Scan
 
 _COMMAND_TO_TYPE = "partition_dataset --data_dir photos --partitions 8"
 _WAY_NOUNS = {"symlink": "symbolic links", "hardlink": "hard links", "copy": "copies", "none": "without a file"}
+_FEW = 16  # partitions that get a line each
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,24 +27,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     return flags.run_command("partition_dataset", PartitionConfig, partition, argv)
 
 
+class _Input(NamedTuple):
+    """What the partitions will hold: entries and their sizes in order, what has no file, and the facts for dataset.json.
+
+    `unread` are the lines about folders that could not be read.
+    """
+
+    root: bytes
+    entries: Any
+    sizes_bytes: Any
+    missing: list[bytes]
+    unread: list[str]
+    facts: dict[str, Any]
+
+
 def partition(config: PartitionConfig) -> int:
     """Run one partition_dataset. Returns the exit code: 0, or 3 if a folder or file could not be read or is missing."""
-    from inference.coco import read_annotations
     from inference.partition import check_places, publish_partitions
-    from inference.scan import scan_folder
+    from inference.split import even_bytes_split, even_split
 
-    data_dir = os.fsencode(data_dir_or_environment(config.data_dir, _COMMAND_TO_TYPE))
+    data_dir = os.fsencode(_data_dir(config))
     output = Path(config.output)
     check_places(data_dir, os.fsencode(output))
-    annotations = read_annotations(Path(config.annotations)) if config.annotations else None
-    scan = scan_folder(data_dir, exclude=os.fsencode(output), include_hidden=config.include_hidden)
-    _tell(scan.summary())
-    entries, missing, facts = _entries(config, scan, annotations)
-    published = publish_partitions(output, scan.root, config.mode, entries, config.partitions, facts)
+    found = _from_list(config, data_dir) if config.list_file else _from_folder(config, data_dir)
+    if config.balance == "bytes":
+        intervals = even_bytes_split(found.sizes_bytes, config.partitions)
+    else:
+        intervals = even_split(len(found.entries), config.partitions)
+    published = publish_partitions(output, found.root, config.mode, found.entries, intervals, found.facts)
     _tell(_published_lines(config, published))
-    _tell([*scan.unreadable_lines(), *_missing_lines(missing)], sys.stderr)
+    _tell([*found.unread, *_missing_lines(found.missing)], sys.stderr)
     _tell([f"next: infer_launch --data_dir {shlex.quote(config.output)}"])
-    return 3 if scan.unreadable or missing else 0
+    return 3 if found.unread or found.missing else 0
+
+
+def _data_dir(config: PartitionConfig) -> str:
+    if config.list_file and not config.data_dir and not os.environ.get("DATA_DIR"):
+        return os.path.dirname(os.path.abspath(config.list_file))
+    return data_dir_or_environment(config.data_dir, _COMMAND_TO_TYPE)
 
 
 def _tell(lines: Iterable[str], stream: Any = None) -> None:
@@ -52,37 +72,67 @@ def _tell(lines: Iterable[str], stream: Any = None) -> None:
         print(line, file=stream, flush=True)
 
 
-def _entries(config: PartitionConfig, scan: Scan, annotations: Annotations | None) -> tuple[Any, list[bytes], dict[str, Any]]:
-    """What the partitions will hold, which of it has no file, and the facts for dataset.json."""
-    from inference.coco import EntriesByName, match_images
+def _from_folder(config: PartitionConfig, data_dir: bytes) -> _Input:
+    from inference.coco import EntriesByName, match_images, read_annotations
     from inference.manifest import no_pictures
+    from inference.scan import scan_folder
 
+    annotations = read_annotations(Path(config.annotations)) if config.annotations else None
+    scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
+    _tell(scan.summary())
+    found = {
+        "found": len(scan.pictures),
+        "ignored": scan.ignored,
+        "not_pictures": dict(sorted(scan.not_pictures.items())),
+        "unreadable": len(scan.unreadable),
+    }
     if annotations is None:
         if not scan.pictures:
             raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
         missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
-        return EntriesByName(scan.pictures), missing, _facts(config, scan)
+        sizes = (picture.size_bytes for picture in scan.pictures)
+        facts = _facts(config, scan.root, found)
+        return _Input(scan.root, EntriesByName(scan.pictures), sizes, missing, scan.unreadable_lines(), facts)
     matched = match_images(annotations.images, scan)
     if len(matched.missing) == len(matched.entries):
         raise UsageError(f"--annotations: none of its {len(matched.entries):,} images is in {scan.shown_root}")
     _tell(_annotation_lines(matched, annotations.num_strays))
     about = {"sha256": annotations.sha256, "missing": len(matched.missing), "extra": len(matched.extra)}
-    return matched.entries, matched.missing, {**_facts(config, scan), "annotations": about}
+    facts = _facts(config, scan.root, {**found, "annotations": about})
+    sizes = (entry.size_bytes for entry in matched.entries)
+    return _Input(scan.root, matched.entries, sizes, matched.missing, scan.unreadable_lines(), facts)
 
 
-def _facts(config: PartitionConfig, scan: Scan) -> dict[str, Any]:
+def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
+    from inference.listing import read_list
+    from inference.types import printable
+
+    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
+    if config.mode != "manifest" or config.balance == "bytes":
+        listing = listing.with_sizes()
+        if len(listing.missing) == len(listing):
+            raise UsageError(f"--list_file: none of its {len(listing):,} paths is a file in {printable(listing.root)}")
+    _tell(listing.summary())
+    if config.include_hidden:
+        _tell(["note: --include_hidden changes nothing: every path of the list is taken"])
+    missing = None if listing.sizes_bytes is None else len(listing.missing)
+    about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
+    facts = _facts(config, listing.root, {"found": len(listing), "list_file": about})
+    return _Input(listing.root, listing, listing.known_sizes(), listing.missing, [], facts)
+
+
+def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:
     """The facts of dataset.json that the partitions do not tell; the same for the same input (no times)."""
     from inference.types import key_text
 
     return {
-        "source": key_text(scan.root),
-        "source_bytes": None if key_text(scan.root).encode() == scan.root else scan.root.hex(),
+        "source": key_text(root),
+        "source_bytes": None if key_text(root).encode() == root else root.hex(),
         "include_hidden": config.include_hidden,
+        "balance": config.balance,
         "annotations": None,
-        "found": len(scan.pictures),
-        "ignored": scan.ignored,
-        "not_pictures": dict(sorted(scan.not_pictures.items())),
-        "unreadable": len(scan.unreadable),
+        "list_file": None,
+        **found,
     }
 
 
@@ -109,13 +159,15 @@ def _missing_lines(missing: list[bytes]) -> list[str]:
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
     from inference.scan import counted, first_names
 
-    largest, smallest = published.sizes[0], published.sizes[-1]
-    sizes = counted(largest, "picture") if largest == smallest else f"{smallest:,} or {counted(largest, 'picture')}"
+    sizes, smallest = _sizes_text(config, published), min(published.sizes)
     ways = ", ".join(f"{count:,} {_WAY_NOUNS[way]}" for way, count in sorted(published.ways.items()))
     folder = config.output.rstrip("/") or "/"
     last = f" to {folder}/{len(published.sizes) - 1}" if len(published.sizes) > 1 else ""
     lines = [f"note: {told}" for told in published.fallbacks]
     lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
+    if config.balance == "bytes" and 1 < len(published.sizes) <= _FEW:
+        pairs = enumerate(zip(published.sizes, published.sizes_bytes, strict=True))
+        lines += [f"{folder}/{index}: {counted(number, 'picture')}, {_mb(size)}" for index, (number, size) in pairs]
     if not smallest:
         empty = counted(published.sizes.count(0), "partition")
         lines.append(f"note: {empty} without pictures: there are more partitions than pictures")
@@ -126,3 +178,20 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     if published.left_over:
         lines.append(f"note: left alone, not known to be ours: {first_names(published.left_over)}")
     return lines
+
+
+def _sizes_text(config: PartitionConfig, published: Published) -> str:
+    """How many pictures partitions hold, and under --balance bytes how many MB."""
+    from inference.scan import counted
+
+    largest, smallest = max(published.sizes), min(published.sizes)
+    between = "or" if largest == smallest + 1 else "to"
+    text = counted(largest, "picture") if largest == smallest else f"{smallest:,} {between} {counted(largest, 'picture')}"
+    if config.balance == "bytes":
+        most, least = max(published.sizes_bytes), min(published.sizes_bytes)
+        text += f", {_mb(most)}" if most == least else f", {_mb(least)} to {_mb(most)}"
+    return text
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB"

@@ -79,3 +79,21 @@ def test_a_graph_that_the_runtime_refuses_is_one_sentence(place: Path) -> None:
     assert found.returncode == 2
     assert found.stderr.count("\n") == 1
     assert "NoSuchOperator" in found.stderr
+
+
+def test_a_worker_that_finds_another_graph_refuses(place: Path) -> None:
+    """A worker is replaced after the model was: the new graph must not add to the rows of the old one."""
+    (place / "site" / "sitecustomize.py").write_text(
+        SITECUSTOMIZE + "import sys\nif 'inference.worker_process' in sys.orig_argv:\n"
+        "    flag = os.path.join(os.environ['PLACE'], 'flag')\n"
+        "    if os.path.exists(flag):\n        from tests.models import write_tiny_model, tiny_graph\n        import pathlib\n"
+        "        graph = tiny_graph(6)\n        graph.producer_name = 'another'\n"
+        "        write_tiny_model(pathlib.Path(os.environ['PLACE'], 'models'), graph=graph)\n    open(flag, 'w').close()\n"
+    )
+    path = place / "photos" / "041-red.png"
+    path.write_bytes(path.read_bytes() + b"DEADLY")
+    root = Path(__file__).parents[2]
+    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 1, "--output", "out", cwd=place,
+                env={"PYTHONPATH": f"{place / 'site'}:{root}", "PLACE": str(place)})  # fmt: skip
+    assert found.returncode == 1
+    assert "was replaced during the run" in found.stderr

@@ -13,11 +13,11 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 
 # From the bottom up: a module imports only from layers below its own. `zoo` stands for all of zoo/, `commands` likewise.
 LAYERS = (
-    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics"),
+    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split"),
     ("types", "config", "paths", "cores", "runlog", "download", "state_dict", "engine"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),
     ("preprocess", "session", "postprocess", "manifest", "coco", "zoo", "graph_checks"),
-    ("loader", "results", "partition", "weights", "export"),
+    ("loader", "results", "partition", "listing", "weights", "export"),
     ("worker", "job", "aggregate", "model_folder"),
     ("worker_process", "supervisor", "resume", "verify", "provision", "summary"),
     ("inline",),
