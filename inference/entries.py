@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -95,10 +95,9 @@ def content_hash(table: pa.Table) -> str:
     Independent of how Parquet encoded them and of where the pictures lie.
     """
     digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, len(table)))
-    keys = pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
-    _hash_integers(digest, pc.binary_length(keys))
-    for chunk in keys.chunks:
-        _hash_binary(digest, chunk)
+    _hash_integers(digest, pa.chunked_array([pc.binary_length(keys) for keys in _raw_keys(table)], pa.int32()))
+    for keys in _raw_keys(table):
+        digest.update(joined_bytes(keys))
     categories = table["category_ids"]
     _hash_integers(digest, pc.list_value_length(categories))
     _hash_integers(digest, pc.list_flatten(categories))
@@ -114,8 +113,10 @@ def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
         digest.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
 
 
-def _hash_binary(digest: Any, chunk: pa.Array) -> None:
-    digest.update(joined_bytes(chunk))
+def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
+    """The keys as bytes, a block at a time."""
+    for block in table.select(["key", "key_bytes"]).to_batches(ROWS):
+        yield pc.coalesce(block["key_bytes"], block["key"].cast(pa.binary()))
 
 
 def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:

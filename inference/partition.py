@@ -94,8 +94,9 @@ def publish_partitions(
         for index, (start, end) in enumerate(intervals):
             final = output / str(index)
             root = source if linker is None else os.path.abspath(os.fsencode(final))
+            present = _identity(final)  # read before ours is made: two tables of ten million records are a gigabyte
             manifest = Manifest.from_entries(entries[start:end], root, mode)
-            if _is_same(final, manifest):
+            if present == (manifest.content_hash, mode, root):
                 published.repaired += _repair(final, manifest, linker, published.ways)
             else:
                 _write(final, manifest, linker, published.ways)
@@ -158,16 +159,15 @@ def _refuse_foreign(output: Path) -> None:
             )
 
 
-def _is_same(final: Path, manifest: Manifest) -> bool:
-    """True if `final` holds a whole manifest with this content, made in this mode."""
+def _identity(final: Path) -> tuple[str, str, bytes] | None:
+    """Content hash, mode and root of the whole manifest in `final`; None if there is none."""
     if not final.is_dir():
-        return False
+        return None
     try:
         present = Manifest.read(final / MANIFEST_FILE)
     except RunError:  # damaged: made again
-        return False
-    same = present.content_hash == manifest.content_hash and present.mode == manifest.mode
-    return same and present.root == manifest.root
+        return None
+    return present.content_hash, present.mode, present.root
 
 
 def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter[str]) -> None:

@@ -188,8 +188,8 @@ def _sizes_text(config: PartitionConfig, published: Published) -> str:
     between = "or" if largest == smallest + 1 else "to"
     text = counted(largest, "picture") if largest == smallest else f"{smallest:,} {between} {counted(largest, 'picture')}"
     if config.balance == "bytes":
-        most, least = max(published.sizes_bytes), min(published.sizes_bytes)
-        text += f", {_mb(most)}" if most == least else f", {_mb(least)} to {_mb(most)}"
+        most, least = _mb(max(published.sizes_bytes)), _mb(min(published.sizes_bytes))
+        text += f", {most}" if most == least else f", {least} to {most}"
     return text
 
 

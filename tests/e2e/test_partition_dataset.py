@@ -176,7 +176,7 @@ def test_b19_equal_base_names_stay_apart(tmp_path: Path) -> None:
 # Root may read everything, so the command runs as another user; what it needs is imported while that is still possible.
 AS_NOBODY = """
 import os, sys
-import inference.coco, inference.partition
+import inference.coco, inference.partition, inference.split
 from inference.commands.partition_dataset import main
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -315,7 +315,8 @@ def test_killed_at_any_moment_and_run_again(tmp_path: Path, monkeypatch: pytest.
 
 def test_help_is_quick_and_names_every_flag(tmp_path: Path) -> None:
     out = succeeded(run("--help", cwd=tmp_path))
-    for flag in ("--data_dir", "--partitions", "--output", "--mode", "--annotations", "--[no]include_hidden"):
+    options = ("data_dir", "partitions", "output", "mode", "balance", "annotations", "list_file", "[no]include_hidden")
+    for flag in (f"--{option}" for option in options):
         assert flag in out
     code = "import sys, inference.commands.partition_dataset\nprint(sorted({'pyarrow', 'numpy', 'PIL'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code]) == b"[]\n"

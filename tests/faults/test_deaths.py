@@ -93,7 +93,7 @@ def test_a_worker_that_finds_another_graph_refuses(place: Path) -> None:
     path = place / "photos" / "041-red.png"
     path.write_bytes(path.read_bytes() + b"DEADLY")
     root = Path(__file__).parents[2]
-    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 1, "--output", "out", cwd=place,
-                env={"PYTHONPATH": f"{place / 'site'}:{root}", "PLACE": str(place)})  # fmt: skip
+    environment = {"PYTHONPATH": f"{place / 'site'}:{root}", "PLACE": str(place)}
+    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 1, cwd=place, env=environment)
     assert found.returncode == 1
     assert "was replaced during the run" in found.stderr

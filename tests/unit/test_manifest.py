@@ -137,7 +137,7 @@ def partitioned(tmp_path: Path) -> Path:
     entries = [Entry(b"%d.jpg" % number, 3) for number in range(5)]
     for entry in entries:
         (photos / entry.key.decode()).write_bytes(b"abc")
-    publish_partitions(output, os.fsencode(photos), "symlink", entries, 3, {"source": str(photos)})
+    publish_partitions(output, os.fsencode(photos), "symlink", entries, even_split(len(entries), 3), {"source": str(photos)})
     return output
 
 
