@@ -31,6 +31,7 @@ _ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)"  # a comment, a blank line, an empty
 _LONGEST_NAME = 255  # bytes of one component
 _LONGEST_PATH = 4095
 _READ_BYTES = 8 << 20
+_FEW = 5  # repeated lines that are named
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Listing:
         size = "" if self.sizes_bytes is None else f" ({np.maximum(self.sizes_bytes, 0).sum() / 1e6:,.1f} MB)"
         lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
         if self.num_repeated:
-            more = ", ..." if self.num_repeated > len(self.repeated) else ""
+            more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""
             lines.append(f"dropped {counted(self.num_repeated, 'repeated line')}: {first_names(self.repeated)}{more}")
         if self.sizes_bytes is None:
             lines.append("did not look at the files: no sizes, and a missing one becomes an error row")
@@ -159,8 +160,8 @@ def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes]
         block = keys.take(order[start - 1 : start + ROWS])
         equal = pc.equal(block[1:], block[:-1])
         repeats[start : start + len(equal)] = equal.to_numpy(zero_copy_only=False)
-        if len(names) < 5:
-            names = list(dict.fromkeys([*names, *block[1:].filter(equal)[:100].to_pylist()]))[:5]
+        if len(names) < _FEW:
+            names = list(dict.fromkeys([*names, *block[1:].filter(equal)[:100].to_pylist()]))[:_FEW]
     return order.filter(pa.array(~repeats)), names, int(repeats.sum())
 
 

@@ -147,7 +147,7 @@ def test_repeated_lines_are_dropped_and_told(root: Path) -> None:
     found = read(root, b"b.jpg\na.jpg\n./b.jpg\nx/../b.jpg\na.jpg\nc.jpg\n")
     assert keys(found) == [b"a.jpg", b"b.jpg", b"c.jpg"]
     assert (found.num_repeated, found.repeated) == (3, [b"a.jpg", b"b.jpg"])
-    assert "dropped 3 repeated lines: a.jpg, b.jpg, ..." in found.summary()
+    assert "dropped 3 repeated lines: a.jpg, b.jpg" in found.summary()
     assert "dropped" not in "".join(read(root, b"a.jpg\nb.jpg\n").summary())
 
 

@@ -16,6 +16,7 @@ from inference.errors import RunError, UsageError
 from inference.manifest import Manifest, open_dataset
 from inference.markers import link_name
 from inference.partition import publish_partitions
+from inference.split import even_split
 from inference.types import Record
 
 ENTRIES = [
