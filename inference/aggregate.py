@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from inference.messages import Died, Ended, Event, Ready, Recovered, StepDone, Totals
 from inference.metrics import Metrics
 from inference.results import Part
 from inference.runlog import step_line
@@ -15,17 +16,16 @@ from inference.types import Step
 class Aggregate:
     """All reports of one launch. Pictures are counted once, when their part is published."""
 
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
+    def __init__(self, started: float) -> None:
+        """`started` is when the command began, by time.perf_counter()."""
+        self.started = started
         self.first_ready: float | None = None
         self.last_published: float | None = None
         self.parts: list[Part] = []
         self.pictures = 0
-        self.proofs: dict[int, dict[str, Any]] = {}
-        self.load_s: dict[int, float] = {}
-        self.warm_up_rates: dict[int, float] = {}
-        self.versions: dict[str, str] = {}
-        self._totals: dict[tuple[int, int], dict[str, Any]] = {}  # worker, its incarnation -> its last report
+        self.failures = 0
+        self.ready: dict[int, Ready] = {}  # by worker, the last one
+        self._totals: dict[tuple[int, int], Totals] = {}  # worker, its incarnation -> its last report
         self._lives: Counter[int] = Counter()
         self._steps_done: Counter[int] = Counter()
         self._lines = 0
@@ -33,28 +33,35 @@ class Aggregate:
         self._line_time = 0.0
         self._line_shares: list[tuple[float, float]] = []
 
-    def add(self, worker: int, event: dict[str, Any]) -> None:
+    def add(self, worker: int, event: Event) -> None:
         """Take one report."""
-        kind = event["event"]
-        if kind == "ready":
+        if isinstance(event, Ready):
             if self.first_ready is None:
                 self.first_ready = self._line_time = time.perf_counter()
-            self.proofs[worker], self.load_s[worker] = event["proof"], event["load_s"]
-            self.warm_up_rates[worker], self.versions = event["warm_up_rate"], event["versions"]
-        elif kind == "step":
-            partition, start, _ = event["step"]
-            step = Step(partition, start, start + event["count"])
-            self.parts.append(Part(step, event["ok"], event["stages"], event["sha256"]))
-            self.pictures += event["count"]
-            self.last_published = time.perf_counter()
-            self._steps_done[worker] += 1
-            self._line_pictures += event["count"]
-            total_s = max(event["total_s"], 1e-9)
-            self._line_shares.append((event["wait_s"] / total_s, event["compute_s"] / total_s))
-        elif kind == "replaced":
+            self.ready[worker] = event
+        elif isinstance(event, StepDone):
+            self._add_step(worker, event)
+        elif isinstance(event, Recovered):
+            self._count(len(event.step))
+        elif isinstance(event, Died):
             self._lives[worker] += 1
-        if "metrics" in event:
-            self._totals[worker, self._lives[worker]] = event
+        if isinstance(event, StepDone | Ended):
+            self._totals[worker, self._lives[worker]] = event.totals
+
+    def _add_step(self, worker: int, event: StepDone) -> None:
+        step = Step(event.step.partition, event.step.start, event.step.start + event.count)
+        part = Part(step, event.ok, event.stages, event.sha256)
+        self.parts.append(part)
+        self.failures += part.num_errors
+        self._count(event.count)
+        self._steps_done[worker] += 1
+        total_s = max(event.total_s, 1e-9)
+        self._line_shares.append((event.wait_s / total_s, event.compute_s / total_s))
+
+    def _count(self, pictures: int) -> None:
+        self.pictures += pictures
+        self._line_pictures += pictures
+        self.last_published = time.perf_counter()
 
     def next_line(self, busy_workers: list[int]) -> str | None:
         """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line."""
@@ -66,16 +73,12 @@ class Aggregate:
         """The line of the interval since the last one: wall-clock rate, shares averaged over its steps."""
         now = time.perf_counter()
         total_s = now - self._line_time
-        wait, compute = (sum(shares) / max(1, len(self._line_shares)) for shares in zip(*self._line_shares, strict=True))
+        steps = max(1, len(self._line_shares))
+        wait, compute = (sum(shares[side] for shares in self._line_shares) / steps for side in (0, 1))
         text = step_line(total_s, wait * total_s, compute * total_s, self._line_pictures)
         self._lines += 1
         self._line_pictures, self._line_time, self._line_shares = 0, now, []
         return text
-
-    @property
-    def failures(self) -> int:
-        """Error rows published by this launch."""
-        return sum(part.num_errors for part in self.parts)
 
     @property
     def line_is_due(self) -> bool:
@@ -84,7 +87,7 @@ class Aggregate:
 
     @property
     def startup_s(self) -> float:
-        """From the start to the first worker's readiness: process start, model load, compilation, warm-up."""
+        """From the command to the first worker's readiness: hashes, scan, process start, model load, warm-up."""
         return (self.first_ready or time.perf_counter()) - self.started
 
     @property
@@ -97,11 +100,16 @@ class Aggregate:
         """Unique pictures over wall-clock time, start-up and warm-up apart."""
         return self.pictures / self.running_s if self.running_s else 0.0
 
+    def metrics(self) -> Metrics:
+        """Stage times and run times of all workers together."""
+        return sum((Metrics.from_json(totals.metrics) for totals in self._totals.values()), Metrics())
+
     def measurements(self) -> dict[str, Any]:
         """The measured part of summary.json."""
-        totals = list(self._totals.values())
-        metrics = sum((Metrics.from_json(total["metrics"]) for total in totals), Metrics())
-        peaks = {str(worker): total["peak_memory_bytes"] for (worker, _), total in sorted(self._totals.items())}
+        metrics, totals = self.metrics(), self._totals
+        peaks = Counter[str]()
+        for (worker, _), used in sorted(totals.items()):
+            peaks[str(worker)] = max(peaks[str(worker)], used.peak_memory_bytes)
         return {
             "images_per_s": self.images_per_s,
             "pictures": self.pictures,
@@ -110,10 +118,10 @@ class Aggregate:
             "stage_thread_seconds": {name: round(seconds, 3) for name, seconds in sorted(metrics.seconds.items())},
             "run_percentiles_s": {f"p{percent}": metrics.run_percentile_s(percent) for percent in (50, 95, 99)},
             "runs": metrics.runs.total(),
-            "peak_memory_bytes": peaks,
-            "cpu_s": sum(total["cpu_s"] for total in totals),
-            "load_s": {str(worker): seconds for worker, seconds in sorted(self.load_s.items())},
-            "warm_up_images_per_s": {str(worker): rate for worker, rate in sorted(self.warm_up_rates.items())},
-            "ran": {str(worker): proof for worker, proof in sorted(self.proofs.items())},
-            "versions": self.versions,
+            "peak_memory_bytes": dict(peaks),
+            "cpu_s": sum(used.cpu_s for used in totals.values()),
+            "load_s": {str(worker): ready.load_s for worker, ready in sorted(self.ready.items())},
+            "warm_up_images_per_s": {str(worker): ready.warm_up_rate for worker, ready in sorted(self.ready.items())},
+            "ran": {str(worker): ready.proof for worker, ready in sorted(self.ready.items())},
+            "versions": next((ready.versions for ready in self.ready.values()), {}),
         }

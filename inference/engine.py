@@ -1,23 +1,55 @@
-"""The seam between a launch and what runs its workers."""
+"""The seam between a launch and what runs its workers; the table of engines."""
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Protocol
 
-from inference.errors import RunError
+from inference.cores import ThreadPlan
+from inference.errors import BulkinferError, RunError, UsageError
+from inference.messages import Event, Refused
+from inference.types import Step
+
+
+class Hooks(Protocol):
+    """What an engine asks of the launch and tells it."""
+
+    def make_steps(self, rate: float) -> list[Step]:
+        """The steps to run; asked once, with the warm-up rate of the first worker in pictures per second."""
+
+    def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
+        """Hear of every event; `busy_workers` still have something to finish. An error returned ends the launch."""
+
+    def is_published(self, step: Step) -> bool:
+        """Whether a step has its file, or needs none."""
 
 
 class Engine(Protocol):
-    """Starts workers and gets every step published. Its constructor takes what makes the steps and who hears of events."""
+    """Starts workers and gets every step published."""
 
     signal: int | None  # the signal that ended the run early
     replaced: list[str]  # sentences about workers that died
 
     def run(self) -> None:
-        """Return when every step is published, or after a stop. Raises what a worker refused with."""
+        """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
 
-    def busy_workers(self) -> list[int]:
-        """Workers that still have something to finish, or are about to get something."""
 
-    def refuse(self, error: RunError) -> None:
-        """Stop, publish what is finished, and end the launch with `error`."""
+ENGINES = {
+    "local": "inference.local_engine:LocalEngine",
+    "inline": "inference.inline_engine:InlineEngine",
+}
+
+
+def make_engine(name: str, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool) -> Engine:
+    """The engine called `name`. With `own_partition` worker i only gets the steps of partition i."""
+    module, _, attribute = ENGINES[name].partition(":")
+    engine: Engine = getattr(importlib.import_module(module), attribute)(
+        run_file, plan, hooks, batch_size=batch_size, own_partition=own_partition
+    )
+    return engine
+
+
+def refusal(event: Refused, *, started: bool) -> BulkinferError:
+    """The error that a worker's refusal is for the user; wrong use (exit 2) only if nothing has been done yet."""
+    return UsageError(event.message) if event.exit_code == UsageError.exit_code and not started else RunError(event.message)

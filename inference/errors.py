@@ -12,6 +12,8 @@ Broken invariants of our own are AssertionErrors. Nothing else is raised on purp
 
 from __future__ import annotations
 
+import os
+
 
 class BulkinferError(Exception):
     """Base of all errors that carry a sentence for the user."""
@@ -48,3 +50,11 @@ class RecordError(BulkinferError):
         super().__init__(message)
         self.stage = stage
         self.message = message
+
+
+def os_error_sentence(error: OSError) -> str:
+    """An operating system's error for the user: what, and the file it is about where the system names one."""
+    what = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return what
+    return f"{what}: {os.fsdecode(error.filename)}"

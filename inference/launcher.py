@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import math
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget, plan_threads
-from inference.engine import Engine
-from inference.errors import RunError
+from inference.engine import make_engine
+from inference.errors import BulkinferError
 from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
+from inference.messages import ManifestRef, RunSpec
 from inference.output_lock import output_lock
-from inference.paths import write_json
+from inference.postprocess import task_for
 from inference.progress import Screen
-from inference.providers import describe_proof
-from inference.results import part_name, split_step
+from inference.reporter import Reporter
 from inference.resume import claim_output, note_parts, remaining_steps
 from inference.runlog import say, warn
-from inference.summary import OK, finish
-from inference.supervisor import Supervisor
-from inference.types import Step
-
-MAX_BATCHES_PER_STEP = 1500  # the reference system's step
-STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
-_STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
+from inference.summary import OK, begin, finish
 
 
 def launch(config: LaunchConfig) -> int:
     """Run the job of `config`; returns the exit code: 0, 1, 3, 130 or 143, as in the README."""
+    started = time.perf_counter()
     job = open_job(config)
     plan = plan_threads(core_budget(), num_devices=config.num_devices, streams=config.streams, num_workers=config.num_workers)
     log_dir = free_log_dir(job)
@@ -44,13 +38,13 @@ def launch(config: LaunchConfig) -> int:
     log_dir.mkdir(parents=True, exist_ok=True)
     with output_lock(log_dir, flag="--log_path"):
         if output is None:
-            return run(Launch(job, plan, log_dir, None, {}, []))
+            return run(Launch(job, plan, log_dir, None, {}, []), started)
         output.mkdir(parents=True, exist_ok=True)
         with output_lock(output, flag="--output"):
             job, description = claim_output(job, output)
             todo = remaining_steps(job, output, description)
             write_job(output, description)
-            return run(Launch(job, plan, log_dir, output, description, todo))
+            return run(Launch(job, plan, log_dir, output, description, todo), started)
 
 
 def free_log_dir(job: Job) -> Path:
@@ -96,112 +90,73 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
         say(f"output: {output}")
 
 
-def run(launch: Launch) -> int:
-    """Run what is to do, then reconcile and tell the result; returns the exit code."""
-    aggregate = Aggregate()
-    engine = None
-    try:
-        if launch.todo or launch.output is None:
-            with Screen(sum(map(len, launch.todo)) or None) as screen:
-                engine = make_engine(launch, write_run(launch), aggregate, screen)
+def run(launch: Launch, started: float) -> int:
+    """Run what is to do, then reconcile and tell the result; returns the exit code.
+
+    A refusal of a worker is raised after what was done until then has been told.
+    """
+    aggregate, engine, refusal = Aggregate(started), None, None
+    begin(launch.log_dir)
+    if launch.todo or launch.output is None:
+        config = launch.job.config
+        with Screen(sum(map(len, launch.todo)) or None) as screen:
+            engine = make_engine(
+                config.engine,
+                write_run(launch),
+                launch.plan,
+                Reporter(launch, aggregate, screen),
+                batch_size=config.batch_size,
+                own_partition=launch.output is None,
+            )
+            try:
                 engine.run()
-    finally:
+            except BulkinferError as error:
+                refusal = error
+    try:
         if launch.output is not None:
             note_parts(launch.job, launch.output, launch.description, aggregate.parts)
-    return finish(launch, aggregate, engine)
-
-
-def make_engine(launch: Launch, run_file: Path, aggregate: Aggregate, screen: Screen) -> Engine:
-    """The engine asked for, its reports going to `aggregate` and to the screen."""
-    config, output = launch.job.config, launch.output
-
-    def make_steps(rate: float) -> list[Step]:
-        batches, steps = plan_steps(config, launch.plan, launch.todo, rate)
-        chosen = f"{batches} batches x {config.batch_size} pictures a step"
-        screen.line(f"warm-up: {rate:.1f} images/sec on the first worker; {chosen}, {len(steps)} steps")
-        if output is not None:
-            launch.description["resolved"]["batches_per_step"] = batches
-            write_job(output, launch.description)
-        return steps
-
-    def on_event(worker: int, event: dict[str, Any]) -> None:
-        aggregate.add(worker, event)
-        if event["event"] == "ready":
-            screen.log(f"worker {worker}: {describe_proof(event['proof'])}", worker=worker)
-        elif event["event"] == "replaced":
-            then = "a new one takes over" if event["by_another"] else "it does not start; the others go on without it"
-            warn(f"infer_launch: worker {worker} ended by {event['how']}; {then}")
-        elif event["event"] == "step":
-            screen.advance(event["count"])
-            if (line := aggregate.next_line(engine.busy_workers())) is not None:
-                screen.line(line)
-            failures = aggregate.failures
-            if config.max_failures and failures > config.max_failures:
-                engine.refuse(
-                    RunError(f"{failures} pictures failed, more than --max_failures {config.max_failures}: see {output}")
-                )
-
-    engine: Engine
-    if config.engine == "inline":
-        from inference.inline import InlineEngine
-
-        engine = InlineEngine(run_file, make_steps=make_steps, on_event=on_event)
-    else:
-        engine = Supervisor(
-            run_file,
-            launch.plan,
-            batch_size=config.batch_size,
-            make_steps=make_steps,
-            on_event=on_event,
-            is_published=lambda step: output is not None and (output / part_name(step)).exists(),
-            own_partition=output is None,
-        )
-    return engine
-
-
-def plan_steps(config: LaunchConfig, plan: ThreadPlan, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
-    """Batches per step, and the steps: about 10 s each by the warm-up's rate (synthetic 5 s), at most 1500 batches."""
-    seconds = SYNTHETIC_STEP_S if config.synthetic else STEP_S
-    batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
-    if config.synthetic:
-        size = batches * config.batch_size
-        workers = range(plan.num_devices)
-        return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
-    if not config.batches_per_step:
-        fair = sum(map(len, todo)) / (plan.num_devices * _STEPS_PER_WORKER * config.batch_size)
-        batches = max(1, min(batches, math.ceil(fair)))
-    return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]
+        code = finish(launch, aggregate, engine, refusal)
+    except OSError:
+        if refusal is None:  # else it has the same cause, most likely a full disk, and says it already
+            raise
+    if refusal is not None:
+        raise refusal
+    return code
 
 
 def write_run(launch: Launch) -> Path:
-    """run.json, all that a worker of this launch needs; and the manifest of a plain folder, which exists nowhere else."""
-    job, plan, log_dir, output = launch.job, launch.plan, launch.log_dir, launch.output
-    config, model, manifests = job.config, job.model, {}
+    """run.json for the workers; and the manifest of a plain folder, which exists nowhere else."""
+    job, plan, log_dir, config = launch.job, launch.plan, launch.log_dir, launch.job.config
+    card, sidecar = job.model.card, job.model.sidecar
+    manifests = {}
     if job.dataset is not None:
         for partition in job.dataset.partitions:
             path = job.dataset.root / str(partition.index) / MANIFEST_FILE
             if job.dataset.scan is not None:
                 path = log_dir / MANIFEST_FILE
                 partition.manifest.write(path)
-            manifests[str(partition.index)] = str(path.resolve())
-    measured = not config.batches_per_step
-    run = {
-        "config": asdict(config),
-        "model_folder": str(model.graph.parent),
-        "output_shapes": model.sidecar.outputs,
-        "session": asdict(job.session_spec(plan.streams, plan.threads_per_stream)),
-        "plan": asdict(plan),
-        "warm_up_s": 1.0 if measured else 0.0,
-        "manifests": manifests,
-        "output": str(output.resolve()) if output else None,
-        "log_dir": str(log_dir.resolve()),
-        "metadata": {
+            manifests[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash)
+    spec = RunSpec(
+        synthetic=config.synthetic,
+        batch_size=config.batch_size,
+        recipe=card.recipe,
+        task=task_for(card, config.save, config.top_k, sidecar.outputs),
+        session=job.session_spec(plan.streams, plan.threads_per_stream),
+        num_workers=plan.num_workers,
+        max_pixels=config.max_pixels,
+        max_file_bytes=config.max_file_bytes,
+        warm_up_s=0.0 if config.batches_per_step else 1.0,
+        graph_sha256=sidecar.sha256,
+        manifests=manifests,
+        output=None if launch.output is None else str(launch.output.resolve()),
+        log_dir=str(log_dir.resolve()),
+        metadata={
             "fingerprint": job.fingerprint,
-            "model": model.card.name,
-            "graph_sha256": model.sidecar.sha256,
-            "weights": asdict(model.card.weights),
-            "recipe": asdict(model.card.recipe),
+            "model": card.name,
+            "graph_sha256": sidecar.sha256,
+            "weights": asdict(card.weights),
+            "recipe": asdict(card.recipe),
         },
-    }
-    write_json(log_dir / "run.json", run)
+    )
+    spec.write(log_dir / "run.json")
     return log_dir / "run.json"

@@ -38,6 +38,8 @@ class Limits:
 
 def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
     """One picture's way from file to slot. Raises RecordError with the stage that failed."""
+    if record.fault is not None:
+        raise RecordError("infer", record.fault)
     with meter.timing("read"):
         data = read_picture(record.path, limits.max_file_bytes)
     with meter.timing("decode"):
@@ -88,8 +90,7 @@ class Loader:
         for step in steps:
             rows, records = self._new_rows(step), self._records(step)
             for offset in range(0, len(step), size):
-                with self._meter.timing("wait_for_slot"):
-                    batch = self._free.get()
+                batch = self._free.get()
                 if batch is None or self._stopping:
                     return
                 batch.rows, batch.offset, batch.count = rows, offset, min(size, len(step) - offset)
@@ -102,7 +103,7 @@ class Loader:
     def _work(self) -> None:
         try:
             while True:
-                with self._assign_lock:
+                with self._meter.timing("wait_for_slot"), self._assign_lock:
                     slot = None if self._stopping else next(self._slots, None)
                 if slot is None:
                     break
@@ -124,7 +125,7 @@ class Loader:
         except RecordError as error:
             batch.images_NHWC[index] = 0
             with self._count_lock:
-                batch.errors[index] = error
+                batch.errors[index] = (error.stage, error.message)
         with self._count_lock:
             batch.waiting -= 1
             complete = batch.waiting == 0

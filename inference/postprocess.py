@@ -97,7 +97,7 @@ class StepRows:
         self.records[start : start + count] = batch.records[:count]
         self.facts[start : start + count] = batch.facts[:count]
         for index, error in batch.errors.items():
-            self.errors[start + index] = (error.stage, error.message)
+            self.errors[start + index] = error
         if outputs:
             self._fill_outputs(batch, {name: values[:count] for name, values in outputs.items()})
         with self._lock:

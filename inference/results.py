@@ -256,8 +256,3 @@ def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> li
     if position < num_records:
         missing.append(Step(partition, position, num_records))
     return missing
-
-
-def split_step(step: Step, size: int) -> list[Step]:
-    """Cut a range into steps of `size` records, the last one shorter."""
-    return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]

@@ -8,6 +8,7 @@ import platform
 import resource
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,13 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
 
-    def write(self, event: str, **facts: Any) -> None:
-        """Append one event."""
-        self._file.write(json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n")
+    def write(self, event: Any) -> None:
+        """Append one event: a frozen dataclass, its class as the kind."""
+        self.note(type(event).__name__, **asdict(event))
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """Append a line of another kind."""
+        self._file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **facts}) + "\n")
 
     def close(self) -> None:
         """Close the file; further writes fail."""
@@ -52,7 +57,13 @@ def versions() -> dict[str, str]:
 
 
 def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far."""
+    """Largest resident size of this process so far.
+
+    From /proc: getrusage's figure is inherited over fork and exec, and would be the launcher's where that is larger.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -70,3 +81,10 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """One line on stderr, at once."""
     print(text, file=sys.stderr, flush=True)
+
+
+def make_printing_safe() -> None:
+    """A file name that the terminal's encoding cannot show is escaped, never an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

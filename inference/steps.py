@@ -1,13 +1,18 @@
-"""Which step runs next: fresh ones in order, steps of dead workers again, suspects alone, killers bisected to the record."""
+"""How long steps are, and which runs next: fresh ones in order, those of dead workers again, suspects alone and bisected."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from inference.config import LaunchConfig
 from inference.types import Step
 
+MAX_BATCHES_PER_STEP = 1500  # the reference system's step
+STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
+_STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
 DEATHS_BEFORE_SUSPICION = 2  # one death is bad luck (someone's kill -9), two of the same step are not
 
 
@@ -64,3 +69,22 @@ class StepQueue:
         for half in halves:
             self.deaths[half] = DEATHS_BEFORE_SUSPICION
         return halves
+
+
+def split_step(step: Step, size: int) -> list[Step]:
+    """Cut a range into steps of `size` records, the last one shorter."""
+    return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]
+
+
+def plan_steps(config: LaunchConfig, num_devices: int, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
+    """Batches per step, and the steps: about 10 s each by the warm-up's rate (synthetic 5 s), at most 1500 batches."""
+    seconds = SYNTHETIC_STEP_S if config.synthetic else STEP_S
+    batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
+    if config.synthetic:
+        size = batches * config.batch_size
+        workers = range(num_devices)
+        return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
+    if not config.batches_per_step:
+        fair = sum(map(len, todo)) / (num_devices * _STEPS_PER_WORKER * config.batch_size)
+        batches = max(1, min(batches, math.ceil(fair)))
+    return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]

@@ -11,40 +11,50 @@ from typing import Any
 
 from inference.aggregate import Aggregate
 from inference.engine import Engine
+from inference.errors import BulkinferError
 from inference.job import JOB_FILE, Launch
 from inference.paths import temporary_path, write_json
 from inference.runlog import say, warn
 
+SUMMARY_FILE = "summary.json"
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
-def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> int:
-    """Print the total, write summary.json, point logs/latest here; returns the exit code."""
-    job, log_dir, output, description = launch.job, launch.log_dir, launch.output, launch.description
+def begin(log_dir: Path) -> None:
+    """Take away what an earlier launch said of itself; logs/latest points here from now on."""
+    (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
+    point_latest(log_dir)
+
+
+def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal: BulkinferError | None) -> int:
+    """Print the total and write summary.json; returns the exit code. `refusal` is what ended the launch early."""
     if aggregate.line_is_due:
         say(aggregate.line())
-    counts = count_rows(description)
-    code = exit_code(launch, counts, engine)
+    counts = count_rows(launch.description)
+    code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
+    job, scan = launch.job, launch.job.dataset.scan if launch.job.dataset else None
     summary = {
-        "job": log_dir.name,
+        "job": launch.log_dir.name,
         "fingerprint": job.fingerprint,
         "exit_code": code,
-        "synthetic": output is None,
+        "refusal": None if refusal is None else str(refusal),
+        "synthetic": launch.output is None,
         "weights": asdict(job.model.card.weights),
         "records": job.num_records,
         **counts,
         "replaced_workers": engine.replaced if engine else [],
-        "ignored": job.dataset.scan.summary() if job.dataset and job.dataset.scan else [],
+        "ignored": scan.summary() if scan else [],
         "plan": asdict(launch.plan),
-        "output": str(output) if output else None,
+        "output": None if launch.output is None else str(launch.output),
         **aggregate.measurements(),
     }
-    write_json(log_dir / "summary.json", summary)
-    if output is not None:
-        shutil.copyfile(output / JOB_FILE, log_dir / JOB_FILE)
-    point_latest(log_dir)
-    tell(launch, aggregate, counts, engine)
-    say(f"summary: {log_dir / 'summary.json'}")
+    write_json(launch.log_dir / SUMMARY_FILE, summary)
+    if launch.output is not None:
+        shutil.copyfile(launch.output / JOB_FILE, launch.log_dir / JOB_FILE)
+    tell(launch, aggregate, engine)
+    if launch.output is not None:
+        tell_records(launch, counts, quiet=refusal is not None)
+    say(f"summary: {launch.log_dir / SUMMARY_FILE}")
     return code
 
 
@@ -68,35 +78,39 @@ def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> 
     return WITH_ERRORS if counts["errors"] or unreadable else OK
 
 
-def tell(launch: Launch, aggregate: Aggregate, counts: dict[str, Any], engine: Engine | None) -> None:
-    """The last lines of stdout."""
-    job, output = launch.job, launch.output
-    rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
+def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
+    """The total, where the time went, and who was replaced."""
     if engine is None:
         say("total: nothing left to do")
     else:
+        rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
         say(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
-    stages = aggregate.measurements()["stage_thread_seconds"]
-    if stages:
-        say("thread-seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages.items()))
-    if output is None:
+    if seconds := aggregate.metrics().seconds:
+        say("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))
+    if launch.output is None:
         say("synthetic: without reading, decoding, preparing and writing")
-        return
-    accounted = counts["ok"] + counts["errors"]
-    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
-    say(f"records: {job.num_records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}"
-        + (f" + {job.num_records - accounted} not done" if accounted != job.num_records else ""))  # fmt: skip
-    if accounted != job.num_records:
-        warn(f"infer_launch: incomplete: {job.num_records - accounted} of {job.num_records} records have no row; "
-             "the same command continues")  # fmt: skip
     for sentence in engine.replaced if engine else ():
         say(f"replaced: {sentence}")
-    say(f"results: {output}")
+
+
+def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
+    """Whether every record is accounted for; `quiet` where an error already says why not."""
+    records, accounted = launch.job.num_records, counts["ok"] + counts["errors"]
+    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
+    missing = f" + {records - accounted} not done" if accounted != records else ""
+    say(f"records: {records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}{missing}")
+    if missing and not quiet:
+        warn(f"infer_launch: incomplete: {records - accounted} of {records} records have no row; the same command continues")
+    say(f"results: {launch.output}")
 
 
 def point_latest(log_dir: Path) -> None:
-    """logs/latest -> the newest job, replaced in one move."""
+    """logs/latest -> the newest job, replaced in one move; a convenience, so its failure is only told."""
     link = log_dir.parent / "latest"
     temporary = temporary_path(link)
-    os.symlink(log_dir.name, temporary)
-    os.replace(temporary, link)
+    try:
+        os.symlink(log_dir.name, temporary)
+        os.replace(temporary, link)
+    except OSError as error:  # a folder of that name, or a file system without links
+        temporary.unlink(missing_ok=True)
+        warn(f"infer_launch: {link} cannot be made to point to {log_dir.name}: {error.strerror}")

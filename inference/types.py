@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from inference.errors import RecordError
-
 
 def key_text(key: bytes) -> str:
     r"""A key as text: UTF-8 where it is valid, each other byte as \xNN (the raw bytes are kept beside it)."""
@@ -32,7 +30,7 @@ class Record:
     """One undecoded picture: its number within the partition, its key and where its bytes are.
 
     `key` is the path relative to the dataset root, as the file system's bytes. `label` and `category_ids` are None where
-    the dataset has none.
+    the dataset has none. `fault` says that the picture ends every process that touches it, which must then be left alone.
     """
 
     number: int
@@ -40,6 +38,7 @@ class Record:
     path: bytes
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
+    fault: str | None = None
 
     @property
     def name(self) -> str:
@@ -75,13 +74,14 @@ class Batch:
     """A preallocated block of prepared pictures, recycled for the whole job.
 
     `images_NHWC` is uint8 RGB. The first `count` slots belong to records at `offset`.. of the step whose `rows` they fill;
-    the slots of failed records and of padding hold zeros. `errors` maps a slot to why its record failed.
+    the slots of failed records and of padding hold zeros. `errors` maps a slot to the stage and message of its failure: no
+    exception, whose traceback would keep the picture in memory.
     """
 
     images_NHWC: np.ndarray[Any, Any]
     records: list[Record | None]
     facts: list[Facts | None]
-    errors: dict[int, RecordError] = field(default_factory=dict)
+    errors: dict[int, tuple[str, str]] = field(default_factory=dict)
     rows: Any = None
     offset: int = 0
     count: int = 0

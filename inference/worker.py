@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from inference.errors import RecordError
 from inference.loader import BatchSource
 from inference.metrics import Meter
 from inference.session import Session
@@ -82,24 +81,29 @@ def infer(session: Session, batch: Batch, to_input: Callable[[Array], Array], me
         with meter.timing("infer"):
             return session.run(images)
     except Exception as error:  # the runtime documents no classes
-        return _isolate(session, batch, images, error)
+        return _isolate(session, batch, images, error, meter)
 
 
-def _isolate(session: Session, batch: Batch, images: Array, error: Exception) -> Mapping[str, Array]:
-    """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors."""
+def _isolate(session: Session, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
+    """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors.
+
+    Raises `error` if the network now fails on zeros as well: then it is the session that is broken, not the pictures.
+    """
     outputs: dict[str, Array] = {}
+    faults: dict[int, tuple[str, str]] = {}
 
     def run_halves(indices: list[int], reason: Exception) -> None:
         if len(indices) == 1:
             message = f"{type(reason).__name__}: {str(reason).strip()}"[:500]
-            batch.errors[indices[0]] = RecordError("infer", message)
+            faults[indices[0]] = ("infer", message)
             return
         middle = len(indices) // 2
         for half in (indices[:middle], indices[middle:]):
             alone = np.zeros_like(images)
             alone[half] = images[half]
             try:
-                found = session.run(alone)
+                with meter.timing("infer"):
+                    found = session.run(alone)
             except Exception as again:  # see infer
                 run_halves(half, again)
                 continue
@@ -107,6 +111,12 @@ def _isolate(session: Session, batch: Batch, images: Array, error: Exception) ->
                 outputs.setdefault(name, np.zeros_like(values))[half] = values[half]
 
     run_halves([index for index in range(batch.count) if index not in batch.errors], error)
+    if not outputs:
+        try:
+            session.run(np.zeros_like(images))
+        except Exception:  # see infer
+            raise error from None
+    batch.errors.update(faults)
     return outputs
 
 

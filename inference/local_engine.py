@@ -1,8 +1,7 @@
-"""Start, feed, watch and replace the workers of one launch."""
+"""The engine of one host: start, feed, watch and replace one worker process per device."""
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -10,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inference.cores import ThreadPlan
-from inference.errors import RunError
+from inference.engine import Hooks, refusal
+from inference.errors import BulkinferError, RunError
+from inference.messages import Command, Died, End, Event, Ready, Recovered, Refused, RunStep, StepDone, Stop, decode, encode
 from inference.steps import StepQueue
 from inference.types import Step
 
@@ -47,11 +47,11 @@ class WorkerHandle:
     held: list[Step] = field(default_factory=list)
     unread: bytes = b""
 
-    def send(self, **message: Any) -> None:
-        """One message; a worker that is just dying does not read it, and its end of file is on its way."""
+    def send(self, command: Command) -> None:
+        """One command; a worker that is just dying does not read it, and its end of file is on its way."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.write(encode(command).encode() + b"\n")
         except BrokenPipeError:
             return
 
@@ -63,28 +63,12 @@ class WorkerHandle:
         return self.process.wait()
 
 
-class Supervisor:
-    """Runs all steps on `plan.num_devices` workers; a dead worker is replaced and its unpublished steps run again.
+class LocalEngine:
+    """Runs all steps on `plan.num_devices` processes; a dead one is replaced and its unpublished steps run again."""
 
-    `make_steps(rate)` is called once, with the warm-up rate of the first worker that is ready. `on_event(index, event)` sees
-    every report. `is_published(step)` tells whether a dead worker's step got its file. With `own_partition` worker i only gets
-    the steps of partition i.
-    """
-
-    def __init__(
-        self,
-        run_file: Path,
-        plan: ThreadPlan,
-        *,
-        batch_size: int,
-        make_steps: Callable[[float], list[Step]],
-        on_event: Callable[[int, dict[str, Any]], None],
-        is_published: Callable[[Step], bool],
-        own_partition: bool,
-    ) -> None:
-        self._run_file, self._plan, self._batch_size = run_file, plan, batch_size
-        self._make_steps, self._on_event, self._own_partition = make_steps, on_event, own_partition
-        self._is_published = is_published
+    def __init__(self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool) -> None:
+        self._run_file, self._plan, self._hooks = run_file, plan, hooks
+        self._batch_size, self._own_partition = batch_size, own_partition
         self._queue: StepQueue | None = None
         self._killers: deque[tuple[Step, str]] = deque()  # with what ended the last process that touched it
         self._workers: dict[int, WorkerHandle] = {}
@@ -92,19 +76,21 @@ class Supervisor:
         self._deaths_in_a_row = 0  # of workers that had been ready, since a step was last published
         self._failed_starts: Counter[int] = Counter()  # in a row, by worker
         self._deadline: float | None = None
+        self._refusal: BulkinferError | None = None
+        self._started = False  # a step was published
         self.signal: int | None = None
-        self.refusal: RunError | None = None
         self.replaced: list[str] = []
 
     def run(self) -> None:
-        """Return when every step is published, or after a stop. Raises what a worker refused with."""
+        """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
         waking, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(waking, selectors.EVENT_READ)
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         signal.set_wakeup_fd(wake)
         try:
             for index in range(self._plan.num_devices):
-                self._start(index)
+                if self._deadline is None:
+                    self._start(index)
             while self._workers:
                 wait_s = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
                 for key, _ in self._selector.select(wait_s):
@@ -121,18 +107,8 @@ class Supervisor:
                 signal.signal(number, handler)
             os.close(waking)
             os.close(wake)
-        if self.refusal:
-            raise self.refusal
-
-    def busy_workers(self) -> list[int]:
-        """Workers that still have something to finish, or are about to get something."""
-        return [worker.index for worker in self._workers.values() if worker.held or not worker.ready]
-
-    def refuse(self, error: RunError) -> None:
-        """Stop, and end the launch with `error`."""
-        if self.refusal is None:
-            self.refusal = error
-            self._stop()
+        if self._refusal:
+            raise self._refusal
 
     # -- processes -------------------------------------------------------------------------------------------------------
 
@@ -155,81 +131,96 @@ class Supervisor:
         worker = WorkerHandle(index, process, ours)
         self._workers[index] = worker
         self._selector.register(ours, selectors.EVENT_READ, worker)
+        if self._deadline is not None:  # a signal came while it was being started
+            process.kill()
 
     def _read(self, worker: WorkerHandle) -> None:
         """Take what a worker reports; end of file means that it is dead or done."""
         chunk = os.read(worker.reports, 1 << 16)
         *lines, worker.unread = (worker.unread + chunk).split(b"\n")
         for line in lines:
-            self._handle(worker, json.loads(line))
+            self._handle(worker, decode(line))
         if not chunk:
             self._gone(worker)
 
-    def _handle(self, worker: WorkerHandle, event: dict[str, Any]) -> None:
-        if event["event"] == "ready":
+    def _handle(self, worker: WorkerHandle, event: Event) -> None:
+        if isinstance(event, Ready):
             worker.ready = True
             self._failed_starts[worker.index] = 0
-            if self._queue is None:
-                self._queue = StepQueue.of(self._make_steps(event["warm_up_rate"]))
-        elif event["event"] == "step":
-            worker.held.remove(Step(*event["step"]))
+        elif isinstance(event, StepDone):
+            worker.held.remove(event.step)
+            self._started = True
             self._deaths_in_a_row = 0
-        elif event["event"] == "refused":
-            error = RunError(event["message"])
-            error.exit_code = event["exit_code"]
-            self.refuse(error)
-        self._on_event(worker.index, event)
+        elif isinstance(event, Refused):
+            self._refuse(refusal(event, started=self._started))
+        self._tell(worker.index, event)
+        if isinstance(event, Ready) and self._queue is None and self._deadline is None:
+            self._queue = StepQueue.of(self._hooks.make_steps(event.warm_up_rate))
         self._feed()
+
+    def _tell(self, index: int, event: Event) -> None:
+        busy = [worker.index for worker in self._workers.values() if worker.held or not worker.ready]
+        if (reason := self._hooks.on_event(index, event, busy)) is not None:
+            self._refuse(reason)
 
     def _feed(self) -> None:
         """Give every ready worker its running step first and then its next one; end them all when all is published."""
         if self._queue is None or self._deadline is not None:
             return
-        ready = [worker for worker in self._workers.values() if worker.ready]
         for holding in (0, 1):
-            for worker in ready:
-                if len(worker.held) != holding:
-                    continue
-                if not worker.held and self._killers:
-                    step, death = self._killers.popleft()
-                    worker.held.append(step)
-                    why = f"every process that touched this record died; the last: {death}"
-                    worker.send(killer=[step.partition, step.start, step.end], message=why)
-                    continue
-                only = worker.index if self._own_partition else None
-                if (found := self._queue.take(worker.held, only_partition=only)) is not None:
-                    worker.held.append(found)
-                    worker.send(step=[found.partition, found.start, found.end])
-        if not self._queue.pending and not self._killers and not any(worker.held for worker in self._workers.values()):
-            for worker in ready:
-                if not worker.ended:
-                    worker.ended = True
-                    worker.send(end=True)
+            for worker in list(self._workers.values()):
+                if worker.ready and len(worker.held) == holding and (command := self._next(worker, self._queue)) is not None:
+                    worker.held.append(command.step)
+                    worker.send(command)
+        if self._queue.pending or self._killers or any(worker.held for worker in self._workers.values()):
+            return
+        for worker in self._workers.values():
+            if not worker.ended:
+                worker.ended = True
+                worker.send(End())
+                if not worker.ready:  # it would load its network for nothing
+                    worker.process.kill()
+
+    def _next(self, worker: WorkerHandle, queue: StepQueue) -> RunStep | None:
+        """What this worker can take on now."""
+        if self._killers and not worker.held:
+            step, death = self._killers.popleft()
+            return RunStep(step, fault=f"every process that touched this record died; the last: {death}")
+        step_or_none = queue.take(worker.held, only_partition=worker.index if self._own_partition else None)
+        return None if step_or_none is None else RunStep(step_or_none)
 
     def _gone(self, worker: WorkerHandle) -> None:
         """A worker's pipe closed: it has ended, or it died and is replaced."""
         code = self._reap(worker)
-        if self._deadline is not None or (code == 0 and worker.ended):
-            return
         death = f"worker {worker.index} ended by {_how(code)}"
+        if self._deadline is not None or worker.ended:
+            if code != 0 and worker.ready and self._deadline is None:
+                self.replaced.append(f"{death} after its last step; nothing was lost")
+            return
         self.replaced.append(death)
-        if self._queue is not None:
-            # a part may be published and its report lost with the worker
-            held = [step for step in worker.held if not self._is_published(step)]
-            self._killers.extend((step, death) for step in self._queue.give_back(held, self._batch_size))
+        self._requeue(worker, death)
         if worker.ready:
             self._deaths_in_a_row += 1
         else:
             self._failed_starts[worker.index] += 1
         if self._is_hopeless(worker.index):
             words = f"{death}; the end of its log: {self._last_words(worker.index)}"
-            self.refuse(RunError(f"workers die without getting anything done: {words}"))
+            self._refuse(RunError(f"workers die without getting anything done: {words}"))
             return
         starts = self._failed_starts[worker.index] < _STARTS
-        self._on_event(worker.index, {"event": "replaced", "how": _how(code), "by_another": starts})
-        if starts:
+        self._tell(worker.index, Died(_how(code), by_another=starts))
+        if starts and self._deadline is None:
             self._start(worker.index)
         self._feed()
+
+    def _requeue(self, worker: WorkerHandle, death: str) -> None:
+        """The steps of a dead worker run again, unless a part is published and only its report was lost with the worker."""
+        if self._queue is None:
+            return
+        for step in [step for step in worker.held if self._hooks.is_published(step)]:
+            worker.held.remove(step)
+            self._tell(worker.index, Recovered(step))
+        self._killers.extend((step, death) for step in self._queue.give_back(worker.held, self._batch_size))
 
     def _is_hopeless(self, index: int) -> bool:
         """Too many deaths without a published step; or this worker never starts and nobody can do its steps."""
@@ -249,12 +240,21 @@ class Supervisor:
         self.signal = number
         self._stop()
 
+    def _refuse(self, error: BulkinferError) -> None:
+        """Stop, and end the launch with `error`."""
+        if self._refusal is None:
+            self._refusal = error
+            self._stop()
+
     def _stop(self) -> None:
         """No new batches; workers publish what is finished, and are killed when the grace is over."""
         if self._deadline is None:
             self._deadline = time.monotonic() + STOP_GRACE_S
             for worker in self._workers.values():
-                worker.send(stop=True)
+                if worker.ready:
+                    worker.send(Stop())
+                else:
+                    worker.process.kill()
 
     def _kill_all(self) -> None:
         for worker in list(self._workers.values()):
