@@ -110,7 +110,8 @@ NETWORKS: dict[str, NetworkSpec] = {
 }
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """`name` without case, `-` and `_`: two names with one plain form are the same to every command."""
     return name.lower().replace("-", "").replace("_", "")
 
 
@@ -119,12 +120,12 @@ def find(name: str) -> tuple[str, NetworkSpec]:
 
     Raises UsageError with the nearest three names.
     """
-    by_plain = {_plain(known): known for known in NETWORKS}
-    if known := by_plain.get(_plain(name)):
+    by_plain = {plain(known): known for known in NETWORKS}
+    if known := by_plain.get(plain(name)):
         return known, NETWORKS[known]
-    near = difflib.get_close_matches(_plain(name), by_plain, 3, 0)
+    near = difflib.get_close_matches(plain(name), by_plain, 3, 0)
     raise UsageError(
-        f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[plain] for plain in near)}; "
+        f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[name] for name in near)}; "
         "get_model --list prints all"
     )
 
