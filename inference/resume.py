@@ -36,8 +36,30 @@ def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
     elif (found := read_job(output)) is not None:
         return _continue(job, output, found)
     if strangers := published_steps(output):
-        raise RunError(f"{output} holds {len(strangers)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+        raise _strangers(output, strangers)
     return job, describe_job(job, {})
+
+
+def preview(job: Job, output: Path) -> None:
+    """For --dry_run: what a launch would find in `output` and what it would do; changes nothing.
+
+    Raises what claim_output would raise.
+    """
+    if job.config.overwrite:
+        ours = sum(_is_ours(path.name) for path in output.iterdir()) if output.is_dir() else 0
+        say(f"--overwrite: would remove {ours} files from {output}")
+        return
+    found, published = read_job(output), published_steps(output)
+    if found is not None:
+        check_same_job(output, found, job)
+        todo = sum(len(step) for index, count in job.counts.items() for step in missing_ranges(index, count, published))
+        say(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
+    elif published:
+        raise _strangers(output, published)
+
+
+def _strangers(output: Path, published: list[Step]) -> RunError:
+    return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
 
 
 def _continue(job: Job, output: Path, found: dict[str, Any]) -> tuple[Job, dict[str, Any]]:

@@ -325,6 +325,18 @@ def test_dry_run_writes_nothing(place: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dry_run_says_what_is_left_and_refuses_what_a_run_would_refuse(place: Path, undisturbed: Path) -> None:
+    words = ("--dry_run", "--data_dir", "photos", "--output", undisturbed)
+    before = sorted(path.name for path in undisturbed.iterdir())
+    found = launch(place, *words, "--save", "topk,logits,embedding")
+    assert found.returncode == 0, found.stderr
+    assert "103 of 103 records are done, 0 to do" in found.stdout
+    refused = launch(place, *words, "--save", "topk,logits,embedding", "--top_k", 3)
+    assert refused.returncode == 2
+    assert "differs in top_k" in refused.stderr
+    assert sorted(path.name for path in undisturbed.iterdir()) == before
+
+
 def test_overwrite_removes_our_files_only(place: Path, tmp_path: Path) -> None:
     assert launch(place, "--output", tmp_path, "--limit", 20).returncode == 0
     (tmp_path / "mine.txt").write_text("keep")
