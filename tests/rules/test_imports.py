@@ -37,7 +37,7 @@ PLACES = {
     "efficientnet_lite_pytorch": {"zoo"},
     "onnx": {"export", "model_folder", "graph_checks"},
     "onnxscript": {"export"},
-    "onnxruntime": {"providers", "graph_checks", "model_folder"},
+    "onnxruntime": {"providers"},
     "absl": {"commands.flags"},
     "rich": {"progress"},
     "ray": set(),
