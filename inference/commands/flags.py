@@ -279,6 +279,9 @@ def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequen
             raise
         print(f"{command}: {os_error_sentence(error)}", file=sys.stderr)
         return 1
+    except MemoryError:
+        print(f"{command}: out of memory: free some, or raise the limit of this shell (ulimit -v)", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)
         return 130
