@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-# thread-seconds: what loader threads, stream threads and the publishing thread spend where
-STAGES = ("read", "decode", "preprocess", "wait_for_slot", "wait_for_batch", "infer", "rows", "write")
+# The stages, in thread-seconds of loader, stream and publishing threads:
+# read, decode, preprocess, wait_for_slot, wait_for_batch, infer, rows, write.
 
 _BUCKETS_PER_OCTAVE = 16  # a bucket is 4.4 % wide
 

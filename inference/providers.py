@@ -43,7 +43,7 @@ class Provider:
 def runtime() -> Any:
     """The module onnxruntime, imported with its telemetry off unless the environment already decides about that.
 
-    From 1.32 on, its Linux builds would otherwise write a device id below the home folder and send events when imported.
+    From 1.32 on, its Linux builds would otherwise write a device id and a store of events below the home folder when imported.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return importlib.import_module("onnxruntime")

@@ -103,7 +103,7 @@ def test_the_lock_of_a_killed_holder_is_taken_over(tmp_path: Path) -> None:
 def test_a_process_that_has_the_number_of_a_dead_one_is_another_process(tmp_path: Path) -> None:
     write_lock(tmp_path, pid=os.getpid(), start_ticks=(process_start_ticks(os.getpid()) or 0) - 1)
     with output_lock(tmp_path, flag="--output"):
-        pass
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["start_ticks"] == process_start_ticks(os.getpid())
 
 
 def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:

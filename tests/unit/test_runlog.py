@@ -105,6 +105,8 @@ def test_names_that_the_terminal_cannot_show_are_escaped() -> None:
 
 
 def test_streams_that_are_no_terminal_of_ours_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, object())
+    strangers = object(), object()
+    monkeypatch.setattr(sys, "stdout", strangers[0])
+    monkeypatch.setattr(sys, "stderr", strangers[1])
     make_printing_safe()
+    assert (sys.stdout, sys.stderr) == strangers
