@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from inference.card import GraphSidecar, ModelCard, check_graph_files, graph_path
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
-from inference.paths import canonical_json, file_sha256, read_json, safe_name, write_json
+from inference.paths import canonical_json, file_sha256, plain_name, read_json, safe_name, write_json
 from inference.providers import SessionSpec, choose
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Launch:
 
 def find_model(config: LaunchConfig) -> Model:
     """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
-    folder = Path(config.model_path) / config.model_name
+    folder = _model_folder(config)
     words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
     command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
     graph = graph_path(folder, config.batch_size)
@@ -102,6 +102,15 @@ def find_model(config: LaunchConfig) -> Model:
         if name in ("logits", "embedding") and name not in card.outputs:
             raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
     return Model(card, sidecar, resolved)
+
+
+def _model_folder(config: LaunchConfig) -> Path:
+    """models/<name>/, also for a name that differs in case, `-`, `_` or the colon of timm:NAME from the only such folder."""
+    folder = Path(config.model_path) / config.model_name
+    if folder.is_dir() or not folder.parent.is_dir():
+        return folder
+    same = [entry for entry in folder.parent.iterdir() if plain_name(entry.name) == plain_name(config.model_name)]
+    return same[0] if len(same) == 1 else folder
 
 
 def make_job(config: LaunchConfig, dataset: Dataset | None) -> Job:

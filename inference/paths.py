@@ -111,6 +111,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def plain_name(name: str) -> str:
+    """A name without what people spell differently: case, `-`, `_`, and the colon after a source."""
+    return name.lower().translate(str.maketrans("", "", "-_:"))
+
+
 def safe_name(text: str) -> str:
     """`text` with everything outside [A-Za-z0-9._-] replaced, for directory names."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text)
