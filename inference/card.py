@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256, read_json, write_json
+from inference.structure import misfit
 
 RESIZE_MODES = ("short_side", "exact", "none")
 ROUNDINGS = ("floor", "round")
@@ -122,20 +123,20 @@ class GraphSidecar:
     parity: dict[str, dict[str, float]]
 
 
-def _build(cls: Any, value: dict[str, Any], path: Path) -> Any:
-    """cls(**value) without unknown keys; a missing one and an illegal value are named with their file."""
-    names = [field.name for field in fields(cls)]
+def _build(cls: Any, value: Any, path: Path) -> Any:
+    """cls(**value) without unknown keys; a missing one, one of a wrong type and an illegal value are named with their file."""
+    kinds = get_type_hints(cls)
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is damaged (its {cls.__name__.lower()} is no object): run get_model again")
+    given = {field.name: value[field.name] for field in fields(cls) if field.name in value}
+    if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in given.items())), ""):
+        raise RunError(f"{path} is damaged ({told}): run get_model again")
     try:
-        return cls(**{name: value[name] for name in names if name in value})
+        return cls(**given)
     except TypeError as error:
         raise RunError(f"{path} is damaged ({error}): run get_model again") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-
-
-def card_path(model_path: str | Path, model_name: str) -> Path:
-    """models/<name>/card.json."""
-    return Path(model_path) / model_name / "card.json"
 
 
 def write_card(path: Path, card: ModelCard) -> None:
@@ -173,11 +174,17 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     """Card, sidecar and resolved path of the graph for `batch_size`, with the graph's hash checked.
 
     The weights' hash is not read here (it costs a read of the whole file); the launcher checks it once.
-    Raises RunError naming the file that does not fit its record.
+    Raises RunError naming the file that does not fit its record, or that does not describe the outputs.
     """
     card = read_card(folder / "card.json")
+    if "logits" not in card.outputs:
+        raise RunError(f"{folder / 'card.json'} is damaged (its outputs lack logits): run get_model again")
     graph = graph_path(folder, batch_size)
     sidecar = read_sidecar(graph)
+    for name in card.outputs:
+        shape = sidecar.outputs.get(name, [])
+        if len(shape) < 2 or not isinstance(shape[-1], int):
+            raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): run get_model again")
     if (found := file_sha256(graph)) != sidecar.sha256:
         raise RunError(
             f"{graph} is not the graph of {graph.with_suffix('.json').name} (sha256 {found[:12]}, "

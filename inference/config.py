@@ -98,7 +98,7 @@ class LaunchConfig:
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
-        if "none" in self.save and len(self.save) > 1:
+        if "none" in self.save and set(self.save) != {"none"}:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
         if self.engine == "inline" and self.num_devices > 1:
             raise UsageError(f"--engine inline runs one worker: it cannot take --num_devices {self.num_devices}")

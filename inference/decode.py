@@ -72,8 +72,8 @@ def prepare_decoder() -> None:
 def read_picture(path: bytes, max_file_bytes: int) -> bytes:
     """The bytes of a picture file.
 
-    Raises RecordError("read") if there is no such file, it may not be read, is no regular file or larger than
-    `max_file_bytes`, and RecordError("decode") if it is empty.
+    Raises RecordError("read") if there is no such file, it may not be read, is no regular file, is larger than
+    `max_file_bytes` or than the memory that is left, and RecordError("decode") if it is empty.
     """
     try:
         data = _read(path, max_file_bytes)
@@ -81,6 +81,8 @@ def read_picture(path: bytes, max_file_bytes: int) -> bytes:
         raise RecordError("read", "file not found (or a link to a file that is not there)") from None
     except OSError as error:
         raise RecordError("read", (error.strerror or str(error)).lower()) from error
+    except MemoryError:
+        raise RecordError("read", "out of memory") from None
     if not data:
         raise RecordError("decode", "empty file")
     return data

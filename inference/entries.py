@@ -1,4 +1,4 @@
-"""The lines of a manifest as an Arrow table, and the hash of their content."""
+"""The lines of a manifest as an Arrow table, and hashes of their content."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def entries_table(entries: Iterable[Entry] | pa.Table) -> pa.Table:
 
 
 def _block_table(entries: Sequence[Entry]) -> pa.Table:
-    columns = [*_key_columns(pa.array([entry.key for entry in entries], pa.binary()))]
+    columns = [*key_columns(pa.array([entry.key for entry in entries], pa.binary()))]
     columns += [pa.array([entry[i] for entry in entries], SCHEMA.types[i + 1]) for i in range(1, 5)]
     return pa.table(columns, SCHEMA)
 
 
 def keys_table(keys: pa.BinaryArray, size_bytes: pa.Int64Array | None, image_id: pa.Int64Array | None) -> pa.Table:
     """A table with SCHEMA for at most ROWS keys without labels; no Python object is made of a key that is UTF-8."""
-    given = dict(zip(("key", "key_bytes"), _key_columns(keys), strict=True)) | {"size_bytes": size_bytes, "image_id": image_id}
+    given = dict(zip(("key", "key_bytes"), key_columns(keys), strict=True)) | {"size_bytes": size_bytes, "image_id": image_id}
     columns = [given.get(name) for name in SCHEMA.names]
     filled = [
         _nulls(kind)[: len(keys)] if column is None else column for kind, column in zip(SCHEMA.types, columns, strict=True)
@@ -79,14 +79,17 @@ def _nulls(kind: pa.DataType) -> pa.Array:
     return pa.nulls(ROWS, kind)
 
 
-def _key_columns(raw_keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArray]:
+def key_columns(raw_keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArray]:
+    """The columns `key` and `key_bytes` of a table: keys as text, and the raw bytes of those that are not UTF-8."""
     try:
-        return raw_keys.cast(pa.string()), _nulls(pa.binary())[: len(raw_keys)]
+        texts = raw_keys.cast(pa.string())
     except pa.ArrowInvalid:  # some key is not UTF-8
         keys = raw_keys.to_pylist()
-        texts = [key_text(key) for key in keys]
-        key_bytes = [None if text.encode() == key else key for key, text in zip(keys, texts, strict=True)]
-        return pa.array(texts, pa.string()), pa.array(key_bytes, pa.binary())
+        names = [key_text(key) for key in keys]
+        key_bytes = [None if name.encode() == key else key for key, name in zip(keys, names, strict=True)]
+        return pa.array(names, pa.string()), pa.array(key_bytes, pa.binary())
+    few = len(raw_keys) <= ROWS
+    return texts, _nulls(pa.binary())[: len(raw_keys)] if few else pa.nulls(len(raw_keys), pa.binary())
 
 
 def content_hash(table: pa.Table) -> str:
@@ -106,6 +109,23 @@ def content_hash(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
+def hash_keys(tables: Iterable[pa.Table]) -> str:
+    """sha256 over the keys of all tables (parts or manifests) in order, each followed by the NUL that no path can hold.
+
+    The hash of a whole partition is that of its parts read in order, so a manifest and its results can be compared.
+    """
+    digest = hashlib.sha256()
+    for table in tables:
+        add_keys(digest, table)
+    return digest.hexdigest()
+
+
+def add_keys(digest: Any, table: pa.Table) -> None:
+    """One more table of `hash_keys`, for who does not hold them all at once."""
+    for keys in _raw_keys(table):
+        digest.update(joined_bytes(pc.binary_join_element_wise(keys, b"", b"\0")))
+
+
 def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
     for chunk in column.chunks:
         digest.update(pc.is_valid(chunk).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
@@ -114,7 +134,7 @@ def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
 
 
 def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
-    """The keys as bytes, a block at a time."""
+    """The keys as bytes, a block at a time. Raises KeyError or pa.ArrowException if the table has no such columns."""
     for block in table.select(["key", "key_bytes"]).to_batches(ROWS):
         yield pc.coalesce(block["key_bytes"], block["key"].cast(pa.binary()))
 

@@ -39,7 +39,7 @@ class DownloadError(RunError):
     """A file could not be fetched, or is not the file that was asked for."""
 
 
-STAGES = ("read", "decode", "preprocess", "infer", "write")
+STAGES = ("read", "decode", "preprocess", "infer")
 
 
 class RecordError(BulkinferError):
@@ -52,9 +52,20 @@ class RecordError(BulkinferError):
         self.message = message
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 300 characters of it; the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
 def os_error_sentence(error: OSError) -> str:
-    """An operating system's error for the user: what, and the file it is about where the system names one."""
-    what = error.strerror or str(error) or type(error).__name__
-    if error.filename is None:
-        return what
-    return f"{what}: {os.fsdecode(error.filename)}"
+    """An error of the operating system for the user, in one printable line: what, and the files it names, if any."""
+    what = error.strerror or first_line(error)
+    names = [_shown(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{what}: {' -> '.join(names)}" if names else what
+
+
+def _shown(name: str | bytes | int) -> str:
+    if isinstance(name, int):
+        return f"file descriptor {name}"
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

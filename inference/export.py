@@ -15,7 +15,7 @@ import torch
 from onnx.external_data_helper import set_external_data
 
 from inference.card import Recipe
-from inference.errors import RunError
+from inference.errors import RunError, first_line
 from inference.graph_checks import BATCH, Golden, golden_images, network_input
 from inference.zoo import quiet
 
@@ -144,7 +144,7 @@ def _cause(error: BaseException) -> str:
     """The first line of the innermost error: torch wraps the reason in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error)
 
 
 def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:

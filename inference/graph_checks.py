@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.card import GraphSidecar, Recipe
-from inference.errors import RunError
+from inference.errors import RunError, first_line
 from inference.paths import file_sha256, publishing
 
 BATCH = "batch"  # name of the free dimension
@@ -87,7 +87,7 @@ def open_session(graph: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(os.path.realpath(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base class
-        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {_first_line(error)}") from error
+        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {first_line(error)}") from error
 
 
 def check_graph(graph: Path, name: str, batch_size: int, golden: Golden, recipe: Recipe) -> GraphSidecar:
@@ -162,7 +162,7 @@ def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[
         try:
             results = session.run(names, {session.get_inputs()[0].name: images})
         except Exception as error:  # onnxruntime's errors share no base class
-            raise RunError(f"{name}: the graph does not run at batch {batch}: {_first_line(error)}") from error
+            raise RunError(f"{name}: the graph does not run at batch {batch}: {first_line(error)}") from error
         for output, values in zip(names, results, strict=True):
             if len(values) != batch:
                 raise RunError(
@@ -187,7 +187,3 @@ def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs) -> 
             )
         parity[output] = {"max_abs_difference": difference, "max_abs_value": largest}
     return parity
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from inference.errors import DownloadError
+from inference.errors import DownloadError, first_line
 
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm's repositories name them, the safe one first
 
@@ -34,9 +34,7 @@ def hub_file(repository: str, say: Callable[[str], None]) -> Path:
             except EntryNotFoundError:
                 continue
             except Exception as error:  # the client's HTTP library raises its own classes
-                raise DownloadError(
-                    f"{repository}: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
-                ) from error
+                raise DownloadError(f"{repository}: {first_line(error)}") from error
     finally:
         logger.setLevel(level)
     raise DownloadError(f"{repository} on the Hugging Face hub has none of {', '.join(WEIGHTS_FILES)}")

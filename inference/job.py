@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from inference.card import GraphSidecar, ModelCard, check_graph_files, graph_path
 from inference.config import LaunchConfig
+from inference.entries import hash_keys
 from inference.errors import RunError, UsageError
-from inference.paths import canonical_json, file_sha256, plain_name, read_json, safe_name, write_json
+from inference.model_lookup import Model, find_model
+from inference.paths import canonical_json, read_json, safe_name, write_json
 from inference.providers import SessionSpec, choose
+from inference.runlog import versions
+from inference.structure import misfit
 
 if TYPE_CHECKING:
     from inference.cores import ThreadPlan
@@ -22,15 +24,43 @@ if TYPE_CHECKING:
     from inference.types import Step
 
 JOB_FILE = "_job.json"
+_BEGIN_ANEW = "run the job with --overwrite, or into another --output"
+# Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
+_DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
 
 
-@dataclass(frozen=True)
-class Model:
-    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar."""
+class Resolved(TypedDict):
+    """What `auto` became; more may stand beside it."""
 
-    card: ModelCard
-    sidecar: GraphSidecar
-    graph: Path
+    provider: str
+
+
+class PartitionEntry(TypedDict):
+    """One partition in _job.json: records to do, and the hash of their keys that the parts must add up to."""
+
+    num_records: int
+    keys_sha256: str
+
+
+class PartEntry(TypedDict):
+    """One published part in _job.json: ok rows, error rows by stage, hash of the file."""
+
+    ok: int
+    stages: dict[str, int]
+    sha256: str
+
+
+class Description(TypedDict):
+    """What _job.json must hold to be of use to a resume and to verify. Partitions are by number, parts by file name."""
+
+    fingerprint: str
+    identity: dict[str, Any]
+    resolved: Resolved
+    versions: dict[str, str]
+    num_records: int
+    partitions: dict[str, PartitionEntry]
+    complete: bool
+    parts: dict[str, PartEntry]
 
 
 @dataclass(frozen=True)
@@ -48,7 +78,7 @@ class Job:
     @property
     def fingerprint(self) -> str:
         """sha256 of everything that decides what the rows hold."""
-        return hashlib.sha256(canonical_json(self.identity).encode()).hexdigest()
+        return _hash(self.identity)
 
     @property
     def name(self) -> str:
@@ -82,37 +112,6 @@ class Launch:
     todo: list[Step]
 
 
-def find_model(config: LaunchConfig) -> Model:
-    """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
-    folder = _model_folder(config)
-    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
-    command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
-    graph = graph_path(folder, config.batch_size)
-    for path in (folder / "card.json", graph, graph.with_suffix(".json")):
-        if not path.exists():
-            raise UsageError(f"{path} does not exist: run {command}")
-    card, sidecar, resolved = check_graph_files(folder, config.batch_size)
-    weights = resolved.parent / card.external_data
-    if not weights.exists():
-        raise UsageError(f"{weights}, the weights of {graph}, does not exist: run {command}")
-    if (found := file_sha256(weights)) != card.external_data_sha256:
-        raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
-                       f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
-    for name in config.save:
-        if name in ("logits", "embedding") and name not in card.outputs:
-            raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
-    return Model(card, sidecar, resolved)
-
-
-def _model_folder(config: LaunchConfig) -> Path:
-    """models/<name>/, also for a name that differs in case, `-`, `_` or the colon of timm:NAME from the only such folder."""
-    folder = Path(config.model_path) / config.model_name
-    if folder.is_dir() or not folder.parent.is_dir():
-        return folder
-    same = [entry for entry in folder.parent.iterdir() if plain_name(entry.name) == plain_name(config.model_name)]
-    return same[0] if len(same) == 1 else folder
-
-
 def make_job(config: LaunchConfig, dataset: Dataset | None) -> Job:
     """Bind `config` to its network, provider and data set."""
     model = find_model(config)
@@ -128,8 +127,10 @@ def make_job(config: LaunchConfig, dataset: Dataset | None) -> Job:
 def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> dict[str, Any]:
     """Every fact that decides what the rows hold, by the name under which a mismatch is reported."""
     card = model.card
-    facts = {name: getattr(config, name) for name in ("batch_size", "device", "precision", "top_k", "limit", "max_pixels",
+    facts = {name: getattr(config, name) for name in ("batch_size", "device", "precision", "limit", "max_pixels",
                                                       "max_file_bytes", "allow_cpu_nodes")}  # fmt: skip
+    if "topk" in config.save:
+        facts["top_k"] = min(config.top_k, int(model.sidecar.outputs["logits"][-1]))
     return {
         **facts,
         "model_name": card.name,
@@ -137,11 +138,15 @@ def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> di
         "weights_sha256": card.external_data_sha256,
         "recipe": asdict(card.recipe),
         "outputs": card.outputs,
-        "labels_sha256": hashlib.sha256(canonical_json(card.labels).encode()).hexdigest(),
-        "save": sorted(config.save),
+        "labels_sha256": _hash(card.labels),
+        "save": sorted(set(config.save)),
         "decode": "exact",
         "manifest": dataset.content_hash if dataset else "synthetic",
     }
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,6 +157,7 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "identity": job.identity,
         "config": asdict(job.config),
         "resolved": {"provider": job.provider, **resolved},
+        "versions": versions(),
         "weights": asdict(job.model.card.weights),
         "source": dataset.source if dataset else "synthetic",
         "num_records": job.num_records,
@@ -162,9 +168,7 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_partitions(job: Job) -> dict[str, Any]:
-    """By partition: records to do, and the hash of their keys that the parts must add up to."""
-    from inference.results import hash_keys
-
+    """By partition number: a PartitionEntry."""
     return {
         str(partition.index): {
             "num_records": job.counts[partition.index],
@@ -176,9 +180,24 @@ def _describe_partitions(job: Job) -> dict[str, Any]:
 
 
 def read_job(output: Path) -> dict[str, Any] | None:
-    """_job.json of an output directory; None if there is none."""
+    """_job.json of an output directory, checked to be a whole Description; None if there is none.
+
+    Raises RunError if it is damaged, UsageError if it is from a newer format.
+    """
     path = output / JOB_FILE
-    return read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    found = read_json(path, advice=_BEGIN_ANEW)
+    told = misfit(found, Description)
+    if not told and not all(index.isascii() and index.isdigit() for index in found["partitions"]):
+        told = "its partitions have no numbers"
+    if not told and _hash(found["identity"]) != found["fingerprint"]:
+        told = "its identity does not fit its fingerprint"
+    if not told and sum(part["num_records"] for part in found["partitions"].values()) != found["num_records"]:
+        told = "its partitions do not add up to its records"
+    if told:
+        raise RunError(f"{path} is damaged ({told}): {_BEGIN_ANEW}")
+    return found
 
 
 def write_job(output: Path, description: dict[str, Any]) -> None:
@@ -200,6 +219,18 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
         f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
         "give another --output, or --overwrite to remove them"
     )
+
+
+def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Packages that decide what a row holds and have another version `now` than in `found`, as "Pillow 12.0 (now 13.0)".
+
+    Both are what versions() gave. One that was not there in the beginning cannot have taken part, and is left out.
+    """
+    return [
+        f"{name} {found[name]} (now {now.get(name, 'not installed')})"
+        for name in _DECIDING_PACKAGES
+        if name in found and found[name] != now.get(name)
+    ]
 
 
 def _fields(identity: Mapping[str, Any]) -> dict[str, Any]:

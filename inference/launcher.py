@@ -20,7 +20,7 @@ from inference.output_lock import output_lock
 from inference.postprocess import task_for
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import claim_output, note_parts, remaining_steps
+from inference.resume import claim_output, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.summary import OK, begin, finish
 
@@ -34,6 +34,8 @@ def launch(config: LaunchConfig) -> int:
     output = None if config.synthetic else Path(config.output or log_dir / "results")
     announce(job, plan, log_dir, output)
     if config.dry_run:
+        if output is not None:
+            preview(job, output)
         return OK
     log_dir.mkdir(parents=True, exist_ok=True)
     with output_lock(log_dir, flag="--log_path"):

@@ -107,6 +107,7 @@ class LocalEngine:
                 signal.signal(number, handler)
             os.close(waking)
             os.close(wake)
+            self._selector.close()
         if self._refusal:
             raise self._refusal
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inference.entries import BLOCK, SCHEMA, Entry, content_hash, entries_table
-from inference.errors import RunError, UsageError
+from inference.errors import RunError, UsageError, first_line
 from inference.markers import (
     DATASET_FILE,
     MANIFEST_CONTENT,
@@ -63,7 +63,7 @@ class Manifest:
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise RunError(f"{shown(path)} is damaged ({_first_line(error)}): run partition_dataset again") from None
+            raise RunError(f"{shown(path)} is damaged ({first_line(error)}): run partition_dataset again") from None
         if table.schema != SCHEMA or content_hash(table) != metadata["content_hash"]:
             raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
         mode = metadata["mode"]
@@ -126,10 +126,6 @@ def _checksum(metadata: dict[str, str]) -> str:
     return hashlib.sha256(canonical_json(metadata).encode()).hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or ["unreadable"])[0]
-
-
 def shown(path: Path) -> str:
     """A path for messages."""
     return printable(os.fsencode(path))
@@ -162,7 +158,7 @@ class Dataset:
         return sum(partition.manifest.num_records for partition in self.partitions)
 
 
-def open_dataset(data_dir: Path, *, include_hidden: bool = False) -> Dataset:
+def open_dataset(data_dir: Path) -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
     Raises RunError if the partitions are not whole (a gap, a manifest that does not fit dataset.json, a foreign numbered
@@ -180,7 +176,7 @@ def open_dataset(data_dir: Path, *, include_hidden: bool = False) -> Dataset:
                     f"{shown(data_dir)} holds partition {number} but no {DATASET_FILE}: "
                     "partition_dataset did not finish; run it again"
                 )
-    scan = scan_folder(data_dir, include_hidden=include_hidden)
+    scan = scan_folder(data_dir)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     manifest = Manifest.from_entries((Entry(*picture) for picture in scan.pictures), scan.root)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
-from inference.errors import BulkinferError, RunError, UsageError
+from inference.errors import BulkinferError, RunError, UsageError, first_line
 from inference.graph_checks import BATCH, check_graph, read_golden, write_golden
 from inference.paths import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
 
@@ -112,7 +112,7 @@ def check_file(graph: Path, name: str) -> None:
     try:
         onnx.checker.check_model(str(graph))
     except onnx.checker.ValidationError as error:
-        raise RunError(f"{name}: onnx.checker refuses it: {str(error).strip().splitlines()[0]}") from error
+        raise RunError(f"{name}: onnx.checker refuses it: {first_line(error)}") from error
 
 
 def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:

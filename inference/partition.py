@@ -37,9 +37,10 @@ from inference.paths import (
     FORMAT,
     TEMPORARY_PREFIX,
     fsync_directory,
-    process_start_ticks,
+    is_running,
     read_json,
     remove_stale_temporaries,
+    temporary_owner,
     temporary_path,
     write_json,
 )
@@ -262,8 +263,8 @@ def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
     """
     kept = []
     for path in sorted(output.glob(f"{TEMPORARY_PREFIX}*")):
-        owner = re.match(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-", path.name)
-        if owner is None or (not is_locked and process_start_ticks(int(owner[1])) == int(owner[2])):
+        owner = temporary_owner(path.name)
+        if owner is None or (not is_locked and is_running(owner)):
             continue
         if not path.is_dir() or path.is_symlink():
             path.unlink()

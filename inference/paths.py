@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inference.errors import RunError, UsageError
+from inference.errors import RunError, UsageError, first_line
 
 FORMAT = 1  # of every JSON file and of the Parquet metadata
 TEMPORARY_PREFIX = "_tmp-"
+_TEMPORARY_NAME = re.compile(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-[0-9a-f]+", re.ASCII)
 
 
 def process_start_ticks(pid: int) -> int | None:
@@ -64,12 +65,27 @@ def publishing(final: Path) -> Iterator[Path]:
     fsync_directory(final.parent)
 
 
+def temporary_owner(name: str) -> tuple[int, int] | None:
+    """The process that made a temporary of ours, as pid and start time; None if `name` is not a name of one."""
+    match = _TEMPORARY_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def is_running(owner: tuple[int, int]) -> bool:
+    """Whether the process of temporary_owner() still runs on this host."""
+    pid, start_ticks = owner
+    return process_start_ticks(pid) == start_ticks
+
+
 def remove_stale_temporaries(directory: Path) -> list[str]:
-    """Remove temporaries whose process is gone; returns their names. Those of living processes stay."""
+    """Remove temporary files of ours whose process is gone; returns their names.
+
+    Those of living processes stay, and so do folders and whatever else begins like a temporary of ours.
+    """
     removed = []
     for entry in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
-        match = re.match(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-", entry.name)
-        if match and process_start_ticks(int(match[1])) == int(match[2]):
+        owner = temporary_owner(entry.name)
+        if owner is None or is_running(owner) or (entry.is_dir() and not entry.is_symlink()):
             continue
         entry.unlink(missing_ok=True)
         removed.append(entry.name)
@@ -93,27 +109,25 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, advice: str = "remove it and make it again") -> dict[str, Any]:
     """Read a JSON file of ours.
 
-    Raises UsageError if it is missing or from a newer format, RunError if it is not JSON.
+    Raises UsageError if it is missing or from a newer format, RunError, which ends in `advice`, if it is damaged.
     """
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged (not JSON: {error}): remove it and make it again") from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged (not JSON: {first_line(error)}): {advice}") from None
     if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged (holds no JSON object): remove it and make it again")
-    if (found := value.get("format")) != FORMAT:
+        raise RunError(f"{path} is damaged (holds no JSON object): {advice}")
+    found = value.get("format")
+    if type(found) is int and found > FORMAT:
         raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    if type(found) is not int or found != FORMAT:
+        raise RunError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT}): {advice}")
     return value
-
-
-def plain_name(name: str) -> str:
-    """A name without what people spell differently: case, `-`, `_`, and the colon after a source."""
-    return name.lower().translate(str.maketrans("", "", "-_:"))
 
 
 def safe_name(text: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from inference.errors import UsageError
+from inference.errors import UsageError, first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,6 @@ def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) 
         "streams": spec.streams,
         "threads_per_stream": spec.threads_per_stream,
     }
-
-
-def first_line(error: Exception) -> str:
-    """The first line of the runtime's message, or the class where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def describe_proof(proof: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,21 +15,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inference.errors import RunError, UsageError
+from inference.entries import hash_keys, key_columns
+from inference.errors import RunError, UsageError, first_line
 from inference.paths import FORMAT, file_sha256, publishing
 from inference.postprocess import StepRows, Task
-from inference.types import Record, Step, key_text
+from inference.structure import misfit
+from inference.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
 DAMAGED_SUFFIX = ".damaged"
-_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet")
+_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
+
+
+class PartFacts(TypedDict):
+    """What the file metadata of every part says; write_part puts more beside it."""
+
+    format: int
+    fingerprint: str
+    partition: int
+    start: int
+    end: int
+    keys_sha256: str
+    columns: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,19 @@ class Part:
 def part_name(step: Step) -> str:
     """File name of the part that holds exactly the records of `step`."""
     return f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
+
+
+def part_step(name: str) -> Step | None:
+    """The inverse of part_name; None for every other name."""
+    match = _PART_NAME.fullmatch(name)
+    step = Step(*map(int, match.groups())) if match else None
+    return step if step is not None and step.start < step.end and part_name(step) == name else None
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether `name` is one that set_aside gives."""
+    part = name.removeprefix("_").removesuffix(DAMAGED_SUFFIX)
+    return part_step(part) is not None and name == f"_{part}{DAMAGED_SUFFIX}"
 
 
 def schema(task: Task) -> pa.Schema:
@@ -85,20 +112,6 @@ def schema(task: Task) -> pa.Schema:
     return pa.schema(fields)
 
 
-def hash_keys(tables: Iterable[pa.Table]) -> str:
-    """sha256 over the keys of all tables (parts or manifests) in order, each followed by the NUL that no path can hold.
-
-    The hash of a whole partition is that of its parts read in order, so a manifest and its results can be compared.
-    """
-    digest = hashlib.sha256()
-    for table in tables:
-        keys = pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
-        for chunk in pc.binary_join_element_wise(keys, b"", b"\0").chunks:
-            offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-            digest.update(memoryview(chunk.buffers()[2] or b"")[offsets[0] : offsets[-1]])
-    return digest.hexdigest()
-
-
 def to_table(rows: StepRows, count: int) -> pa.Table:
     """The first `count` rows as an Arrow table, in input order."""
     task = rows.task
@@ -107,9 +120,10 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
     facts = rows.facts[:count]
     errors = [rows.errors.get(i) for i in range(count)]
     failed = np.array([error is not None for error in errors], bool)
+    keys, key_bytes = key_columns(pa.array([record.key for record in records], pa.binary()))
     columns: dict[str, Any] = {
-        "key": [key_text(record.key) for record in records],
-        "key_bytes": [None if _is_utf8(record.key) else record.key for record in records],
+        "key": keys,
+        "key_bytes": key_bytes,
         "partition": np.full(count, rows.step.partition, np.int32),
         "status": ["ok" if error is None else "error" for error in errors],
         "stage": [error and error[0] for error in errors],
@@ -137,14 +151,6 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
     return pa.table(columns, schema=schema(task))
 
 
-def _is_utf8(key: bytes) -> bool:
-    try:
-        key.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> list[Any]:
     return [None if bad else row for row, bad in zip(values_SK, failed, strict=True)]
 
@@ -170,67 +176,79 @@ def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any
 
 
 def published_steps(output: Path) -> list[Step]:
-    """The ranges that published files cover, sorted. Raises RunError if two overlap."""
-    steps = sorted(Step(*map(int, match.groups())) for path in _entries(output) if (match := _PART_NAME.fullmatch(path.name)))
+    """The ranges that published files cover, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
+    if not output.is_dir():
+        return []
+    with os.scandir(output) as entries:
+        found = {step: entry.is_dir() for entry in entries if (step := part_step(entry.name))}
+    steps = sorted(found)
+    for step in steps:
+        if found[step]:
+            raise RunError(f"{output / part_name(step)} is a folder with the name of a part: move it away, then run again")
     for one, other in pairwise(steps):
         if one.partition == other.partition and other.start < one.end:
             raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
     return steps
 
 
-def _entries(output: Path) -> list[Path]:
-    return sorted(output.iterdir()) if output.is_dir() else []
-
-
 def _columns(table: pa.Table) -> dict[str, str]:
     return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # as Parquet calls items
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """What write_part put into a file. Raises RunError if it is not one of our parts or is damaged."""
-    with _damage_told(path, "damaged or not a part of a job"):
-        with path.open("rb") as file:
-            parquet = pq.read_metadata(file)
-        facts: dict[str, Any] = json.loads((parquet.metadata or {})[METADATA_KEY])
-        if facts["format"] != FORMAT:
-            raise UsageError(f"{path} has format {facts['format']}; this bulkinfer reads format {FORMAT}")
-        if parquet.num_rows != facts["end"] - facts["start"]:
-            raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
-        return facts
-
-
 @contextmanager
-def _damage_told(path: Path, what: str) -> Iterator[None]:
+def _damage_told(path: Path) -> Iterator[None]:
     """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise RunError(f"{path} is {what} ({(str(error).splitlines() or [type(error).__name__])[0]})") from None
+        raise RunError(f"{path} is damaged or not a part of a job ({first_line(error)})") from None
+
+
+def _facts(path: Path, parquet: pq.FileMetaData) -> dict[str, Any]:
+    """The facts in a file's metadata, checked: all there, of this format, and of as many records as it has rows."""
+    raw = (parquet.metadata or {}).get(METADATA_KEY)
+    if raw is None:
+        raise ValueError("its metadata says nothing of a job")
+    facts: Any = json.loads(raw)
+    found = facts.get("format") if isinstance(facts, dict) else None
+    if type(found) is int and found > FORMAT:
+        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    if told := misfit(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
+        raise ValueError(told)
+    if parquet.num_rows != facts["end"] - facts["start"]:
+        raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
+    return dict(facts)
 
 
 def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
-    """Read a published file in full, page checksums included, and check that it is this job's and counts what it says.
+    """Check a published file in full; see read_part."""
+    return read_part(output, step, fingerprint)[0]
 
-    Raises RunError naming the file and what is wrong with it.
+
+def read_part(output: Path, step: Step, fingerprint: str) -> tuple[Part, pa.Table]:
+    """Read a published file once, in full, page checksums included, and check that it is this job's and holds what it says.
+
+    Raises RunError naming the file and what is wrong with it, UsageError if a newer bulkinfer wrote it.
     """
     path = output / part_name(step)
-    facts = read_metadata(path)
-    with _damage_told(path, "damaged"):
+    data = path.read_bytes()
+    with _damage_told(path):
+        parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
             found = facts["fingerprint"][:8]
             raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-        with path.open("rb") as file:
-            table = pq.read_table(file, page_checksum_verification=True)
+        table = parquet.read()
         if _columns(table) != facts["columns"]:  # page checksums do not cover the names and types
             raise RunError(f"{path} is damaged (its columns are not those it was written with)")
         if hash_keys([table]) != facts["keys_sha256"]:
             raise RunError(f"{path} is damaged (its keys are not those it was written with)")
         stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
-        return Part(step, table.num_rows - stages.total(), dict(stages), file_sha256(path))
+        return Part(step, table.num_rows - stages.total(), dict(stages), hashlib.sha256(data).hexdigest()), table
 
 
 def set_aside(output: Path, step: Step) -> Path:

@@ -7,40 +7,88 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference.errors import RunError
-from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, write_job
+from inference.errors import RunError, UsageError
+from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
 from inference.paths import file_sha256, remove_stale_temporaries
-from inference.results import Part, inspect_part, missing_ranges, part_name, published_steps, set_aside
-from inference.runlog import say, warn
+from inference.providers import PROVIDERS
+from inference.results import (
+    Part,
+    inspect_part,
+    is_set_aside,
+    missing_ranges,
+    part_name,
+    part_step,
+    published_steps,
+    set_aside,
+)
+from inference.runlog import say, versions, warn
 from inference.types import Step
 
 
 def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
-    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time."""
+    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time.
+
+    Raises UsageError if it belongs to another job, RunError if it has parts but no sound _job.json.
+    """
     remove_stale_temporaries(output)
-    found = read_job(output)
     if job.config.overwrite:
         remove_results(output)
-        found = None
-    if found is None:
-        if strangers := published_steps(output):
-            raise RunError(f"{output} holds {len(strangers)} parts but no {JOB_FILE}: give another --output, or --overwrite")
-        return job, describe_job(job, {})
+    elif (found := read_job(output)) is not None:
+        return _continue(job, output, found)
+    if strangers := published_steps(output):
+        raise _strangers(output, strangers)
+    return job, describe_job(job, {})
+
+
+def preview(job: Job, output: Path) -> None:
+    """For --dry_run: what a launch would find in `output` and what it would do; changes nothing.
+
+    Raises what claim_output would raise.
+    """
+    if job.config.overwrite:
+        ours = sum(_is_ours(path.name) for path in output.iterdir()) if output.is_dir() else 0
+        say(f"--overwrite: would remove {ours} files from {output}")
+        return
+    found, published = read_job(output), published_steps(output)
+    if found is not None:
+        check_same_job(output, found, job)
+        todo = sum(len(step) for index, count in job.counts.items() for step in missing_ranges(index, count, published))
+        say(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
+    elif published:
+        raise _strangers(output, published)
+
+
+def _strangers(output: Path, published: list[Step]) -> RunError:
+    return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+
+
+def _continue(job: Job, output: Path, found: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
+    """The job as it began in `output`, where it is the same."""
     check_same_job(output, found, job)
-    resolved = found["resolved"]
-    if resolved["provider"] != job.provider:
-        job = replace(job, provider=resolved["provider"], provider_reason=f"as the job began, in {output / JOB_FILE}")
+    provider = found["resolved"]["provider"]
+    if provider not in PROVIDERS:
+        raise UsageError(
+            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
+        )
+    if provider != job.provider:
+        job = replace(job, provider=provider, provider_reason=f"as the job began, in {output / JOB_FILE}")
         say(f"device: {job.provider} ({job.provider_reason})")
+    if changes := version_changes(found["versions"], versions()):
+        warn(f"infer_launch: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
     return job, {**found, "complete": False}
 
 
 def remove_results(output: Path) -> None:
     """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
-    ours = [path for path in output.iterdir() if path.name.startswith(("part-", "_part-")) or path.name == JOB_FILE]
+    ours = [path for path in sorted(output.iterdir()) if _is_ours(path.name) and (path.is_symlink() or path.is_file())]
     for path in ours:
         path.unlink()
     if ours:
         say(f"--overwrite: removed {len(ours)} files from {output}")
+
+
+def _is_ours(name: str) -> bool:
+    return name == JOB_FILE or part_step(name) is not None or is_set_aside(name)
 
 
 def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
@@ -66,8 +114,11 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
 
 
 def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, fingerprint: str) -> Part:
-    """A published file as it was recorded, by its hash; read in full where it was not. Raises RunError if it is not sound."""
-    if recorded is None:
+    """A published file as it was recorded, by its hash; read in full where it was not, or not rightly.
+
+    Raises RunError if it is not sound.
+    """
+    if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
         return inspect_part(output, step, fingerprint)
     path = output / part_name(step)
     if file_sha256(path) != recorded["sha256"]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from inference.errors import RunError, UsageError
-from inference.providers import SessionSpec, first_line, open_session
+from inference.errors import RunError, UsageError, first_line
+from inference.providers import SessionSpec, open_session
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
 

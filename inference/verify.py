@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from inference.entries import add_keys
 from inference.errors import BulkinferError, UsageError
 from inference.job import JOB_FILE, read_job
-from inference.results import DAMAGED_SUFFIX, Part, hash_keys, inspect_part, missing_ranges, part_name, published_steps
+from inference.results import Part, is_set_aside, missing_ranges, part_name, published_steps, read_part
 from inference.types import Step
 
 
 @dataclass
 class Verdict:
-    """What was found. `faults` are sentences; without any, every record of the job has its row."""
+    """What was found. `faults` are sentences; without any, every record of the job has its row.
+
+    `keys` are digests over the keys of the sound parts of each partition, in order.
+    """
 
     job: dict[str, Any]
     parts: list[Part] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    keys: dict[int, Any] = field(default_factory=dict)
 
     @property
     def num_ok(self) -> int:
@@ -35,7 +38,10 @@ class Verdict:
 
 
 def verify(output: Path) -> Verdict:
-    """Read every part in full and compare with _job.json. Raises UsageError if `output` is no output directory."""
+    """Read every part in full, once, and compare with _job.json.
+
+    Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
+    """
     job = read_job(output)
     if job is None:
         raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
@@ -49,10 +55,13 @@ def verify(output: Path) -> Verdict:
         verdict.faults += _check_part(output, step, verdict)
     for name in sorted(set(job["parts"]) - {part_name(step) for step in steps}):
         verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
-    for index, expected in job["partitions"].items():
-        verdict.faults += _check_partition(output, int(index), expected, [part.step for part in verdict.parts])
-    verdict.faults += [f"{path.name} was set aside as damaged; once its records have run again it can be removed"
-                       for path in sorted(output.glob(f"_part-*{DAMAGED_SUFFIX}"))] if verdict.faults else []  # fmt: skip
+    for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
+        verdict.faults += _check_partition(verdict, index, expected)
+    if verdict.faults:
+        aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
+        verdict.faults += [
+            f"{name} was set aside as damaged; once its records have run again it can be removed" for name in aside
+        ]
     return verdict
 
 
@@ -63,7 +72,7 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         yield f"{name} belongs to no partition of the job: move it away"
         return
     try:
-        part = inspect_part(output, step, verdict.job["fingerprint"])
+        part, table = read_part(output, step, verdict.job["fingerprint"])
     except BulkinferError as error:
         yield f"{error}: run the job again, it sets the file aside and runs its records anew"
         return
@@ -71,25 +80,21 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
     if recorded is not None and recorded["sha256"] != part.sha256:
         yield f"{name} was changed after it was published (sha256 {part.sha256[:12]}, recorded {recorded['sha256'][:12]})"
         return
+    if recorded is not None and (recorded["ok"], recorded["stages"]) != (part.num_ok, part.stages):
+        yield f"{name} holds other numbers of ok and error rows than {JOB_FILE} counts: one of them was changed"
     verdict.parts.append(part)
+    add_keys(verdict.keys.setdefault(step.partition, hashlib.sha256()), table)
 
 
-def _check_partition(output: Path, index: int, expected: dict[str, Any], sound: list[Step]) -> Iterator[str]:
+def _check_partition(verdict: Verdict, index: int, expected: dict[str, Any]) -> Iterator[str]:
     """Missing records of a partition; and where none are missing, whether their keys are those of the manifest, in order."""
     try:
-        missing = missing_ranges(index, expected["num_records"], sound)
+        missing = missing_ranges(index, expected["num_records"], [part.step for part in verdict.parts])
     except BulkinferError as error:
         yield str(error)
         return
     for gap in missing:
         yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
-    if missing:
-        return
-    steps = sorted(step for step in sound if step.partition == index)
-    if hash_keys(_keys(output, step) for step in steps) != expected["keys_sha256"]:
+    found = verdict.keys.get(index, hashlib.sha256()).hexdigest()
+    if not missing and found != expected["keys_sha256"]:
         yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"
-
-
-def _keys(output: Path, step: Step) -> pa.Table:
-    with (output / part_name(step)).open("rb") as file:
-        return pq.read_table(file, columns=["key", "key_bytes"])

@@ -107,6 +107,8 @@ class Worker:
         except OSError as error:
             self._report(Refused(os_error_sentence(error), 1))
             return 1
+        finally:
+            self._log.close()
         return 0
 
     def _report(self, event: Event) -> None:

@@ -1,9 +1,13 @@
 """Stands in for a worker process: takes steps on stdin, "publishes" them, and dies of the records it is told to.
 
-Run as the launcher runs a worker: [-P -m inference.worker_process] RUN.json INDEX REPORT_FD. RUN.json may hold: `deadly`
-(record numbers that kill), `die_at_start`, `refuse` and `lazy` (workers that refuse, or end well after their first step),
-`slow_s` (seconds a step takes), `deaf` (ignores a stop). What was published is a file part-<partition>-<start>-<end> beside
-RUN.json; to publish one twice is a failure.
+Called as a worker is: RUN.json INDEX REPORT_FD are its last words. RUN.json may hold, beside `slow_s` (seconds a step takes),
+`gated` (no step is done before there is a file `go` beside RUN.json) and `deaf` (ignores a stop):
+
+    by record   `deadly` (kills whoever runs it), `lost` (its step is published, then the worker dies without a report)
+    by worker   `never_ready`, `die_at_start`, `refuse`, `refuse_late` (after its first step), `lazy` (ends well after its first
+                step), `crash_at_end` (after it has said that all is done)
+
+What was published is a file part-<partition>-<start>-<end> beside RUN.json; to publish one twice is a failure.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -18,58 +23,89 @@ import time
 from pathlib import Path
 from typing import Any
 
+from inference.messages import Command, End, Ended, Event, Ready, Refused, RunStep, StepDone, Stop, Totals, decode, encode
+from inference.types import Step
+
 run_file, index, report = Path(sys.argv[-3]), int(sys.argv[-2]), int(sys.argv[-1])
 run: dict[str, Any] = json.loads(run_file.read_text())
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+stopping = threading.Event()
+NOTHING_USED = Totals({"seconds": {}, "runs": {}}, 0, 0.0)
 
 
-def tell(event: str, **facts: Any) -> None:
+def tell(event: Event) -> None:
     """One report."""
-    os.write(report, json.dumps({"event": event, **facts}).encode() + b"\n")
+    os.write(report, encode(event).encode() + b"\n")
 
 
-def publish(step: list[int], count: int, killer: str | None = None) -> None:
-    """Leave a file, and report it."""
-    name = f"part-{step[0]}-{step[1]}-{step[1] + count}"
-    with (run_file.parent / name).open("x") as file:
-        file.write(killer or "")
-    tell("step", step=step, count=count, worker=index)
+def is_among(name: str) -> bool:
+    """Whether this worker is one of those that RUN.json lists under `name`."""
+    return index in run.get(name, [])
 
 
-def listen(messages: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Messages as they come; the end of stdin without an end or a stop ends the process."""
+def holds(step: Step, name: str) -> bool:
+    """Whether the step has one of the records that RUN.json lists under `name`."""
+    return any(step.start <= number < step.end for number in run.get(name, []))
+
+
+def listen() -> None:
+    """Commands as they come; the end of stdin without an end or a stop ends the process."""
     for line in sys.stdin.buffer:
-        messages.put(json.loads(line))
+        command = decode(line)
+        if isinstance(command, Stop) and not run.get("deaf"):
+            stopping.set()
+        commands.put(command)
     os._exit(1)
+
+
+def run_step(step: Step, fault: str | None) -> None:
+    """Leave a file, and report it."""
+    while run.get("gated") and not (run_file.parent / "go").exists() and not stopping.is_set():
+        time.sleep(0.005)
+    if stopping.wait(run.get("slow_s", 0.0)):
+        return
+    if fault is None and holds(step, "deadly"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    with (run_file.parent / f"part-{step.partition}-{step.start}-{step.end}").open("x") as file:
+        file.write(fault or "")
+    if holds(step, "lost"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    count = len(step)
+    stages = {} if fault is None else {"infer": count}
+    tell(StepDone(step, count, count - sum(stages.values()), stages, "", 1.0, 0.0, 1.0, NOTHING_USED))
 
 
 def main() -> int:
     """Work until told to end; returns the exit code."""
     print("started with cores", sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS"), flush=True)
-    if run.get("die_at_start"):
+    if is_among("die_at_start"):
         print("ImportError: libtbb.so.12", flush=True)
         return 7
-    if index in run.get("refuse", []):
-        tell("refused", message="--device openvino cannot run it", exit_code=2)
+    if is_among("refuse"):
+        tell(Refused("--device openvino cannot run it", 2))
         return 2
-    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(messages,), daemon=True).start()
-    tell("ready", warm_up_rate=50.0 + index, pid=os.getpid())
-    while True:
-        message = messages.get()
-        if "end" in message or ("stop" in message and not run.get("deaf")):
-            tell("end")
-            return 0
-        if "killer" in message:
-            publish(message["killer"], 1, message["message"])
-        if "step" in message:
-            step = message["step"]
-            time.sleep(run.get("slow_s", 0.0))
-            if set(run.get("deadly", [])) & set(range(step[1], step[2])):
-                os.kill(os.getpid(), signal.SIGKILL)
-            publish(step, step[2] - step[1])
-            if index in run.get("lazy", []):
+    threading.Thread(target=listen, daemon=True).start()
+    if is_among("never_ready"):
+        threading.Event().wait()
+    tell(Ready({}, 0.1, 50.0 + index, {}, os.getpid()))
+    while not stopping.is_set():
+        command = commands.get()
+        if isinstance(command, End):
+            break
+        if isinstance(command, RunStep):
+            run_step(command.step, command.fault)
+            if is_among("lazy"):
                 return 0
+            if is_among("refuse_late"):
+                tell(Refused("the manifest was replaced", 2))
+                return 2
+    tell(Ended(NOTHING_USED))
+    if is_among("crash_at_end"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return 0
 
 
-os._exit(main())
+if __name__ == "__main__":
+    os._exit(main())

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inference.errors import RecordError
 from inference.postprocess import StepRows, Task
 from inference.types import Batch, Facts, Record, Step
 
@@ -33,9 +32,14 @@ def record(number: int, key: bytes | None = None, **facts: Any) -> Record:
 
 
 def batch_of(
-    records: list[Record], *, offset: int = 0, size: int = 4, errors: Mapping[int, RecordError] | None = None, rows: Any = None
+    records: list[Record],
+    *,
+    offset: int = 0,
+    size: int = 4,
+    errors: Mapping[int, tuple[str, str]] | None = None,
+    rows: Any = None,
 ) -> Batch:
-    """A filled batch; slots of `errors` have no facts."""
+    """A filled batch; slots of `errors` (stage and message) have no facts."""
     errors = dict(errors or {})
     facts = [None if i in errors else Facts("JPEG", 1, 640, 480) for i in range(len(records))]
     padding: list[Any] = [None] * (size - len(records))
@@ -51,7 +55,7 @@ def logits_of(numbers: list[int], size: int = 4, num_classes: int = 4) -> Array:
     return values
 
 
-def filled_rows(step: Step, task: Task, *, size: int = 4, errors: Mapping[int, RecordError] | None = None) -> StepRows:
+def filled_rows(step: Step, task: Task, *, size: int = 4, errors: Mapping[int, tuple[str, str]] | None = None) -> StepRows:
     """All rows of a step, in batches of `size`; `errors` by position in the step."""
     rows = StepRows(step, task, size)
     for offset in range(0, len(step), size):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from absl import flags
 
 from inference import __version__
-from inference.errors import BulkinferError, UsageError
+from inference.errors import BulkinferError, UsageError, os_error_sentence
 
 Config = TypeVar("Config")
 
@@ -261,8 +261,7 @@ def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequen
     except OSError as error:
         if error.errno is None:
             raise
-        where = f": {os.fsdecode(error.filename)}" if error.filename is not None else ""
-        print(f"{command}: {error.strerror or error}{where}", file=sys.stderr)
+        print(f"{command}: {os_error_sentence(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)

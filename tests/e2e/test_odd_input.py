@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests import pictures
-from tests.commands import command, records, rows, run, summary
+from tests.commands import UNPRIVILEGED, command, records, rows, run, summary
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
 LAUNCH = ("--model_name", "tiny", "--data_dir", "photos")
@@ -254,12 +254,8 @@ def test_random_weights_are_warned_about_and_recorded(place: Path) -> None:
     assert summary(place / "logs")["weights"]["source"] == "random"
 
 
-# root may read everything; without these two capabilities the modes of its own files hold for it as well
-AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
-
-
 def launch_without_privileges(place: Path, output: str) -> Any:
-    words = [*AS_OTHERS, *command("infer_launch", *LAUNCH, "--output", output)]
+    words = [*UNPRIVILEGED, *command("infer_launch", *LAUNCH, "--output", output)]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
 
 

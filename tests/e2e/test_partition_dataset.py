@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 from inference.commands.partition_dataset import main
 from inference.manifest import Dataset, Manifest, open_dataset
 from inference.types import Record
+from tests.commands import UNPRIVILEGED
 
 SCRIPT = Path(sys.executable).parent / "partition_dataset"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0 not decoded here"
@@ -174,39 +172,15 @@ def test_b19_equal_base_names_stay_apart(tmp_path: Path) -> None:
 
 
 # Root may read everything, so the command runs as another user; what it needs is imported while that is still possible.
-AS_NOBODY = """
-import os, sys
-import inference.coco, inference.partition, inference.split
-from inference.commands.partition_dataset import main
-if os.getuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.exit(main())
-"""
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter and write to (pytest's own are closed to others)."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
-    yield folder
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(0o700)
-    shutil.rmtree(folder)
-
-
 @pytest.mark.parametrize("mode", ["symlink", "copy"])
-def test_b20_unreadable_folders_and_files(open_folder: Path, mode: str) -> None:
-    put(open_folder / "photos", "1.jpg", "2.jpg", "shut/3.jpg", "shut/4.jpg", "shut/5.jpg", "shut file.jpg", "shut noext")
-    (open_folder / "photos/shut").chmod(0)
-    (open_folder / "photos/shut file.jpg").chmod(0)
-    (open_folder / "photos/shut noext").chmod(0)
+def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
+    put(tmp_path / "photos", "1.jpg", "2.jpg", "shut/3.jpg", "shut/4.jpg", "shut/5.jpg", "shut file.jpg", "shut noext")
+    (tmp_path / "photos/shut").chmod(0)
+    (tmp_path / "photos/shut file.jpg").chmod(0)
+    (tmp_path / "photos/shut noext").chmod(0)
     arguments = ["--data_dir", "photos", "--partitions", "1", "--mode", mode]
     for repeat in (False, True):
-        result = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, *arguments], cwd=open_folder, capture_output=True, timeout=60, check=False
-        )
+        result = subprocess.run([*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=60, check=False)
         out = succeeded(result, 3)
         assert "found 3 pictures" in out
         assert ("nothing to do" in out) == repeat
@@ -214,26 +188,26 @@ def test_b20_unreadable_folders_and_files(open_folder: Path, mode: str) -> None:
             "unreadable, its pictures are missing: shut (Permission denied)",
             "unreadable, its pictures are missing: shut noext (Permission denied)",
         ]
-        found = records(open_dataset(open_folder / "datasets"))
+        found = records(open_dataset(tmp_path / "datasets"))
         assert [record.key for record in found] == [b"1.jpg", b"2.jpg", b"shut file.jpg"]
         assert all(os.path.lexists(record.path) for record in found)
 
 
-def test_b20_a_folder_that_is_shut_altogether(open_folder: Path) -> None:
-    put(open_folder / "photos", "1.jpg")
-    (open_folder / "photos").chmod(0)
+def test_b20_a_folder_that_is_shut_altogether(tmp_path: Path) -> None:
+    put(tmp_path / "photos", "1.jpg")
+    (tmp_path / "photos").chmod(0)
     result = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "--data_dir", "photos"], cwd=open_folder, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
     assert "photos cannot be searched: Permission denied" in refused(result)
 
 
-def test_b22_an_output_that_cannot_be_written(open_folder: Path) -> None:
-    put(open_folder / "photos", "1.jpg")
-    (open_folder / "datasets").mkdir()
-    (open_folder / "datasets").chmod(0o555)
+def test_b22_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    put(tmp_path / "photos", "1.jpg")
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets").chmod(0o555)
     result = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "--data_dir", "photos"], cwd=open_folder, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
     assert "Permission denied: datasets/" in refused(result, 1)
 

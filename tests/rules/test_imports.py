@@ -13,14 +13,15 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 
 # From the bottom up: a module imports only from layers below its own. `zoo` stands for all of zoo/, `commands` likewise.
 LAYERS = (
-    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split"),
-    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "engine"),
+    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split", "structure"),
+    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),
     ("preprocess", "session", "postprocess", "manifest", "coco", "zoo", "graph_checks"),
-    ("loader", "results", "partition", "listing", "weights", "export"),
-    ("worker", "job", "aggregate", "model_folder"),
-    ("worker_process", "supervisor", "resume", "verify", "provision", "summary"),
-    ("inline",),
+    ("loader", "results", "partition", "listing", "weights", "export", "messages", "model_lookup"),
+    ("worker", "job", "aggregate", "model_folder", "engine"),
+    ("publisher", "local_engine", "reporter", "resume", "verify", "provision", "summary"),
+    ("worker_process",),
+    ("inline_engine",),
     ("launcher",),
     ("commands.flags",),
     ("commands",),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from inference.aggregate import Aggregate
+from inference.messages import Died, Ended, Event, Ready, Recovered, StepDone, Totals
 from inference.metrics import Metrics
 from inference.results import Part
 from inference.types import Step
@@ -25,30 +27,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def ready(rate: float = 50.0, load_s: float = 0.5) -> dict[str, Any]:
-    return {"event": "ready", "proof": {"provider": "P"}, "load_s": load_s, "warm_up_rate": rate, "versions": {"numpy": "2"}}
+def ready(rate: float = 50.0, load_s: float = 0.5) -> Event:
+    return Ready({"provider": "P"}, load_s, rate, {"numpy": "2"}, 4711)
 
 
-def totals(infer_s: float = 0.0, runs: tuple[float, ...] = (), **more: Any) -> dict[str, Any]:
+def totals(infer_s: float = 0.0, runs: tuple[float, ...] = (), peak_memory_bytes: int = 100) -> Totals:
     metrics = Metrics()
     if infer_s:
         metrics.add_seconds("infer", infer_s)
     for run in runs:
         metrics.count_run(run)
-    return {"metrics": metrics.as_json(), "peak_memory_bytes": 100, "cpu_s": 1.5, **more}
+    return Totals(metrics.as_json(), peak_memory_bytes, 1.5)
 
 
 def step(start: int, count: int, *, total_s: float = 10.0, wait_s: float = 1.0, compute_s: float = 8.0, errors: int = 0,
-         end: int | None = None, **more: Any) -> dict[str, Any]:  # fmt: skip
-    return {
-        "event": "step", "step": [0, start, end or start + count], "count": count, "total_s": total_s, "wait_s": wait_s,
-        "compute_s": compute_s, "ok": count - errors, "stages": {"decode": errors} if errors else {}, "sha256": f"s{start}",
-        **totals(**more),
-    }  # fmt: skip
+         end: int | None = None, **more: Any) -> Event:  # fmt: skip
+    return StepDone(
+        Step(0, start, end or start + count), count, count - errors, {"decode": errors} if errors else {}, f"s{start}",
+        total_s, wait_s, compute_s, totals(**more),
+    )  # fmt: skip
 
 
 def test_one_line_a_step_of_one_worker(clock: Clock) -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     clock.now += 3
     aggregate.add(0, ready())
     assert aggregate.next_line([0]) is None
@@ -65,7 +66,7 @@ def test_one_line_a_step_of_one_worker(clock: Clock) -> None:
 
 
 def test_a_line_waits_for_the_slowest_busy_worker(clock: Clock) -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     for worker in (0, 1):
         aggregate.add(worker, ready())
     for start in (0, 100, 200):
@@ -85,7 +86,7 @@ def test_a_line_waits_for_the_slowest_busy_worker(clock: Clock) -> None:
 
 
 def test_a_worker_that_ends_early_does_not_hold_up_the_lines(clock: Clock) -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     for worker in (0, 1):
         aggregate.add(worker, ready())
         clock.now += 1
@@ -98,7 +99,7 @@ def test_a_worker_that_ends_early_does_not_hold_up_the_lines(clock: Clock) -> No
 
 
 def test_the_rest_after_the_last_line(clock: Clock) -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     aggregate.add(0, ready())
     clock.now += 2
     aggregate.add(0, step(0, 10, end=30))
@@ -108,14 +109,14 @@ def test_the_rest_after_the_last_line(clock: Clock) -> None:
 
 
 def test_a_step_without_duration_divides_by_nothing() -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     aggregate.add(0, ready())
     aggregate.add(0, step(0, 10, total_s=0.0, wait_s=0.0, compute_s=0.0))
     assert "Total 0.000 sec." in aggregate.line()
 
 
 def test_parts_are_what_was_published() -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     aggregate.add(0, ready())
     aggregate.add(0, step(0, 30, errors=2))
     aggregate.add(0, step(30, 10, end=60, errors=1))  # a stop cut the step short
@@ -123,8 +124,26 @@ def test_parts_are_what_was_published() -> None:
     assert (aggregate.pictures, aggregate.failures) == (40, 3)
 
 
+def test_a_recovered_step_is_counted_and_nothing_more_is_known_of_it(clock: Clock) -> None:
+    aggregate = Aggregate(clock.now)
+    aggregate.add(0, ready())
+    clock.now += 5
+    aggregate.add(0, Recovered(Step(0, 0, 30)))
+    aggregate.add(0, Died("signal 9", True))
+    assert (aggregate.pictures, aggregate.failures, aggregate.parts) == (30, 0, [])
+    assert (aggregate.running_s, aggregate.images_per_s) == (5.0, 6.0)
+    assert aggregate.line_is_due
+    assert aggregate.line().endswith("6.0 images/sec.")
+
+
+def test_the_command_began_before_its_aggregate(clock: Clock) -> None:
+    aggregate = Aggregate(clock.now - 30)
+    aggregate.add(0, ready())
+    assert aggregate.startup_s == 30
+
+
 def test_throughput_leaves_out_start_and_end(clock: Clock) -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     clock.now += 7
     assert (aggregate.startup_s, aggregate.running_s, aggregate.images_per_s) == (7.0, 0.0, 0.0)
     aggregate.add(1, ready())
@@ -135,27 +154,27 @@ def test_throughput_leaves_out_start_and_end(clock: Clock) -> None:
     clock.now += 10
     aggregate.add(1, step(250, 150))
     clock.now += 100
-    aggregate.add(0, {"event": "end", **totals()})
+    aggregate.add(0, Ended(totals()))
     assert (aggregate.startup_s, aggregate.running_s) == (7.0, 20.0)
     assert aggregate.images_per_s == 400 / 20
 
 
 def test_measurements_add_up_over_workers_and_their_successors() -> None:
-    aggregate = Aggregate()
+    aggregate = Aggregate(time.perf_counter())
     aggregate.add(0, ready(rate=50))
     aggregate.add(1, ready(rate=60, load_s=0.7))
     aggregate.add(0, step(0, 10, infer_s=1.0, runs=(0.5, 0.5)))
     aggregate.add(0, step(10, 10, infer_s=3.0, runs=(0.5, 0.5, 0.5)))  # reports are totals: the last one counts
-    aggregate.add(0, {"event": "replaced", "how": "signal 9"})
+    aggregate.add(0, Died("signal 9", True))
     aggregate.add(0, ready(rate=55))
-    aggregate.add(0, {"event": "end", **totals(infer_s=10.0, runs=(2.0,), peak_memory_bytes=70)})
-    aggregate.add(1, {"event": "end", **totals(infer_s=0.25)})
+    aggregate.add(0, Ended(totals(infer_s=10.0, runs=(2.0,), peak_memory_bytes=70)))
+    aggregate.add(1, Ended(totals(infer_s=0.25)))
     found = aggregate.measurements()
     assert found["stage_thread_seconds"] == {"infer": 13.25}
     assert found["runs"] == 4
     assert found["run_percentiles_s"]["p50"] == pytest.approx(0.5, rel=0.03)
     assert found["run_percentiles_s"]["p99"] == pytest.approx(2.0, rel=0.03)
-    assert found["peak_memory_bytes"] == {"0": 70, "1": 100}
+    assert found["peak_memory_bytes"] == {"0": 100, "1": 100}, "the largest of a worker's lives"
     assert found["cpu_s"] == 4.5
     assert found["load_s"] == {"0": 0.5, "1": 0.7}
     assert found["warm_up_images_per_s"] == {"0": 55, "1": 60}
@@ -164,5 +183,5 @@ def test_measurements_add_up_over_workers_and_their_successors() -> None:
 
 
 def test_measurements_of_nothing() -> None:
-    found = Aggregate().measurements()
+    found = Aggregate(time.perf_counter()).measurements()
     assert (found["pictures"], found["images_per_s"], found["stage_thread_seconds"]) == (0, 0.0, {})

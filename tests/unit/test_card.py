@@ -14,7 +14,6 @@ from inference.card import (
     ModelCard,
     Recipe,
     Weights,
-    card_path,
     check_graph_files,
     graph_path,
     read_card,
@@ -67,7 +66,6 @@ def test_sidecar_round_trip(tmp_path: Path) -> None:
 def test_names() -> None:
     assert graph_path(Path("m"), 0) == Path("m/model.onnx")
     assert graph_path(Path("m"), 16) == Path("m/model_16.onnx")
-    assert card_path("models", "net") == Path("models/net/card.json")
 
 
 def test_unknown_fields_are_those_of_a_later_release_of_the_same_format(tmp_path: Path) -> None:
@@ -84,12 +82,20 @@ def test_random_weights_say_so() -> None:
     [
         ({"name": None}, "missing 1 required positional argument: 'name'"),
         ({"recipe": None}, "'height'"),
-        ({"recipe": "bilinear"}, "'height'"),
+        ({"recipe": "bilinear"}, "its recipe is no object"),
+        ({"weights": [1]}, "its weights is no object"),
         ({"weights__sha256": None}, "'sha256'"),
+        ({"weights__sha256": 7}, "sha256 is 7, not str"),
         ({"recipe__mean": None}, "'mean'"),
-        ({"recipe__mean": 0.5}, "not iterable"),
-        ({"recipe__height": "224"}, "not supported between"),
-        ({"labels": 1000}, "not iterable"),
+        ({"recipe__mean": 0.5}, "mean is 0.5, not tuple"),
+        ({"recipe__std": [1, "2", 3]}, "std.1 is '2', not float"),
+        ({"recipe__height": "224"}, "height is '224', not int"),
+        ({"recipe__height": True}, "height is True, not int"),
+        ({"recipe__interpolation": 3}, "interpolation is 3, not str"),
+        ({"labels": 1000}, "labels is 1000, not tuple"),
+        ({"labels": ["a", None]}, "labels.1 is None, not str"),
+        ({"outputs": ["logits"]}, "outputs is ['logits'], not dict"),
+        ({"versions": {"onnx": 1}}, "versions.onnx is 1, not str"),
         ({"external_data_sha256": None}, "'external_data_sha256'"),
     ],
 )
@@ -103,7 +109,7 @@ def test_damaged_cards(tmp_path: Path, changes: dict[str, Any], told: str) -> No
     ("changes", "told"),
     [
         ({"recipe__resize": "long_side"}, "recipe: resize is 'long_side'; known are short_side, exact, none"),
-        ({"recipe__interpolation": 3}, "recipe: interpolation is 3; known are nearest, bilinear, "),
+        ({"recipe__interpolation": "cubic"}, "recipe: interpolation is 'cubic'; known are nearest, bilinear, "),
         ({"recipe__channels": "RGBA"}, "recipe: channels is 'RGBA'; known are RGB, BGR"),
         ({"recipe__orientation": "up"}, "recipe: orientation is 'up'; known are exif, stored"),
         ({"recipe__long_side_rounding": "ceil"}, "recipe: long_side_rounding is 'ceil'; known are floor, round"),
@@ -156,4 +162,32 @@ def test_a_graph_that_is_not_the_one_recorded(tmp_path: Path) -> None:
         check_graph_files(folder, 6)
     (folder / "model_6.json").unlink()
     with pytest.raises(UsageError, match=r"model_6\.json does not exist"):
+        check_graph_files(folder, 6)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ({"logits": [6, 8]}, "no shape of embedding"),
+        ({"logits": [6], "embedding": [6, 3]}, "no shape of logits"),
+        ({"logits": [], "embedding": [6, 3]}, "no shape of logits"),
+        ({"logits": [6, "classes"], "embedding": [6, 3]}, "no shape of logits"),
+        ({"logits": 8, "embedding": [6, 3]}, "outputs.logits is 8, not list"),
+        ({"logits": [6, None], "embedding": [6, 3]}, "outputs.logits.1 is None, not int | str"),
+        ([], "outputs is [], not dict"),
+    ],
+)
+def test_a_sidecar_that_does_not_describe_the_outputs(tmp_path: Path, outputs: Any, told: str) -> None:
+    folder = write_tiny_model(tmp_path)
+    value = json.loads((folder / "model_6.json").read_text())
+    (folder / "model_6.json").write_text(json.dumps({**value, "outputs": outputs}))
+    with pytest.raises(RunError, match=r"model_6\.json is damaged \(.*\): run get_model again") as caught:
+        check_graph_files(folder, 6)
+    assert told in str(caught.value)
+
+
+def test_a_card_without_logits(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path)
+    write_card(folder / "card.json", replace(read_card(folder / "card.json"), outputs={"embedding": "embedding"}))
+    with pytest.raises(RunError, match=r"card\.json is damaged \(its outputs lack logits\): run get_model again"):
         check_graph_files(folder, 6)

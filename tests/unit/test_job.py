@@ -11,21 +11,22 @@ import pytest
 
 from inference.card import read_card, read_sidecar, write_card, write_sidecar
 from inference.config import LaunchConfig
-from inference.entries import Entry
+from inference.entries import Entry, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import (
     Job,
     check_same_job,
     describe_job,
-    find_model,
     make_job,
     read_job,
     resolve_data_dir,
+    version_changes,
     write_job,
 )
 from inference.manifest import Dataset, Manifest, Partition
 from inference.paths import file_sha256
-from inference.results import hash_keys, write_part
+from inference.results import write_part
+from inference.runlog import versions
 from inference.types import Step
 from tests.models import write_tiny_model
 from tests.rows import filled_rows, task
@@ -100,9 +101,22 @@ def test_values_are_told_and_all_differences_are(models: Path) -> None:
     assert "differs in limit (0 there, 7 now); top_k (5 there, 3 now):" in told
 
 
-def test_the_order_of_columns_does_not_matter(models: Path) -> None:
-    saves = [("topk", "logits"), ("logits", "topk")]
+def test_the_order_of_columns_does_not_matter_nor_one_that_is_named_twice(models: Path) -> None:
+    saves = [("topk", "logits"), ("logits", "topk"), ("topk", "logits", "topk")]
     assert len({job_of(models, save=save).fingerprint for save in saves}) == 1
+
+
+def test_top_k_decides_only_as_far_as_there_are_classes(models: Path) -> None:
+    """The network has 8 classes."""
+    assert job_of(models, top_k=8).fingerprint == job_of(models, top_k=1000).fingerprint
+    assert job_of(models, top_k=7).fingerprint != job_of(models, top_k=8).fingerprint
+
+
+@pytest.mark.parametrize("save", [("logits",), ("embedding",), ("none",)])
+def test_top_k_decides_nothing_where_classes_are_not_saved(models: Path, save: tuple[str, ...]) -> None:
+    before, now = job_of(models, save=save), job_of(models, save=save, top_k=3)
+    assert "top_k" not in now.identity
+    check_same_job(Path("out"), describe_job(before, {}), now)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +184,7 @@ def test_description(models: Path, tmp_path: Path) -> None:
     assert (described["fingerprint"], described["identity"]) == (job.fingerprint, job.identity)
     assert described["config"] == asdict(job.config)
     assert described["resolved"] == {"provider": "cpu", "batches_per_step": 3}
+    assert described["versions"] == versions()
     assert (described["num_records"], described["complete"], described["parts"]) == (6, False, {})
     assert {index: part["num_records"] for index, part in described["partitions"].items()} == {"0": 5, "1": 1}
     assert described["partitions"]["1"]["keys_sha256"] == hash_keys([data.partitions[1].manifest.table.slice(0, 1)])
@@ -191,6 +206,64 @@ def test_the_keys_of_the_parts_are_those_the_description_expects(models: Path, t
     assert hash_keys(pq.read_table(path) for path in sorted(tmp_path.glob("part-*"))) == expected
 
 
+@pytest.mark.parametrize(
+    ("found", "now", "told"),
+    [
+        ({"Pillow": "12.0", "numpy": "2.0"}, {"Pillow": "12.0", "numpy": "2.0"}, []),
+        ({"Pillow": "12.0"}, {"Pillow": "13.0"}, ["Pillow 12.0 (now 13.0)"]),
+        (
+            {"numpy": "2.0", "bulkinfer": "1"},
+            {"numpy": "2.1", "bulkinfer": "2"},
+            ["bulkinfer 1 (now 2)", "numpy 2.0 (now 2.1)"],
+        ),
+        ({"onnxruntime": "1.24"}, {"onnxruntime-gpu": "1.24"}, ["onnxruntime 1.24 (now not installed)"]),
+        ({"onnxruntime-ep-openvino": "1.7"}, {"onnxruntime-ep-openvino": "1.8"}, ["onnxruntime-ep-openvino 1.7 (now 1.8)"]),
+        ({"numpy": "2.0"}, {"numpy": "2.0", "onnxruntime-ep-openvino": "1.8"}, []),
+        ({"python": "3.11.1", "pyarrow": "18"}, {"python": "3.12.0", "pyarrow": "19"}, []),
+    ],
+)
+def test_packages_that_decide_what_a_row_holds_are_told_when_they_change(
+    found: dict[str, str], now: dict[str, str], told: list[str]
+) -> None:
+    assert version_changes(found, now) == told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *(({name: None}, f"{name} is missing") for name in (
+            "fingerprint", "identity", "resolved", "versions", "num_records", "partitions", "complete", "parts")),
+        ({"fingerprint": 7}, "fingerprint is 7, not str"),
+        ({"fingerprint": "0" * 64}, "its identity does not fit its fingerprint"),
+        ({"identity": []}, "identity is [], not dict"),
+        ({"resolved": {}}, "resolved.provider is missing"),
+        ({"resolved": {"provider": 1}}, "resolved.provider is 1, not str"),
+        ({"num_records": "8"}, "num_records is '8', not int"),
+        ({"num_records": 9}, "its partitions do not add up to its records"),
+        ({"partitions": {"a": {"num_records": 8, "keys_sha256": ""}}}, "its partitions have no numbers"),
+        ({"partitions": {"0": {"num_records": 8}}}, "partitions.0.keys_sha256 is missing"),
+        ({"parts": []}, "parts is [], not dict"),
+        ({"parts": {"part-x": {"ok": 1, "stages": {}}}}, "parts.part-x.sha256 is missing"),
+        ({"parts": {"part-x": {"ok": 1, "stages": {"read": "1"}, "sha256": ""}}}, "parts.part-x.stages.read is '1', not int"),
+    ],
+)  # fmt: skip
+def test_a_half_valid_description_is_one_sentence(models: Path, tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    described = describe_job(job_of(models), {}) | change
+    write_job(tmp_path, {name: value for name, value in described.items() if value is not None})
+    with pytest.raises(RunError) as caught:
+        read_job(tmp_path)
+    advice = "run the job with --overwrite, or into another --output"
+    assert str(caught.value) == f"{tmp_path / '_job.json'} is damaged ({told}): {advice}"
+
+
+def test_a_description_that_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "_job.json").write_text("{")
+    with pytest.raises(
+        RunError, match=r"_job\.json is damaged \(not JSON: .*\): run the job with --overwrite, or into another"
+    ):
+        read_job(tmp_path)
+
+
 def test_session_spec(models: Path) -> None:
     spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(2, 3)
     assert (spec.provider, spec.precision, spec.streams, spec.threads_per_stream) == ("openvino", "bf16", 2, 3)
@@ -207,52 +280,6 @@ def test_names_of_jobs(models: Path) -> None:
     assert re.fullmatch(r"my_net__-[0-9a-f]{8}", synthetic.name)
     assert (synthetic.counts, synthetic.num_records) == ({}, 0)
     assert describe_job(synthetic, {})["source"] == "synthetic"
-
-
-# -- the network ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("missing", ["card.json", "model_6.onnx", "model_6.json"])
-def test_a_missing_file_comes_with_the_command_that_makes_it(models: Path, missing: str) -> None:
-    path = models / "tiny" / missing
-    path.unlink()
-    with pytest.raises(UsageError) as caught:
-        job_of(models)
-    command = f"get_model --model_name tiny --batch_size 6 --model_path {models}"
-    assert str(caught.value) == f"{path} does not exist: run {command}"
-
-
-def test_missing_weights(models: Path) -> None:
-    (models / "tiny" / "weights.bin").unlink()
-    with pytest.raises(UsageError, match=r"weights\.bin, the weights of .*model_6\.onnx, does not exist: run get_model "):
-        job_of(models)
-
-
-def test_a_batch_size_that_was_not_made(models: Path) -> None:
-    with pytest.raises(UsageError, match=r"model_8\.onnx does not exist: run get_model .* --batch_size 8 "):
-        job_of(models, batch_size=8)
-
-
-def test_the_command_is_as_short_as_can_be_and_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r": run get_model --model_name resnext101_32x4d --batch_size 6$"):
-        find_model(LaunchConfig())
-    with pytest.raises(UsageError, match=r": run get_model --model_name 'a b' --batch_size 6 --model_path 'my models'$"):
-        find_model(LaunchConfig(model_name="a b", model_path="my models"))
-
-
-def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
-    with (models / "tiny" / "weights.bin").open("ab") as file:
-        file.write(b"!")
-    with pytest.raises(RunError, match=r"weights\.bin is not what card\.json records \(sha256 .*: run get_model "):
-        job_of(models)
-
-
-def test_a_column_that_the_network_cannot_give(models: Path) -> None:
-    card = models / "tiny" / "card.json"
-    write_card(card, replace(read_card(card), outputs={"logits": "logits"}))
-    with pytest.raises(UsageError, match="--save embedding: tiny has only logits"):
-        job_of(models, save=("topk", "embedding"))
 
 
 # -- the pictures --------------------------------------------------------------------------------------------------------

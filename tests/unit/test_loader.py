@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from inference.decode import prepare_decoder
 from inference.errors import RecordError
@@ -73,6 +76,14 @@ def in_time(action: Callable[[], Any]) -> Any:
     return result[0]
 
 
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for it, however busy the machine is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
 def drain(loader: Loader | SyntheticLoader) -> list[tuple[Step, int, list[int], dict[int, str]]]:
     """Consume to the end as one stream: step, offset, numbers, errors of every batch, each slot checked."""
     seen = []
@@ -83,7 +94,7 @@ def drain(loader: Loader | SyntheticLoader) -> list[tuple[Step, int, list[int], 
             assert (batch.images_NHWC[index] == expected).all()
             assert (batch.facts[index] is None) == (index in batch.errors)
         assert not batch.images_NHWC[batch.count :].any(), "padding is zeros"
-        seen.append((batch.rows, batch.offset, numbers, {i: e.message for i, e in batch.errors.items()}))
+        seen.append((batch.rows, batch.offset, numbers, {i: message for i, (_, message) in batch.errors.items()}))
         loader.recycle(batch)
     return seen
 
@@ -133,9 +144,10 @@ def test_loading_waits_when_nobody_consumes() -> None:
 
     meter = Meter()
     loader = loader_of([Step(0, 0, 1000)], load=load, threads=4, batch_size=4, meter=meter)
-    time.sleep(0.2)
-    assert len(loaded) == 4 * (2 + 2 + 1), "exactly the slots there are"
-    assert meter.snapshot().seconds["wait_for_slot"] > 0.1, "the wait that is still going on counts"
+    until(lambda: len(loaded) == 4 * (2 + 2 + 1), "all the slots there are are filled")
+    waited_s = meter.snapshot().seconds["wait_for_slot"]
+    until(lambda: meter.snapshot().seconds["wait_for_slot"] > waited_s + 0.1, "the wait that is still going on counts")
+    assert len(loaded) == 20, "and no more than those"
     loader.stop()
     assert len(drain(loader)) == 5
     assert len(loaded) == 20
@@ -179,8 +191,7 @@ def test_stop_delivers_what_is_filled_and_ends_all_streams() -> None:
         return load_number(found, out)
 
     loader = loader_of([Step(0, 0, 1000)], load=load, threads=2, streams=2)
-    while loader._ready.qsize() < 2:
-        time.sleep(0.001)
+    until(lambda: loader._ready.qsize() == 2, "two batches are filled")
     loader.stop()
     gate.set()
     seen = sorted(drain(loader))
@@ -295,3 +306,46 @@ def test_a_lone_record_in_a_batch() -> None:
     batch: Batch | None = in_time(loader_of([Step(0, 0, 1)]).next_ready)
     assert batch is not None
     assert (batch.count, batch.waiting, batch.records[1:]) == (1, 0, [None, None, None])
+
+
+def test_failed_pictures_do_not_stay_in_memory(tmp_path: Path) -> None:
+    """An exception in a batch would keep its traceback, that its frames, and those the pictures of 60 MB and more."""
+    size, meter = (117, 93), Meter()
+    (tmp_path / "cut.jpg").write_bytes(cut(jpeg(*size)))
+    path = os.fsencode(tmp_path / "cut.jpg")
+    prepare_decoder()
+    seen: list[tuple[int, int]] = []
+
+    def load(found: Record, out: Array) -> Facts:
+        try:
+            return load_record(Record(found.number, b"cut.jpg", path), RECIPE, Limits(10_000, 100_000), out, meter)
+        finally:
+            seen.extend(sizes_of_living_pictures())
+
+    def sizes_of_living_pictures() -> list[tuple[int, int]]:
+        return [thing.size for thing in gc.get_objects() if issubclass(type(thing), Image.Image)]
+
+    loader = Loader([Step(0, 0, 8)], records=lambda step: (record(n) for n in range(step.start, step.end)),
+                    new_rows=lambda step: step, load=load, batch_shape=(4, RECIPE.height, RECIPE.width, 3), num_threads=2,
+                    num_streams=1, meter=meter)  # fmt: skip
+    gc.disable()  # they go at once, not when it comes to it
+    try:
+        batches = [in_time(loader.next_ready) for _ in range(2)]
+        assert size in seen, "there was a picture while it failed"
+        assert size not in sizes_of_living_pictures()
+    finally:
+        gc.enable()
+    for batch in batches:
+        assert set(batch.errors) == {0, 1, 2, 3}
+        for stage, message in batch.errors.values():
+            assert (stage, type(message)) == ("decode", str)
+
+
+def test_a_record_that_kills_is_left_alone(tmp_path: Path) -> None:
+    """Its file is not even looked at."""
+    out, meter = np.zeros((RECIPE.height, RECIPE.width, 3), np.uint8), Meter()
+    killer = Record(0, b"key", os.fsencode(tmp_path / "missing.jpg"), fault="every process that touched this record died")
+    with pytest.raises(RecordError, match="every process that touched this record died") as caught:
+        load_record(killer, RECIPE, Limits(10, 10), out, meter)
+    assert caught.value.stage == "infer"
+    assert not meter.snapshot().seconds

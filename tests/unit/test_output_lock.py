@@ -1,12 +1,14 @@
-"""output_lock_module.py: one launcher at a time on an output directory, whatever happened to the one before."""
+"""output_lock.py: one launcher at a time on an output directory, whatever happened to the one before."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from inference.errors import LockedError
 from inference.output_lock import LOCK_FILE, output_lock
 from inference.paths import process_start_ticks
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEAD_PID = 4194305  # beyond the largest process number
 
 # Takes the lock if it can, says so, and holds it until its stdin closes.
@@ -53,6 +56,7 @@ def say_and_hear(process: subprocess.Popen[str], line: str = "") -> str:
 
 def write_lock(output: Path, **changes: Any) -> None:
     holder = {"format": 1, "host": socket.gethostname(), "pid": DEAD_PID, "start_ticks": 7, "started": "2026-01-02T03:04:05Z"}
+    holder["boot_id"] = BOOT_ID.read_text().strip()
     (output / LOCK_FILE).write_text(json.dumps(holder | changes))
 
 
@@ -110,8 +114,100 @@ def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"host": "a"}', b"\xff"])
-def test_a_damaged_lock(tmp_path: Path, content: bytes) -> None:
+def mine(**changes: Any) -> dict[str, Any]:
+    """What the lock of this process says."""
+    return {"pid": os.getpid(), "start_ticks": process_start_ticks(os.getpid())} | changes
+
+
+def test_a_process_of_before_the_last_boot_is_gone_whatever_has_its_number_now(tmp_path: Path) -> None:
+    write_lock(tmp_path, **mine(boot_id="00000000-0000-0000-0000-000000000000"))
+    with output_lock(tmp_path, flag="--output"):
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["boot_id"] == BOOT_ID.read_text().strip()
+    write_lock(tmp_path, **mine(boot_id="00000000-0000-0000-0000-000000000000", host="elsewhere"))
+    with pytest.raises(LockedError, match="on elsewhere"):
+        output_lock(tmp_path, flag="--output").__enter__()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_a_boot_id_the_process_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """One side does not tell its boot: the holder is this process, which runs."""
+    monkeypatch.setattr(output_lock_module, "_BOOT_ID", BOOT_ID if known else tmp_path / "none")
+    write_lock(tmp_path, **mine(boot_id=None if known else "0"))
+    with pytest.raises(LockedError, match="is in use by a launcher"):
+        output_lock(tmp_path, flag="--output").__enter__()
+
+
+def test_a_holder_without_a_start_time_is_not_taken_for_dead(tmp_path: Path) -> None:
+    write_lock(tmp_path, start_ticks=None)
+    with pytest.raises(LockedError, match=f"pid {DEAD_PID}"):
+        output_lock(tmp_path, flag="--output").__enter__()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(output_lock_module.os, "link", refuse)
+    with output_lock(tmp_path, flag="--output"):
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+        assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+        with pytest.raises(LockedError, match="is in use by a launcher"):
+            output_lock(tmp_path, flag="--output").__enter__()
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+    write_lock(tmp_path)
+    with output_lock(tmp_path, flag="--output"):
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+
+
+def test_a_full_disk_leaves_no_lock_without_links_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(output_lock_module.os, "link", refuse)
+    monkeypatch.setattr(output_lock_module.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        output_lock(tmp_path, flag="--output").__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_failures_of_the_system_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(output_lock_module.os, "link", refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        output_lock(tmp_path, flag="--output").__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).touch()
+    writer = threading.Timer(0.3, write_lock, (tmp_path,), mine())
+    writer.start()
+    with pytest.raises(LockedError, match=f"is in use by a launcher on .*, pid {os.getpid()}"):
+        output_lock(tmp_path, flag="--output").__enter__()
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"host": "a"}',
+        b"\xff",
+        b'{"host": "a", "pid": "1", "start_ticks": 2, "started": ""}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(output_lock_module, "_WRITING_S", 0.1)
     (tmp_path / LOCK_FILE).write_bytes(content)
     with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no launcher runs on .*, remove it"):
         output_lock(tmp_path, flag="--output").__enter__()

@@ -16,11 +16,13 @@ from inference.errors import RunError, UsageError
 from inference.paths import (
     canonical_json,
     file_sha256,
+    is_running,
     process_start_ticks,
     publishing,
     read_json,
     remove_stale_temporaries,
     safe_name,
+    temporary_owner,
     temporary_path,
     write_json,
 )
@@ -117,13 +119,39 @@ def test_stale_temporaries_go_and_living_ones_stay(tmp_path: Path, child: subpro
     living = tmp_path / f"_tmp-{child.pid}-{process_start_ticks(child.pid)}-0000"
     reused = tmp_path / f"_tmp-{child.pid}-{(process_start_ticks(child.pid) or 0) - 1}-0000"
     dead = tmp_path / "_tmp-4194305-99-0000"  # beyond the largest process number
-    foreign = tmp_path / "_tmp-whatever"
-    others = [tmp_path / "part-00000-0000000000-0000000001.parquet", tmp_path / "_job.json", tmp_path / "x_tmp-1-2-3"]
-    for path in (mine, living, reused, dead, foreign, *others):
+    link = tmp_path / "_tmp-4194305-99-11aa"
+    names = ["part-00000-0000000000-0000000001.parquet", "_job.json", "x_tmp-1-2-3", "_tmp-whatever", "_tmp-1-2", "_tmp-"]
+    others = [tmp_path / name for name in (*names, "_tmp-4194305-99-photo.jpg", "_tmp-4194305-99-0000.bak", "_tmp-x-99-0000")]
+    folder = tmp_path / "_tmp-4194305-99-2222"
+    folder.mkdir()
+    link.symlink_to(folder)
+    for path in (mine, living, reused, dead, *others):
         path.touch()
-    assert set(remove_stale_temporaries(tmp_path)) == {reused.name, dead.name, foreign.name}
-    assert set(tmp_path.iterdir()) == {mine, living, *others}
+    assert set(remove_stale_temporaries(tmp_path)) == {reused.name, dead.name, link.name}
+    assert set(tmp_path.iterdir()) == {mine, living, folder, *others}
     assert remove_stale_temporaries(tmp_path) == []
+
+
+def test_a_temporary_tells_its_owner(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    mine = temporary_owner(temporary_path(tmp_path / "file").name)
+    assert mine == (os.getpid(), process_start_ticks(os.getpid()))
+    assert mine is not None
+    assert is_running(mine)
+    assert not is_running((mine[0], mine[1] + 1))
+    other = (child.pid, process_start_ticks(child.pid) or 0)
+    assert is_running(other)
+    child.communicate()
+    assert not is_running(other)
+    for name in (
+        "file",
+        "_tmp-1-2",
+        "_tmp-1-2-xyz",
+        "_tmp-1-None-00aa",
+        "x_tmp-1-2-00aa",
+        "_tmp-1-2-00aa.txt",
+        "_tmp-\u0661-2-00aa",
+    ):
+        assert temporary_owner(name) is None, name
 
 
 def test_temporaries_of_a_killed_writer_are_stale(tmp_path: Path) -> None:
@@ -143,7 +171,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert (tmp_path / "file.json").read_bytes().isascii()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": 1', b"<!DOCTYPE html>"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": 1', b"<!DOCTYPE html>", b"[" * 100_000])
 def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.json").write_bytes(content)
     with pytest.raises(RunError, match=r"file\.json is damaged \(not JSON: .*\): remove it and make it again"):
@@ -158,10 +186,19 @@ def test_json_that_is_not_ours(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(RunError, match="holds no JSON object"):
             read_json(path)
-    for content, told in (("{}", "None"), ('{"format": 2}', "2"), ('{"format": "1"}', "1")):
-        path.write_text(content)
-        with pytest.raises(UsageError, match=f"has format {told}; this bulkinfer reads format 1: install a newer one"):
-            read_json(path)
+    path.write_text('{"format": 2}')
+    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1: install a newer one"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(("found", "told"), [
+    ("{}", "null"), ('{"format": "1"}', '"1"'), ('{"format": null}', "null"), ('{"format": 0}', "0"),
+    ('{"format": true}', "true"), ('{"format": [1]}', r"\[1\]"), ('{"format": 2.5}', "2.5"),
+])  # fmt: skip
+def test_json_without_its_format_number_is_damaged_and_not_newer(tmp_path: Path, found: str, told: str) -> None:
+    (tmp_path / "file.json").write_text(found)
+    with pytest.raises(RunError, match=rf"file\.json is damaged \(its format is {told}, not 1\): ask somebody$"):
+        read_json(tmp_path / "file.json", advice="ask somebody")
 
 
 def test_hash_of_a_file(tmp_path: Path) -> None:

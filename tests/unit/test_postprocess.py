@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from inference.card import ModelCard, Recipe, Weights
-from inference.errors import RecordError
 from inference.postprocess import StepRows, softmax, task_for, top_classes
 from inference.types import Step
 from tests.rows import batch_of, filled_rows, logits_of, record, task
@@ -43,6 +42,32 @@ def test_top_classes_ties_in_order_of_class_id(logits: np.ndarray[Any, Any], k: 
     found = top_classes(logits, k)
     assert found.tolist() == expected
     assert found.dtype == np.int32
+
+
+TIED = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, math.inf, -math.inf]) | st.floats(width=16, allow_nan=False)
+
+
+@settings(max_examples=400)
+@given(st.data(), st.sampled_from([np.float16, np.float32, np.float64]), st.booleans())
+def test_top_classes_are_those_of_a_full_stable_sort(data: st.DataObject, dtype: Any, with_nan: bool) -> None:
+    shape = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 60)))
+    logits = data.draw(arrays.arrays(dtype, shape, elements=TIED | st.just(math.nan) if with_nan else TIED))
+    k = data.draw(st.integers(1, shape[1] + 2))
+    before = logits.tobytes()
+    expected = np.argsort(-logits, axis=1, kind="stable")[:, :k].astype(np.int32)
+    found = top_classes(logits, k)
+    assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+    assert logits.tobytes() == before
+
+
+def test_top_classes_do_not_sort_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("a full sort costs eight times as much")
+
+    logits = np.random.default_rng(0).normal(size=(6, 1000)).astype(np.float32)
+    expected = np.argsort(-logits, axis=1, kind="stable")[:, :5]
+    monkeypatch.setattr(np, "argsort", refuse)
+    assert top_classes(logits, 5).tolist() == expected.tolist()
 
 
 def test_top_classes_put_nan_last() -> None:
@@ -93,7 +118,7 @@ def test_non_finite_rows_are_flagged_and_only_those() -> None:
     logits[1, 2] = np.nan
     embedding[2, 0] = np.inf
     logits[3] = np.nan  # of a failed picture: its slot held zeros, its outputs say nothing
-    failed = {3: RecordError("decode", "truncated JPEG")}
+    failed = {3: ("decode", "truncated JPEG")}
     rows.fill(batch_of([record(n) for n in range(4)], errors=failed), {"logits": logits, "embedding": embedding})
     padded = logits_of([4, 5])
     padded[2:] = np.nan
@@ -126,7 +151,7 @@ def test_scores_that_the_graph_gives_are_kept_as_they_are() -> None:
 
 
 def test_a_batch_without_a_good_picture_leaves_zeros() -> None:
-    errors = {i: RecordError("decode", "empty file") for i in range(4)}
+    errors = dict.fromkeys(range(4), ("decode", "empty file"))
     rows = filled_rows(Step(0, 8, 14), task(), errors=errors)
     assert rows.class_ids_SK is not None
     assert not rows.class_ids_SK[:4].any()

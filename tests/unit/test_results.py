@@ -18,21 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import results
-from inference.errors import BulkinferError, RecordError, RunError, UsageError
+from inference.entries import hash_keys
+from inference.errors import BulkinferError, RunError, UsageError
 from inference.paths import file_sha256
 from inference.postprocess import StepRows
 from inference.results import (
     METADATA_KEY,
     Part,
-    hash_keys,
     inspect_part,
+    is_set_aside,
     missing_ranges,
     part_name,
+    part_step,
     published_steps,
-    read_metadata,
+    read_part,
     schema,
     set_aside,
-    split_step,
     to_table,
     write_part,
 )
@@ -41,7 +42,7 @@ from tests.rows import batch_of, filled_rows, logits_of, record, task
 
 JOB = {"fingerprint": "f" * 64, "model": "tiny"}
 STEP = Step(3, 100, 110)
-ERRORS = {1: RecordError("read", "file not found"), 8: RecordError("infer", "RuntimeError: index"), 9: RecordError("read", "x")}
+ERRORS = {1: ("read", "file not found"), 8: ("infer", "RuntimeError: index"), 9: ("read", "x")}
 
 
 def write(output: Path, step: Step = STEP, **facts: Any) -> Part:
@@ -63,7 +64,7 @@ def test_schema_is_that_of_the_job_whatever_the_rows_hold() -> None:
     assert full.field("embedding").type == pa.list_(pa.float32(), 7)
     assert full.field("partition").type == full.field("label").type == pa.int32()
     assert full.field("scores").type == pa.list_(pa.float32())
-    failed = {i: RecordError("decode", "empty file") for i in range(4)}
+    failed = dict.fromkeys(range(4), ("decode", "empty file"))
     assert to_table(filled_rows(Step(0, 0, 4), task("logits"), errors=failed), 4).schema == schema(task("logits"))
 
 
@@ -78,13 +79,13 @@ def test_values() -> None:
         record(24),
         record(25),
     ]  # fmt: skip
-    batch = batch_of(records[:4], errors={1: RecordError("decode", "truncated JPEG: no end marker")})
+    batch = batch_of(records[:4], errors={1: ("decode", "truncated JPEG: no end marker")})
     batch.facts[2] = Facts("PNG", 3, 7, 9, ("scaled_16bit",))
     logits = logits_of([20, 21, 22, 23])
     logits[2, 0] = math.nan
     rows.fill(batch, {"logits": logits, "embedding": np.arange(4, dtype=np.float32)[:, None]})
     after = batch_of(records[4:], offset=4)
-    after.errors[1] = RecordError("infer", "RuntimeError: it broke")  # decoded, then failed in the network: facts are known
+    after.errors[1] = ("infer", "RuntimeError: it broke")  # decoded, then failed in the network: facts are known
     rows.fill(after, {"logits": logits_of([24, 25]), "embedding": np.full((4, 1), 4, np.float32)})
     table = to_table(rows, 6)
 
@@ -141,13 +142,45 @@ def test_part_names() -> None:
     assert part_name(Step(123456, 0, 10**11)) == "part-123456-0000000000-100000000000.parquet"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-00000-abc.snappy.parquet", "part-00000-5d1c-c000.snappy.parquet", "part-dir", "part-0-0-1.parquet", "part-00003",
+        "part-000003-0000009000-0000018000.parquet", "part-00003-0000009000-0000009000.parquet",
+        "part-00003-0000009000-0000008000.parquet", "part-00003-0000009000-0000018000.parquet.bak", "_job.json",
+        "part-0000\u0663-0000009000-0000018000.parquet", "_part-00003-0000009000-0000018000.parquet",
+    ],
+)  # fmt: skip
+def test_names_that_are_no_part_names(name: str) -> None:
+    assert part_step(name) is None
+    assert not is_set_aside(name)
+
+
+def test_part_names_and_back(tmp_path: Path) -> None:
+    for step in (STEP, Step(0, 0, 1), Step(123456, 0, 10**11)):
+        name = part_name(step)
+        assert part_step(name) == step
+        assert part_step(f"_{name}.damaged") is None
+        assert is_set_aside(f"_{name}.damaged")
+        for other in (name, f"{name}.damaged", f"_{name}", f"__{name}.damaged", f"_{name}.damaged.damaged"):
+            assert not is_set_aside(other)
+    write(tmp_path)
+    assert is_set_aside(set_aside(tmp_path, STEP).name)
+
+
+def test_a_folder_with_the_name_of_a_part(tmp_path: Path) -> None:
+    (tmp_path / part_name(STEP)).mkdir()
+    with pytest.raises(RunError, match=f"{part_name(STEP)} is a folder with the name of a part: move it away"):
+        published_steps(tmp_path)
+
+
 def test_round_trip(tmp_path: Path) -> None:
     part = write(tmp_path)
     path = tmp_path / part.name
     assert part == Part(STEP, 7, {"read": 2, "infer": 1}, file_sha256(path))
     assert (part.num_errors, part.as_json()["errors"]) == (3, 3)
     assert inspect_part(tmp_path, STEP, JOB["fingerprint"]) == part
-    facts = read_metadata(path)
+    facts = json.loads(pq.read_metadata(path).metadata[METADATA_KEY])
     assert facts["model"] == "tiny"
     assert (facts["format"], facts["partition"], facts["start"], facts["end"]) == (1, 3, 100, 110)
     assert facts["keys_sha256"] == hash_keys([pq.read_table(path)])
@@ -170,23 +203,6 @@ def test_a_step_cut_short_is_a_part_of_its_own_range(tmp_path: Path) -> None:
     assert part.step == Step(3, 100, 104)
     assert (part.num_ok, part.stages) == (3, {"read": 1})
     assert inspect_part(tmp_path, part.step, JOB["fingerprint"]) == part
-
-
-def test_keys_of_parts_add_up_to_those_of_the_manifest() -> None:
-    def table(keys: list[bytes], chunks: int = 1) -> pa.Table:
-        text = [key.decode("utf-8", "backslashreplace") for key in keys]
-        raw = [key if b"\xe9" in key else None for key in keys]
-        parts = [pa.table({"key": pa.array(text[i::chunks], pa.string()), "key_bytes": pa.array(raw[i::chunks], pa.binary())})
-                 for i in range(chunks)]  # fmt: skip
-        return pa.concat_tables(parts)
-
-    keys = [b"a/1.jpg", b"caf\xe9", rb"caf\xe9", b"", b"b"]
-    whole = hash_keys([table(keys)])
-    assert hash_keys([table(keys[:2]), table([]), table(keys[2:])]) == whole
-    assert hash_keys([table(keys).slice(0, 3), table(keys).slice(3)]) == whole
-    assert hash_keys([table([keys[0], keys[2], keys[1]], chunks=2)]) == hash_keys([table([keys[0], keys[1], keys[2]])])
-    others = [keys[::-1], keys[:-1], [b"a/1.jpgcaf\xe9", *keys[2:]], [*keys, b""], [b"a/1.jp", b"gcaf\xe9", *keys[2:]]]
-    assert whole not in [hash_keys([table(other)]) for other in others]
 
 
 def damaged_copies(path: Path, start: int, end: int, every: int, bits: int) -> Iterator[None]:
@@ -247,7 +263,7 @@ def test_a_flipped_bit_in_a_page_of_scores_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "facts",
-    [b"[]", b"{}", b"7", b'{"format": 1}', b'{"format": 1, "start": "a", "end": 1}', b"{", b"\xff", b"null"],
+    [b"[]", b"{}", b"7", b'{"format": 1}', b'{"format": 1, "start": "a", "end": 1}', b"{", b"\xff", b"null", b"[" * 100_000],
 )  # fmt: skip
 def test_facts_that_are_none(tmp_path: Path, facts: bytes) -> None:
     path = tmp_path / part_name(STEP)
@@ -256,14 +272,47 @@ def test_facts_that_are_none(tmp_path: Path, facts: bytes) -> None:
         inspect_part(tmp_path, STEP, JOB["fingerprint"])
 
 
+def rewrite_facts(path: Path, change: dict[str, Any], *, without: str = "") -> None:
+    """The part with its rows as they are and other facts."""
+    table = pq.read_table(path)
+    facts = {**json.loads(table.schema.metadata[METADATA_KEY]), **change}
+    facts.pop(without, None)
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(facts)}), path)
+
+
 @pytest.mark.parametrize("missing", ["fingerprint", "partition", "keys_sha256", "columns"])
 def test_facts_that_lack_one(tmp_path: Path, missing: str) -> None:
     path = tmp_path / write(tmp_path).name
-    table = pq.read_table(path)
-    facts = json.loads(table.schema.metadata[METADATA_KEY])
-    del facts[missing]
-    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(facts)}), path)
-    with pytest.raises(RunError, match=rf"is damaged \('{missing}'\)"):
+    rewrite_facts(path, {}, without=missing)
+    with pytest.raises(RunError, match=rf"is damaged or not a part of a job \({missing} is missing\)"):
+        inspect_part(tmp_path, STEP, JOB["fingerprint"])
+
+
+@pytest.mark.parametrize("change", [
+    {"fingerprint": 7}, {"fingerprint": None}, {"start": "100"}, {"end": 110.5}, {"end": True}, {"partition": [3]},
+    {"columns": ["key"]}, {"columns": {"key": 1}}, {"keys_sha256": 0}, {"format": "1"}, {"format": None}, {"format": 0},
+])  # fmt: skip
+def test_facts_of_another_kind(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / write(tmp_path).name
+    rewrite_facts(path, change)
+    with pytest.raises(RunError, match=rf"{path.name} is damaged or not a part of a job \(.*{next(iter(change))}") as caught:
+        inspect_part(tmp_path, STEP, JOB["fingerprint"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parquet_file_of_somebody_else(tmp_path: Path) -> None:
+    path = tmp_path / part_name(STEP)
+    pq.write_table(pa.table({"a": range(10)}), path)
+    with pytest.raises(RunError, match=r"is damaged or not a part of a job \(its metadata says nothing of a job\)"):
+        inspect_part(tmp_path, STEP, JOB["fingerprint"])
+
+
+def test_a_part_without_the_columns_of_one(tmp_path: Path) -> None:
+    path = tmp_path / write(tmp_path).name
+    metadata = pq.read_schema(path).metadata
+    facts = {**json.loads(metadata[METADATA_KEY]), "columns": {"a": "int64"}}
+    pq.write_table(pa.table({"a": range(10)}).replace_schema_metadata({METADATA_KEY: json.dumps(facts)}), path)
+    with pytest.raises(RunError, match=f"{path.name} is damaged"):
         inspect_part(tmp_path, STEP, JOB["fingerprint"])
 
 
@@ -283,12 +332,28 @@ def test_cut_files(tmp_path: Path, keep: float) -> None:
 def test_a_failing_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
 
-    def denied(*_: Any, **__: Any) -> None:
-        raise PermissionError(13, "Permission denied", "part")
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError(5, "Input/output error", "part")
 
-    monkeypatch.setattr(results.pq, "read_table", denied)
-    with pytest.raises(PermissionError):
-        inspect_part(tmp_path, STEP, JOB["fingerprint"])
+    for place, name in ((Path, "read_bytes"), (results.pq, "ParquetFile")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, broken)
+            with pytest.raises(OSError, match="Input/output error"):
+                inspect_part(tmp_path, STEP, JOB["fingerprint"])
+
+
+def test_a_part_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = write(tmp_path)
+    opened, opens = Path.open, []
+
+    def counted(path: Path, *words: Any, **options: Any) -> Any:
+        opens.append(path.name)
+        return opened(path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", counted)
+    part, table = read_part(tmp_path, STEP, JOB["fingerprint"])
+    assert (part, table.num_rows, opens) == (written, 10, [written.name])
+    assert table["key"].to_pylist() == [f"{n:06d}.jpg" for n in range(100, 110)]
 
 
 def test_keys_that_are_not_those_of_the_facts(tmp_path: Path) -> None:
@@ -317,9 +382,7 @@ def test_a_part_of_another_job(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / write(tmp_path).name
-    table = pq.read_table(path)
-    facts = {**json.loads(table.schema.metadata[METADATA_KEY]), "format": 2}
-    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(facts)}), path)
+    rewrite_facts(path, {"format": 2}, without="columns")
     with pytest.raises(UsageError, match=rf"{path.name} has format 2; this bulkinfer reads format 1"):
         inspect_part(tmp_path, STEP, JOB["fingerprint"])
 
@@ -370,11 +433,3 @@ def test_a_part_beyond_the_partition() -> None:
         RunError, match=r"part-00002-0000000005-0000000012\.parquet reaches beyond the 11 records of partition 2"
     ):
         missing_ranges(2, 11, [Step(2, 0, 5), Step(2, 5, 12)])
-
-
-@given(st.integers(0, 1000), st.integers(0, 300), st.integers(1, 50))
-def test_split_step(start: int, length: int, size: int) -> None:
-    pieces = split_step(Step(4, start, start + length), size)
-    assert [n for piece in pieces for n in range(piece.start, piece.end)] == list(range(start, start + length))
-    assert all(len(piece) == size for piece in pieces[:-1])
-    assert all(0 < len(piece) <= size and piece.partition == 4 for piece in pieces)

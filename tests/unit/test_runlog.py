@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.runlog import EventLog, cpu_seconds, peak_memory_bytes, say, step_line, versions, warn
+from inference.messages import Died, Ended, Totals
+from inference.runlog import EventLog, cpu_seconds, make_printing_safe, peak_memory_bytes, say, step_line, versions, warn
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 REFERENCE = re.compile(
@@ -38,19 +41,22 @@ def test_a_line_by_hand() -> None:
 
 
 def test_events_are_lines_of_json_and_are_there_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "worker-0.jsonl"
+    path, before = tmp_path / "worker-0.jsonl", time.time()
     first = EventLog(path)
-    first.write("ready", load_s=0.5, name="é \n \udce9")
-    (event,) = map(json.loads, path.read_text().splitlines())
-    assert abs(event.pop("time") - time.time()) < 5
-    assert event == {"event": "ready", "load_s": 0.5, "name": "é \n \udce9"}
+    first.note("modules", names=["é \n \udce9"])
+    first.write(Ended(Totals({}, 5, 0.5), {"odd": 2}))
+    note, event = map(json.loads, path.read_text().splitlines())
+    assert before - 0.01 < note.pop("time") <= event.pop("time") < time.time() + 0.01
+    assert note == {"kind": "modules", "names": ["é \n \udce9"]}
+    totals = {"metrics": {}, "peak_memory_bytes": 5, "cpu_s": 0.5}
+    assert event == {"kind": "Ended", "totals": totals, "decoder_warnings": {"odd": 2}}
     first.close()
     again = EventLog(path)
-    again.write("end")
+    again.write(Died("signal 9", True))
     again.close()
-    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["ready", "end"]
+    assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == ["modules", "Ended", "Died"]
     with pytest.raises(ValueError, match="closed"):
-        again.write("late")
+        again.note("late")
 
 
 def test_versions_are_those_of_installed_packages() -> None:
@@ -74,3 +80,31 @@ def test_say_and_warn(capsys: pytest.CaptureFixture[str]) -> None:
     say("one")
     warn("two")
     assert capsys.readouterr() == ("one\n", "two\n")
+
+
+def test_peak_memory_is_this_process_s_own() -> None:
+    """A worker is started by a larger launcher, whose peak getrusage would give it."""
+    block = bytearray(100 << 20)
+    block[:: 1 << 12] = b"x" * len(block[:: 1 << 12])
+    assert peak_memory_bytes() > len(block)
+    code = "from inference.runlog import peak_memory_bytes; print(peak_memory_bytes())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert 1_000_000 < int(told) < len(block)
+
+
+def test_peak_memory_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _: "Name:\tpython\n")
+    assert 10_000_000 < peak_memory_bytes() < 1 << 40
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped() -> None:
+    code = "from inference.runlog import *; make_printing_safe(); say('é\\udce9'); warn('\\u65e5')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60,
+                          env={"PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert (told.stdout, told.stderr) == (b"\\xe9\\udce9\n", b"\\u65e5\n")
+
+
+def test_streams_that_are_no_terminal_of_ours_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, object())
+    make_printing_safe()

@@ -1,4 +1,4 @@
-"""steps.py: order, two steps in hand, what happens to the steps of dead workers, and how a killer is found."""
+"""steps.py: how long steps are, order, two steps in hand, what happens to those of dead workers, how a killer is found."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.results import split_step
-from inference.steps import StepQueue
+from inference.config import LaunchConfig
+from inference.steps import MAX_BATCHES_PER_STEP, StepQueue, plan_steps, split_step
 from inference.types import Step
 
 ONE, TWO, THREE = (Step(0, n, n + 10) for n in (0, 10, 20))
@@ -84,7 +84,7 @@ def test_halves_are_cut_between_batches_while_there_are_several() -> None:
 
 
 class Plant:
-    """Workers that die of certain records, as the supervisor drives them: one worker, a step and the next one in hand."""
+    """Workers that die of certain records, as the engine drives them: one worker, a step and the next one in hand."""
 
     def __init__(self, steps: list[Step], batch_size: int, deadly: set[int]) -> None:
         self.queue, self.batch_size, self.deadly = StepQueue.of(steps), batch_size, deadly
@@ -134,3 +134,51 @@ def test_every_killer_is_found_and_all_others_run_once(total: int, batch_size: i
     assert sorted(step.start for step in plant.killers) == sorted(deadly)
     assert all(len(step) == 1 for step in plant.killers)
     assert sorted(plant.done) == [n for n in range(total) if n not in deadly]
+
+
+# -- the plan ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.integers(0, 300), st.integers(1, 50))
+def test_split_step(start: int, length: int, size: int) -> None:
+    pieces = split_step(Step(4, start, start + length), size)
+    assert [n for piece in pieces for n in range(piece.start, piece.end)] == list(range(start, start + length))
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert all(0 < len(piece) <= size and piece.partition == 4 for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("rate", "batches"),
+    [(60.0, 100), (0.1, 1), (0.0, 1), (1e6, MAX_BATCHES_PER_STEP)],
+)
+def test_a_step_takes_ten_seconds_by_the_rate_of_the_warm_up(rate: float, batches: int) -> None:
+    todo = [Step(0, 0, 100_000), Step(1, 7, 1007)]
+    found, steps = plan_steps(LaunchConfig(batch_size=6), 1, todo, rate)
+    assert found == batches
+    assert steps == [step for gap in todo for step in split_step(gap, batches * 6)]
+
+
+@given(st.integers(1, 9), st.integers(1, 8), st.integers(1, 3000), st.floats(0, 1e5))
+def test_every_worker_gets_its_share_of_steps(num_devices: int, batch_size: int, records: int, rate: float) -> None:
+    """However fast the network: steps are so short that each worker can have four, or they are of one batch."""
+    todo = [Step(0, 0, records // 3), Step(2, 5, 5 + records - records // 3)]
+    batches, steps = plan_steps(LaunchConfig(batch_size=batch_size), num_devices, todo, rate)
+    assert 1 <= batches <= MAX_BATCHES_PER_STEP
+    assert batches == 1 or (batches - 1) * batch_size * num_devices * 4 < records
+    assert [(step.partition, n) for step in steps for n in range(step.start, step.end)] == [
+        (gap.partition, n) for gap in todo for n in range(gap.start, gap.end)
+    ], "each record once, in order"
+
+
+def test_the_length_that_was_asked_for_is_taken_as_it_is() -> None:
+    config = LaunchConfig(batch_size=4, batches_per_step=2000)
+    assert plan_steps(config, 8, [Step(0, 0, 9000)], 1.0) == (2000, [Step(0, 0, 8000), Step(0, 8000, 9000)])
+
+
+def test_steps_of_a_synthetic_run() -> None:
+    """Each worker has a partition of its own; a step takes 5 s; nobody waits for another's end, so there is no fair share."""
+    steps = [Step(worker, start, start + 600) for start in (0, 600) for worker in (0, 1)]
+    config = LaunchConfig(batch_size=6, synthetic=True, iterations=2)
+    assert plan_steps(config, 2, [], 120.0) == (100, steps)
+    config = LaunchConfig(batch_size=6, synthetic=True, iterations=1, batches_per_step=3)
+    assert plan_steps(config, 1, [], 120.0) == (3, [Step(0, 0, 18)])

@@ -156,11 +156,44 @@ def test_isolation_finds_exactly_the_guilty(deadly: set[int], bad: set[int], str
 
 def test_a_long_message_of_the_runtime_is_cut() -> None:
     class Verbose(FakeSession):
-        def run(self, _images: Array) -> dict[str, Array]:
-            raise ValueError("x" * 10_000)
+        def run(self, images: Array) -> dict[str, Array]:
+            if images.any():
+                raise ValueError("x" * 10_000)
+            return super().run(images)
 
     run = Run([Step(0, 0, 2)], Verbose(), streams=1).run()
     assert [len(message) for _, message in run.published[0].errors.values()] == [500, 500]
+
+
+def test_a_failure_that_does_not_come_back_costs_no_row() -> None:
+    class Moody(FakeSession):
+        def run(self, images: Array) -> dict[str, Array]:
+            if not self.runs:
+                self.runs.append([])
+                raise RuntimeError("out of memory")
+            return super().run(images)
+
+    check_rows(Run([Step(0, 0, 12)], Moody(), streams=1).run().published[0], {})
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_broken_session_is_raised_not_turned_into_rows(size: int) -> None:
+    """A network that fails on zeros too is broken; the pictures are not to blame, and another worker may do them."""
+
+    class Broken(FakeSession):
+        def run(self, images: Array) -> dict[str, Array]:
+            super().run(images)
+            if len(self.runs) > 2:
+                raise RuntimeError(f"device lost in run {len(self.runs)}")
+            return super().run(images)
+
+    run = Run([Step(0, 0, 4), Step(0, 4, 4 + size)], Broken(), streams=1)
+    error = raised(run)
+    assert str(error) == "device lost in run 3", "the first failure, not what came of it"
+    assert error.__cause__ is None
+    assert [rows.step for rows in run.published] in ([], [Step(0, 0, 4)])
+    assert not run.opened[-1].errors
+    assert run.opened[-1].finished_prefix() == 0
 
 
 def raised(run: Run) -> BaseException:

@@ -1,0 +1,61 @@
+"""The network that a launch asks for: its folder by name, whatever the spelling, and its files, checked."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.card import GraphSidecar, ModelCard, check_graph_files, graph_path
+from inference.config import LaunchConfig
+from inference.errors import RunError, UsageError
+from inference.paths import file_sha256
+from inference.zoo import plain
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar."""
+
+    card: ModelCard
+    sidecar: GraphSidecar
+    graph: Path
+
+
+def find_model(config: LaunchConfig) -> Model:
+    """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
+    folder, others = _model_folder(config)
+    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
+    command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
+    graph = graph_path(folder, config.batch_size)
+    for path in (folder / "card.json", graph, graph.with_suffix(".json")):
+        if not path.exists():
+            nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
+            raise UsageError(f"{path} does not exist: run {command}{nearest}")
+    card, sidecar, resolved = check_graph_files(folder, config.batch_size)
+    weights = resolved.parent / card.external_data
+    if not weights.exists():
+        raise UsageError(f"{weights}, the weights of {graph}, does not exist: run {command}")
+    if (found := file_sha256(weights)) != card.external_data_sha256:
+        raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
+                       f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
+    for name in config.save:
+        if name in ("logits", "embedding") and name not in card.outputs:
+            raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
+    return Model(card, sidecar, resolved)
+
+
+def _model_folder(config: LaunchConfig) -> tuple[Path, list[str]]:
+    """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names."""
+    models = Path(config.model_path)
+    exact = models / config.model_name
+    if exact.exists() or not models.is_dir():
+        return exact, []
+    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / "card.json").is_file()}
+    wanted = plain(config.model_name)
+    same = [name for name, plain_name in by_name.items() if plain_name == wanted]
+    if len(same) == 1:
+        return models / same[0], []
+    near = difflib.get_close_matches(wanted, by_name.values(), 3, 0)
+    return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]

@@ -1,0 +1,188 @@
+"""launcher.py: where a launch logs, what its workers are told, and what becomes of a launch that ends early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference import launcher as launcher_module
+from inference.commands import partition_dataset
+from inference.errors import RunError, UsageError
+from inference.job import read_job
+from inference.launcher import free_log_dir, launch, open_job, run, write_run
+from inference.manifest import Manifest
+from inference.markers import MANIFEST_FILE
+from inference.messages import RunSpec
+from tests.commands import records, summary
+from tests.launches import config_of, launch_of, plan_of, spec_of
+from tests.models import RECIPE, tiny_graph, write_tiny_model
+
+
+class Noon(datetime):
+    """A clock that stands."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Noon:
+        return cls(2026, 11, 28, 12, 0, 0, tzinfo=tz)
+
+
+def test_a_job_logs_where_it_logged_before(tmp_path: Path) -> None:
+    job = open_job(config_of(tmp_path))
+    for _ in range(2):
+        log_dir = free_log_dir(job)
+        assert log_dir == tmp_path / "logs" / f"tiny-{job.fingerprint[:8]}"
+        log_dir.mkdir(parents=True, exist_ok=True)
+
+
+def test_synthetic_runs_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher_module, "datetime", Noon)
+    job = open_job(config_of(tmp_path, synthetic=True))
+    found = []
+    for _ in range(3):
+        found.append(free_log_dir(job))
+        found[-1].mkdir(parents=True)
+    name = f"{job.name}-20261128T120000Z"
+    assert [path.name for path in found] == [name, f"{name}-2", f"{name}-3"]
+
+
+# -- run.json ------------------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_told_everything(tmp_path: Path) -> None:
+    made = launch_of(tmp_path, save=("topk", "embedding"), top_k=3, precision="fp32", max_pixels=77, max_file_bytes=88)
+    made = replace(made, plan=replace(plan_of(), streams=3, threads_per_stream=2, num_workers=5))
+    spec = spec_of(made)
+    assert (spec.synthetic, spec.batch_size, spec.recipe, spec.num_workers) == (False, 4, RECIPE, 5)
+    assert (spec.max_pixels, spec.max_file_bytes, spec.warm_up_s) == (77, 88, 1.0)
+    assert (spec.task.save, spec.task.top_k, spec.task.num_features) == (frozenset({"topk", "embedding"}), 3, 3)
+    assert spec.session == made.job.session_spec(3, 2)
+    assert (spec.session.streams, spec.session.threads_per_stream, spec.session.provider) == (3, 2, "cpu")
+    assert Path(spec.session.graph) == tmp_path / "models" / "tiny" / "model_4.onnx"
+    assert (spec.output, spec.log_dir) == (str(made.output), str(made.log_dir))
+    assert spec.graph_sha256 == made.job.model.sidecar.sha256
+    assert spec.metadata["fingerprint"] == made.job.fingerprint
+
+
+def test_paths_are_those_of_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    spec = spec_of(launch_of(Path("here")))
+    paths = [spec.session.graph, spec.output, spec.log_dir, *(ref.path for ref in spec.manifests.values())]
+    assert all(path is not None and Path(path).is_relative_to(tmp_path) for path in paths), paths
+
+
+def test_the_manifest_of_a_plain_folder_is_made_for_the_workers(tmp_path: Path) -> None:
+    made = launch_of(tmp_path)
+    spec = spec_of(made)
+    assert list(spec.manifests) == [0]
+    path = Path(spec.manifests[0].path)
+    assert path == made.log_dir / MANIFEST_FILE
+    manifest = Manifest.read(path)
+    assert manifest.content_hash == spec.manifests[0].content_hash
+    assert [record.key for record in manifest.records()][:2] == [b"000-black.png", b"001-red.png"]
+
+
+def test_partitions_have_their_manifests_already(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    words = ["--data_dir", config.data_dir, "--output", str(tmp_path / "datasets"), "--partitions", "3"]
+    assert partition_dataset.main(words) == 0
+    made = launch_of(tmp_path, data_dir=str(tmp_path / "datasets"))
+    spec = spec_of(made)
+    assert {index: Path(ref.path) for index, ref in spec.manifests.items()} == {
+        index: tmp_path / "datasets" / str(index) / MANIFEST_FILE for index in range(3)
+    }
+    assert not (made.log_dir / MANIFEST_FILE).exists()
+
+
+def test_a_synthetic_run_has_neither_manifests_nor_output(tmp_path: Path) -> None:
+    made = launch_of(tmp_path, synthetic=True, batches_per_step=5)
+    spec = spec_of(made)
+    assert (spec.synthetic, spec.manifests, spec.output) == (True, {}, None)
+    assert spec.warm_up_s == 0.0, "the rate is not needed"
+    assert not (made.log_dir / MANIFEST_FILE).exists()
+    assert RunSpec.read(write_run(made)) == spec
+
+
+# -- whole launches, without child processes -----------------------------------------------------------------------------
+
+
+def test_a_launch_and_its_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    assert launch(config) == 0
+    found = records(tmp_path / "out")
+    assert len(found) == 10
+    assert all(row["class_names"][0] in key for key, row in found.items())
+    assert (read_job(tmp_path / "out") or {})["complete"] is True
+    capsys.readouterr()
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")}
+    assert launch(config) == 0
+    assert "total: nothing left to do" in capsys.readouterr().out
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")} == before
+    assert summary(tmp_path / "logs")["pictures"] == 0
+    next((tmp_path / "out").glob("part-*-0000000004-*")).unlink()
+    assert launch(config) == 0
+    assert summary(tmp_path / "logs")["pictures"] == 4
+    assert records(tmp_path / "out") == found
+    assert not list(tmp_path.rglob("_lock.json"))
+
+
+def test_a_synthetic_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(config_of(tmp_path, engine="inline", synthetic=True, iterations=3, batches_per_step=2)) == 0
+    assert "total: 24 pictures in " in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(config_of(tmp_path, dry_run=True)) == 0
+    assert f"output: {tmp_path / 'out'}" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "photos"]
+
+
+class Refusing:
+    """An engine that does nothing and ends with an error."""
+
+    signal, replaced = None, ()
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def run(self) -> None:
+        raise RunError("the network is gone")
+
+
+def test_a_refusal_is_raised_after_the_books_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launcher_module, "make_engine", Refusing)
+    with pytest.raises(RunError, match="the network is gone"):
+        launch(config_of(tmp_path))
+    told = summary(tmp_path / "logs")
+    assert (told["exit_code"], told["refusal"], told["ok"]) == (1, "the network is gone", 0)
+    assert "+ 10 not done" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("_lock.json"))
+
+
+def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launcher_module, "finish", full_disk)
+    made = launch_of(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        run(replace(made, todo=[]), 0.0)
+    monkeypatch.setattr(launcher_module, "make_engine", Refusing)
+    with pytest.raises(RunError, match="the network is gone"):
+        run(made, 0.0)
+
+
+def test_a_refusal_before_anything_was_done_is_wrong_use(tmp_path: Path) -> None:
+    config, graph = config_of(tmp_path, engine="inline"), tiny_graph(4)
+    graph.graph.node[0].op_type = "NoSuchOperator"
+    write_tiny_model(tmp_path / "models", batch_sizes=(4,), graph=graph)
+    with pytest.raises(UsageError, match=r"--device cpu cannot run .*NoSuchOperator"):
+        launch(config)
+    assert summary(tmp_path / "logs")["exit_code"] == 2
+    assert not list((tmp_path / "out").glob("part-*"))

@@ -1,0 +1,252 @@
+"""resume.py: whose an output directory is, what of it is done, and what --overwrite may remove."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference import resume
+from inference.config import LaunchConfig
+from inference.entries import Entry
+from inference.errors import RunError, UsageError
+from inference.job import JOB_FILE, Job, describe_job, make_job, read_job, write_job
+from inference.manifest import Dataset, Manifest, Partition
+from inference.results import Part, part_name, write_part
+from inference.resume import claim_output, note_parts, remaining_steps, remove_results
+from inference.types import Step
+from tests.models import write_tiny_model
+from tests.rows import filled_rows, task
+
+NAMES = b"%06d.jpg"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Two partitions of 5 and 3 records."""
+    write_tiny_model(tmp_path / "models")
+    partitions = []
+    for index, size in enumerate((5, 3)):
+        manifest = Manifest.from_entries([Entry(NAMES % n, 10) for n in range(size)], b"/pictures")
+        partitions.append(Partition(index, manifest, b"/pictures"))
+    data = Dataset(Path("/pictures"), tuple(partitions), "pictures in /pictures", "m" * 64)
+    return make_job(LaunchConfig(model_path=str(tmp_path / "models"), model_name="tiny"), data)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def overwriting(job: Job) -> Job:
+    return replace(job, config=replace(job.config, overwrite=True))
+
+
+def publish(output: Path, job: Job, *steps: Step) -> list[Part]:
+    return [write_part(output, filled_rows(step, task()), len(step), {"fingerprint": job.fingerprint}) for step in steps]
+
+
+def begun(output: Path, job: Job, *steps: Step, **changes: Any) -> dict[str, Any]:
+    """An output in which the job was begun and `steps` were published and recorded."""
+    parts = {part.name: part.as_json() for part in publish(output, job, *steps)}
+    description = {**describe_job(job, {}), "parts": parts} | changes
+    write_job(output, description)
+    return description
+
+
+# -- whose it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_output_is_a_new_job(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert claim_output(job, output) == (job, describe_job(job, {}))
+    assert list(output.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    begun(output, job, Step(0, 0, 5), complete=True)
+    same, description = claim_output(job, output)
+    assert same == job
+    assert (list(description["parts"]), description["complete"]) == ([part_name(Step(0, 0, 5))], False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    begun(output, job, resolved={"provider": "openvino", "batches_per_step": 3})
+    found, description = claim_output(job, output)
+    assert found.provider == "openvino"
+    assert description["resolved"]["batches_per_step"] == 3
+    assert f"device: openvino (as the job began, in {output / JOB_FILE})" in capfd.readouterr().out
+
+
+def test_a_provider_that_is_unknown_here(job: Job, output: Path) -> None:
+    begun(output, job, resolved={"provider": "cuda"})
+    with pytest.raises(UsageError, match=r"_job\.json was begun on provider cuda, which is unknown here: install a newer"):
+        claim_output(job, output)
+
+
+def test_a_resume_with_other_versions_is_told_in_one_line(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    now = describe_job(job, {})["versions"]
+    begun(output, job, versions=now | {"Pillow": "1.0", "numpy": "0.9", "python": "2.7"})
+    _, description = claim_output(job, output)
+    told = capfd.readouterr().err
+    assert told == (
+        f"infer_launch: warning: {output} was begun with numpy 0.9 (now {now['numpy']}), Pillow 1.0 (now {now['Pillow']}): "
+        "new rows may differ from those there\n"
+    )
+    assert description["versions"]["Pillow"] == "1.0", "what the job began with"
+
+
+def test_another_job_is_refused(job: Job, output: Path) -> None:
+    begun(output, job)
+    other = replace(job, identity={**job.identity, "limit": 7})
+    with pytest.raises(UsageError, match=r"differs in limit \(0 there, 7 now\)"):
+        claim_output(other, output)
+
+
+def test_parts_without_a_description_are_somebody_elses(job: Job, output: Path) -> None:
+    publish(output, job, Step(0, 0, 5))
+    with pytest.raises(RunError, match=r"holds 1 parts but no _job\.json: give another --output, or --overwrite"):
+        claim_output(job, output)
+
+
+DAMAGED = ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "fingerprint": "x", "parts": {}}', '{"format": 2}', "\0" * 100]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_or_newer_description_is_one_sentence_and_no_way_in(job: Job, output: Path, content: str) -> None:
+    publish(output, job, Step(0, 0, 5))
+    (output / JOB_FILE).write_text(content)
+    with pytest.raises((RunError, UsageError), match=JOB_FILE) as caught:
+        claim_output(job, output)
+    assert "\n" not in str(caught.value)
+    assert len(list(output.iterdir())) == 2
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_overwrite_gets_past_any_description(job: Job, output: Path, content: str) -> None:
+    publish(output, job, Step(0, 0, 5))
+    (output / JOB_FILE).write_text(content)
+    job = overwriting(job)
+    assert claim_output(job, output) == (job, describe_job(job, {}))
+    assert list(output.iterdir()) == []
+
+
+# -- what --overwrite removes --------------------------------------------------------------------------------------------
+
+
+def test_overwrite_removes_our_files_only(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    step, other = Step(0, 0, 5), Step(1, 0, 3)
+    begun(output, job, step)
+    (output / f"_{part_name(other)}.damaged").touch()
+    (output / "elsewhere.parquet").touch()
+    (output / part_name(other)).symlink_to(output / "elsewhere.parquet")
+    foreign = [
+        "part-00000-abc.snappy.parquet",
+        "part-00001",
+        "_part-x",
+        "_part-00000.damaged",
+        "_SUCCESS",
+        "_tmp-mine",
+        "_job.bak",
+    ]
+    foreign += [f"{part_name(step)}.crc", f"_{part_name(step)}", "elsewhere.parquet"]
+    for name in foreign:
+        (output / name).touch()
+    for name in ("part-dir", f"_{part_name(step)}.damaged"):
+        (output / name).mkdir()
+        (output / name / part_name(step)).touch()
+        foreign.append(name)
+    remove_results(output)
+    assert sorted(path.name for path in output.iterdir()) == sorted(foreign)
+    assert (output / "part-dir" / part_name(step)).exists()
+    assert capfd.readouterr().out == f"--overwrite: removed 4 files from {output}\n"
+    remove_results(output)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_folder_with_the_name_of_a_part_is_not_removed_but_told(job: Job, output: Path) -> None:
+    (output / part_name(Step(0, 0, 5))).mkdir()
+    with pytest.raises(RunError, match="is a folder with the name of a part: move it away"):
+        claim_output(overwriting(job), output)
+    assert (output / part_name(Step(0, 0, 5))).is_dir()
+
+
+def test_temporaries_of_dead_processes_go_and_others_stay(job: Job, output: Path) -> None:
+    for name in ("_tmp-4194305-99-0000", "_tmp-notes.txt", "_tmp-4194305-99-photo.jpg"):
+        (output / name).touch()
+    (output / "_tmp-4194305-99-1111").mkdir()
+    claim_output(job, output)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "_tmp-4194305-99-1111", "_tmp-4194305-99-photo.jpg", "_tmp-notes.txt",
+    ]  # fmt: skip
+
+
+# -- what is left to do --------------------------------------------------------------------------------------------------
+
+
+def test_what_no_file_covers_is_to_do(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    description = begun(output, job, Step(0, 1, 3))
+    assert remaining_steps(job, output, description) == [Step(0, 0, 1), Step(0, 3, 5), Step(1, 0, 3)]
+    assert "resume: 2 of 8 records are done, 6 to do" in capfd.readouterr().out
+
+
+def test_a_recorded_part_is_known_by_its_hash_alone(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    description = begun(output, job, Step(0, 0, 5))
+    monkeypatch.setattr(resume, "inspect_part", lambda *_: pytest.fail("read in full"))
+    assert remaining_steps(job, output, description) == [Step(1, 0, 3)]
+
+
+def test_a_part_whose_record_does_not_add_up_is_counted_anew(job: Job, output: Path) -> None:
+    description = begun(output, job, Step(0, 0, 5))
+    description["parts"][part_name(Step(0, 0, 5))]["ok"] = 7
+    assert remaining_steps(job, output, description) == [Step(1, 0, 3)]
+    assert description["parts"][part_name(Step(0, 0, 5))]["ok"] == 5
+
+
+def test_a_part_that_was_published_but_not_recorded_counts(job: Job, output: Path) -> None:
+    description = begun(output, job)
+    publish(output, job, Step(1, 0, 3))
+    assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
+    assert description["parts"][part_name(Step(1, 0, 3))]["ok"] == 3
+
+
+def test_a_changed_part_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    description = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
+    path = output / part_name(Step(0, 0, 5))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
+    assert f"{path} was changed after it was published; set aside as _{path.name}.damaged" in capfd.readouterr().err
+    assert list(description["parts"]) == [part_name(Step(1, 0, 3))]
+    assert (output / f"_{path.name}.damaged").exists()
+
+
+def test_a_recorded_part_that_is_gone_runs_again(job: Job, output: Path) -> None:
+    description = begun(output, job, Step(0, 0, 5))
+    (output / part_name(Step(0, 0, 5))).unlink()
+    assert remaining_steps(job, output, description) == [Step(0, 0, 5), Step(1, 0, 3)]
+    assert description["parts"] == {}
+
+
+def test_a_part_of_no_partition(job: Job, output: Path) -> None:
+    description = begun(output, job, Step(2, 0, 3))
+    with pytest.raises(RunError, match=r"part-00002-.* belongs to no partition of this job"):
+        remaining_steps(job, output, description)
+
+
+def test_what_was_published_is_noted_reported_or_not(job: Job, output: Path) -> None:
+    description = begun(output, job)
+    (reported,) = publish(output, job, Step(0, 0, 5))
+    publish(output, job, Step(1, 0, 2))
+    note_parts(job, output, description, [reported])
+    found = read_job(output)
+    assert found is not None
+    assert sorted(found["parts"]) == [part_name(Step(0, 0, 5)), part_name(Step(1, 0, 2))]
+    assert found["complete"] is False
+    publish(output, job, Step(1, 2, 3))
+    note_parts(job, output, description, [])
+    assert json.loads((output / JOB_FILE).read_text())["complete"] is True
