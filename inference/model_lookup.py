@@ -40,10 +40,28 @@ def find_model(config: LaunchConfig) -> Model:
     if (found := file_sha256(weights)) != card.external_data_sha256:
         raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
                        f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
+    if misfit := _misfit(card, sidecar, config.batch_size):
+        raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
     for name in config.save:
         if name in ("logits", "embedding") and name not in card.outputs:
             raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
     return Model(card, sidecar, resolved)
+
+
+def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
+    """Where card and graph contradict each other; empty if nowhere.
+
+    Workers would otherwise fail on every picture, or call classes by wrong names.
+    """
+    height, width = card.recipe.height, card.recipe.width
+    expected = [batch_size, height, width, 3] if card.input == "uint8" else [batch_size, 3, height, width]
+    shapes = list(sidecar.inputs.values())
+    if shapes != [expected]:
+        return f"a {card.input} input of {expected} is prepared, the graph takes {shapes}"
+    num_classes = sidecar.outputs["logits"][-1]
+    if card.labels and len(card.labels) != num_classes:
+        return f"{len(card.labels)} labels for {num_classes} classes"
+    return ""
 
 
 def _model_folder(config: LaunchConfig) -> tuple[Path, list[str]]:

@@ -35,6 +35,8 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise RunError(f"{path} holds more than tensors by name: save the network's state_dict() alone")
+    if not all(isinstance(name, str) for name in state):
+        raise RunError(f"{path} holds tensors under names that are no text: save the network's state_dict() alone")
     return state
 
 

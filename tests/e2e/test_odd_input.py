@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -279,3 +280,39 @@ def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
     assert found.stderr.count("\n") == 1
     assert "Permission denied" in found.stderr
     assert "closed" in found.stderr
+
+
+def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
+    """Its telemetry would write a device id there and send events."""
+    write(place, {"a.png": solid("red")})
+    home = place / "home"
+    home.mkdir()
+    for device in ("cpu", "openvino"):
+        launch(place, "--device", device, "--output", f"out-{device}", env={"HOME": str(home)})
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("infer_launch", *LAUNCH), ("partition_dataset", "--data_dir", "photos"), ("infer_launch", "--help")]
+)
+def test_closed_stdout_and_stderr_change_nothing(place: Path, words: tuple[str, ...]) -> None:
+    write(place, {"a.png": solid("red")})
+    line = " ".join(command(*words))
+    assert subprocess.run(["sh", "-c", f"{line} >&-"], cwd=place, timeout=60, check=False).returncode == 0
+    assert subprocess.run(["sh", "-c", f"{line} >&- 2>&-"], cwd=place, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("field", ["labels", "recipe"])
+def test_a_card_that_does_not_fit_its_graph_is_refused(place: Path, field: str) -> None:
+    """Not found out picture by picture: that would make error rows of good pictures."""
+    write(place, {"a.png": solid("red")})
+    path = place / "models" / "tiny" / "card.json"
+    card = json.loads(path.read_text())
+    if field == "labels":
+        card["labels"].pop()
+    else:
+        card["recipe"]["height"] += 1
+    path.write_text(json.dumps(card))
+    found = launch(place, code=1)
+    assert "card.json does not fit model_6.onnx" in found.stderr
+    assert found.stderr.count("\n") == 1

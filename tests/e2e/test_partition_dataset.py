@@ -111,6 +111,29 @@ def test_a_foreign_numbered_folder_is_refused_by_name(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_what_a_user_put_into_a_partition_is_named_and_stays(tmp_path: Path) -> None:
+    put(tmp_path / "photos", *(f"{number}.jpg" for number in range(6)))
+    arguments = ["--data_dir", "photos", "--output", "m/u", "--partitions"]
+    succeeded(run(*arguments, "2", cwd=tmp_path))
+    put(tmp_path, "m/u/0/notes.txt", "m/u/1/part-0-00000.parquet")
+    before = tree(tmp_path)
+    assert "nothing to do" in succeeded(run(*arguments, "2", cwd=tmp_path))
+    for name in ("0/notes.txt", "1/part-0-00000.parquet"):
+        told = refused(run(*arguments, "3", cwd=tmp_path))
+        assert told == f"partition_dataset: m/u/{name} was not put there by partition_dataset: move it away"
+        assert tree(tmp_path) == before
+        (tmp_path / "m/u" / name).unlink()
+        before = tree(tmp_path)
+    assert "wrote 3 partitions" in succeeded(run(*arguments, "3", cwd=tmp_path))
+
+
+def test_too_many_partitions_are_refused_at_once(tmp_path: Path) -> None:
+    put(tmp_path, "photos/1.jpg")
+    told = refused(run("--data_dir", "photos", "--partitions", "100000000", cwd=tmp_path))
+    assert "--partitions 100000000 is too many: give at most 100,000" in told
+    assert os.listdir(tmp_path) == ["photos"]
+
+
 def test_b14_system_files_are_counted_as_ignored(tmp_path: Path) -> None:
     put(tmp_path / "photos", "001.jpg", "._001.jpg", ".DS_Store", "Thumbs.db", "__MACOSX/x.jpg", ".hidden/y.jpg")
     (tmp_path / "photos/._001.jpg").write_bytes(b"\0\x05\x16\x07" + bytes(4092))
@@ -220,7 +243,7 @@ def test_b23_output_inside_the_input(tmp_path: Path) -> None:
     assert tree(tmp_path / "d") == before
     assert "found 6 pictures" in first
     assert "found 6 pictures" in second
-    assert "left out: out/ (an output of partition_dataset)" in second
+    assert "left out: out/ (an output of bulkinfer)" in second
     third = succeeded(run("--data_dir", "d", "--output", "elsewhere", "--partitions", "1", cwd=tmp_path))
     assert "found 6 pictures" in third
     assert len(records(open_dataset(tmp_path / "d"))) == 6

@@ -39,7 +39,7 @@ PLACES = {
     "safetensors": {"state_dict"},
     "onnx": {"export", "model_folder", "graph_checks"},
     "onnxscript": {"export"},
-    "onnxruntime": {"providers", "graph_checks", "model_folder"},
+    "onnxruntime": {"providers"},
     "absl": {"commands.flags"},
     "rich": {"progress"},
     "ray": set(),
