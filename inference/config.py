@@ -21,12 +21,14 @@ class GetModelConfig:
     """Turn a pretrained network into models/<name>/: a dynamic graph, one of fixed batch, and the card."""
 
     batch_size: int = option(6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1)
-    model_name: str = option("resnext101_32x4d", "network; --list prints the names")
+    model_name: str = option("resnext101_32x4d", "network: a name that --list prints, or timm:NAME")
     model_path: str = option("models", "folder of model folders")
-    weights: str = option("auto", "auto (cache, package, then URL), random, a file, or a URL", aliases=("url",))
+    weights: str = option(
+        "auto", "auto (cache, package, hub, then URL), random, a file (pth or safetensors), or a URL", aliases=("url",)
+    )
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
-    list: bool = option(False, "print the networks with size, licence and origin, and stop")
+    list: bool = option(False, "print the networks with origin, licence and size, and stop")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class LaunchConfig:
     )
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
     iterations: int = option(1, "steps per worker of a synthetic run", minimum=1)
-    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path")
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
     num_devices: int = option(
         0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
     )

@@ -39,7 +39,7 @@ class _GraphNetwork(torch.nn.Module):
     """The network with what the graph adds around it: normalisation before, flat logits and the embedding after.
 
     Takes uint8 N x H x W x 3 (RGB) or float32 N x 3 x H x W, ready for the network. Returns (logits,) or (logits,
-    embedding), each N x D; the embedding is the input of the last linear layer, where there is one.
+    embedding), each N x D; the embedding is the input of the classifying layer, averaged over the picture if need be.
     """
 
     scale: torch.Tensor
@@ -68,9 +68,9 @@ class _GraphNetwork(torch.nn.Module):
 
 def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(logits,) or (logits, embedding) of a network. Raises RunError for an output that is not one row per picture."""
-    linears = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    classifier = _classifier(network)
     seen: list[torch.Tensor] = []
-    hooks = [linears[-1].register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))] if linears else []
+    hooks = [classifier.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))] if classifier else []
     try:
         logits = network(inputs_NCHW)
     finally:
@@ -78,13 +78,33 @@ def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[tor
             hook.remove()
     if not isinstance(logits, torch.Tensor) or (logits := _flat(logits)).dim() != 2:
         raise RunError(f"the network gives {_shape(logits)} where one row of class values per picture is needed")
-    embeddings = [flat for value in seen[-1:] if (flat := _flat(value)).dim() == 2]
+    embeddings = [flat for value in seen[-1:] if (flat := _pooled(value)).dim() == 2]
     return (logits, *embeddings)
+
+
+def _classifier(network: torch.nn.Module) -> torch.nn.Module | None:
+    """The layer that makes classes of features: what a timm network names, else the last linear layer, else the last 1 x 1
+    convolution.
+    """
+    get_classifier: Any = getattr(network, "get_classifier", None)
+    named = get_classifier() if get_classifier else None
+    candidates = named if isinstance(named, tuple) else (named,)
+    if isinstance(candidates[0], (torch.nn.Linear, torch.nn.Conv2d)):
+        return candidates[0]
+    modules = list(network.modules())
+    linears = [module for module in modules if isinstance(module, torch.nn.Linear)]
+    points = [module for module in modules if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (1, 1)]
+    return (linears or points or [None])[-1]
 
 
 def _flat(value_NC: torch.Tensor) -> torch.Tensor:
     """N x C x 1 x 1 as N x C; anything else unchanged."""
     return value_NC.flatten(1) if value_NC.dim() == 4 and value_NC.shape[2:] == (1, 1) else value_NC
+
+
+def _pooled(value_NC: torch.Tensor) -> torch.Tensor:
+    """N x C x H x W as N x C, averaged over the picture where a convolution classifies every place; else unchanged."""
+    return value_NC.mean((2, 3)) if value_NC.dim() == 4 and value_NC.shape[2:] != (1, 1) else _flat(value_NC)
 
 
 def _shape(value: Any) -> str:

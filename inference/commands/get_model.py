@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,15 +30,19 @@ def _get_model(config: GetModelConfig) -> int:
 
 
 def _print_networks() -> None:
-    from inference.zoo import NETWORKS
+    from inference.zoo import NETWORKS, NetworkSpec
 
-    for name, spec in NETWORKS.items():
-        side = f"{spec.recipe.width} x {spec.recipe.height} px"
-        print(f"{name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}")
-        print(f"    licence  {spec.licence}")
-        print(f"    origin   {spec.origin}")
-        where = f"package {spec.package.replace('_', '-')}" if spec.package else ", ".join(spec.urls)
-        print(f"    weights  {spec.weights_file}, {where}")
+    def source(spec: NetworkSpec) -> tuple[str, str, str]:
+        where = f"package {spec.package.replace('_', '-')}" if spec.package else spec.urls[0].rpartition("/")[0] + "/"
+        return spec.origin, spec.licence, where
+
+    for (origin, licence, where), names in itertools.groupby(NETWORKS, key=lambda name: source(NETWORKS[name])):
+        print(f"{origin}\n  licence {licence}; weights from {where}")
+        for name in names:
+            spec = NETWORKS[name]
+            side = f"{spec.recipe.width} x {spec.recipe.height} px"
+            print(f"    {name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}, {spec.weights_file}")
+    print("any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
 
 
 def _print_result(config: GetModelConfig, provided: Provided) -> None:
@@ -60,7 +65,7 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
         (folder / graph, f"input {card.input}, batch {config.batch_size}"),
         (folder / "model.onnx", "free batch"),
         (folder / card.external_data, "weights, shared by all graphs here"),
-        (folder / "card.json", f"recipe, {len(card.labels)} labels, licence: {card.licence}"),
+        (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
     ):
         print(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
     if card.weights.is_random:

@@ -201,6 +201,7 @@ def test_without_torch_the_install_command_is_named(tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (("--model_name", "efficientnet-light0"), "nearest are efficientnet_lite0, "),
+        (("--model_name", "timm:resnet5"), "nearest are timm:resnet50, "),
         (("--weights", "absent.pth"), "--weights absent.pth: no such file"),
         (("--weights_sha256", "12"), "64 hex digits"),
         (("--batch_size", "0"), "batch_size"),
@@ -214,9 +215,41 @@ def test_wrong_use_is_exit_2(words: tuple[str, ...], expected: str, tmp_path: Pa
 def test_list_shows_sizes_licences_and_origins_without_torch(tmp_path: Path) -> None:
     printed = get_model("--list", cwd=tmp_path, env=without_torch(tmp_path))
     for name in ("resnext101_32x4d", "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"):
-        assert f"{name}: " in printed
-    for fact in ("44,177,704 parameters, 176.7 MB", "Apache-2.0", "licence", "origin", "http://data.lip6.fr/"):
+        assert f"    {name}: " in printed
+    assert len(printed.splitlines()) < 100
+    for fact in (
+        "44,177,704 parameters, 176.7 MB",
+        "Apache-2.0",
+        "licence",
+        "trained by Google",
+        "http://data.lip6.fr/",
+        "timm:NAME",
+    ):
         assert fact in printed
+
+
+def test_a_timm_network_from_a_local_file_under_both_spellings(tmp_path: Path) -> None:
+    import timm
+    from safetensors.torch import save_file
+
+    network = timm.create_model("mobilenetv3_small_050", pretrained=False)
+    save_file(network.state_dict(), tmp_path / "mine.safetensors")
+    printed = get_model("--model_name", "timm:mobilenetv3_small_050", "--weights", "mine.safetensors", cwd=tmp_path)
+    card = read_card(tmp_path / "models" / "timm_mobilenetv3_small_050" / "card.json")
+    assert (card.weights.source, card.weights.origin) == ("mine.safetensors", "file given by the user")
+    assert len(card.labels) == 1000
+    assert printed.splitlines()[-1].startswith("next: infer_launch --model_name timm_mobilenetv3_small_050 ")
+    for name in ("timm:mobilenetv3_small_050", "timm_mobilenetv3_small_050"):
+        words = ("--model_name", name, "--synthetic", "--dry_run")
+        assert run("infer_launch", *words, cwd=tmp_path).returncode == 0
+
+
+def test_timm_offline_is_one_sentence_with_both_ways_out(tmp_path: Path) -> None:
+    env = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    text = get_model("--model_name", "timm:resnet18.a1_in1k", cwd=tmp_path, code=1, env=env)
+    assert "the Hugging Face hub cannot be reached for timm/resnet18.a1_in1k" in text
+    assert str(tmp_path / "models" / ".weights" / "timm_resnet18.a1_in1k.safetensors") in text
+    assert "--weights random" in text
 
 
 def test_help_is_quick_and_lists_the_flags(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 # From the bottom up: a module imports only from layers below its own. `zoo` stands for all of zoo/, `commands` likewise.
 LAYERS = (
     ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split", "structure"),
-    ("types", "config", "paths", "cores", "runlog", "download", "state_dict"),
+    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),
     ("preprocess", "session", "postprocess", "manifest", "coco", "zoo", "graph_checks"),
     ("loader", "results", "partition", "listing", "weights", "export", "messages", "model_lookup"),
@@ -35,6 +35,8 @@ PLACES = {
     "timm": {"zoo"},
     "pretrainedmodels": {"zoo"},
     "efficientnet_lite_pytorch": {"zoo"},
+    "huggingface_hub": {"hub"},
+    "safetensors": {"state_dict"},
     "onnx": {"export", "model_folder", "graph_checks"},
     "onnxscript": {"export"},
     "onnxruntime": {"providers"},

@@ -40,6 +40,16 @@ def test_any_spelling_that_get_model_takes_finds_what_it_made(models: Path, name
     assert found(models, name).graph == (models / "tiny" / "model_6.onnx").resolve()
 
 
+def test_timm_names_are_found_with_their_colon(models: Path) -> None:
+    write_tiny_model(models, "timm_resnet50.a1_in1k")
+    assert found(models, "timm:resnet50.a1_in1k").card.name == "timm_resnet50.a1_in1k"
+    assert (
+        refusal(models, "timm:resnet50.a2_in1k")
+        .split("; ")[0]
+        .endswith(f"run get_model --model_name timm:resnet50.a2_in1k --batch_size 6 --model_path {models}")
+    )
+
+
 def test_the_exact_name_comes_first(models: Path) -> None:
     write_tiny_model(models, "TINY")
     assert found(models, "TINY").card.name == "TINY"

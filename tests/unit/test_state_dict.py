@@ -95,6 +95,28 @@ def test_random_weights_repeat_and_keep_activations_alive() -> None:
     assert state_sha256(deep) == first
 
 
+def test_random_weights_reach_gains_and_embeddings_but_not_temperatures() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = torch.nn.Parameter(torch.full((4,), 1e-6))
+            self.position = torch.nn.Parameter(torch.zeros(1, 4))
+            self.temperature = torch.nn.Parameter(torch.full((1, 1), 2.3))
+            self.norm = torch.nn.LayerNorm(4)
+            self.head = torch.nn.Linear(4, 2)
+
+        def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
+            return self.head(self.norm(images_NCHW.mean((2, 3)) * self.gain + self.position) * self.temperature)
+
+    block = Block()
+    randomise(block, torch.rand(2, 4, 3, 3))
+    assert len(set(block.gain.tolist())) == 4
+    assert 0.001 < float(block.gain.detach().abs().max()) <= 0.1
+    assert len(set(block.position.flatten().tolist())) == 4
+    assert (block.temperature.tolist(), block.norm.weight.tolist()) == ([[pytest.approx(2.3)]], [1.0] * 4)
+    assert block.head.weight.dtype == torch.float32
+
+
 def test_the_hash_of_a_state_covers_values_and_names() -> None:
     one, other = network(), network()
     assert state_sha256(one) == state_sha256(other)

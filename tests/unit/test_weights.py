@@ -254,3 +254,50 @@ def test_when_exported_weights_are_certainly_the_ones_asked_for(tmp_path: Path) 
     assert not is_satisfied_by(ask(tmp_path), replace(exported, sha256="f" * 64))
     assert not is_satisfied_by(ask(tmp_path, "http://host.test/net.pth"), exported)
     assert not is_satisfied_by(ask(tmp_path, "net.pth"), exported)
+
+
+# -- the hub -------------------------------------------------------------------------------------------------------------
+
+
+def ask_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> Request:
+    def hub_file(repository: str, say: object) -> Path:
+        assert repository == "timm/net"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(weights, "hub_file", hub_file)
+    spec = replace(NETWORKS["resnext101_32x4d"], weights_file="timm_net.safetensors", hub="timm/net", urls=())
+    return Request("timm_net", spec, "auto", "", tmp_path / "models" / ".weights")
+
+
+def test_weights_of_the_hub_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.safetensors").write_bytes(BODY)
+    found = find_quietly(ask_hub(tmp_path, monkeypatch, tmp_path / "model.safetensors"))
+    assert (found.source, found.sha256) == ("timm/net/model.safetensors", SHA256)
+    assert found.origin == "Hugging Face hub, timm/net"
+    (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(RunError, match="Git LFS pointer"):
+        find_quietly(ask_hub(tmp_path, monkeypatch, tmp_path / "model.safetensors"))
+
+
+def test_a_file_placed_by_hand_needs_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = ask_hub(tmp_path, monkeypatch, AssertionError("asked the hub"))
+    request.cache.mkdir(parents=True)
+    request.cached.write_bytes(BODY)
+    assert find_quietly(request).sha256 == SHA256
+
+
+def test_without_the_hub_both_ways_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DownloadError) as error:
+        find_quietly(ask_hub(tmp_path, monkeypatch, DownloadError("it cannot be reached")))
+    text = str(error.value)
+    assert "no weights for timm_net: it cannot be reached; place the file at " in text
+    assert str(tmp_path / "models" / ".weights" / "timm_net.safetensors") in text
+    assert "--weights random" in text
+
+
+def test_a_network_without_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = ask_hub(tmp_path, monkeypatch, Path())
+    with pytest.raises(DownloadError, match="no weights for timm_net: none are published; place the file"):
+        find_quietly(replace(request, spec=replace(request.spec, hub="")))
