@@ -10,10 +10,20 @@ from inference.errors import UsageError
 
 
 def option(
-    default: Any, doc: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = (), minimum: int | None = None
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    minimum: int | None = None,
+    words: bool = False,
 ) -> Any:
-    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings."""
-    return field(default=default, metadata={"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum})
+    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.
+
+    `words` says that the values of a list hold no blanks, so that blanks part them in a flag file.
+    """
+    facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
+    return field(default=default, metadata=facts)
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,10 @@ class LaunchConfig:
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
-        ("topk",), "columns to save; none still accounts for every picture", choices=("topk", "logits", "embedding", "none")
+        ("topk",),
+        "columns to save: topk, outputs of the network by name (logits, embedding), or none, which still accounts for every "
+        "picture",
+        words=True,
     )
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)

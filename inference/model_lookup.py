@@ -40,10 +40,16 @@ def find_model(config: LaunchConfig) -> Model:
     if (found := file_sha256(weights)) != card.external_data_sha256:
         raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
                        f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
-    for name in config.save:
-        if name in ("logits", "embedding") and name not in card.outputs:
-            raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
+    check_columns(config.save, card)
     return Model(card, sidecar, resolved)
+
+
+def check_columns(save: tuple[str, ...], card: ModelCard) -> None:
+    """Raises UsageError with the legal values for a column that the network cannot give."""
+    legal = [*(["topk"] if card.classified else []), *card.outputs, "none"]
+    for name in save:
+        if name not in legal:
+            raise UsageError(f"--save {name}: {card.name} has only {', '.join(legal)}")
 
 
 def _model_folder(config: LaunchConfig) -> tuple[Path, list[str]]:

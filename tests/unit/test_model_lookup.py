@@ -110,5 +110,5 @@ def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
 def test_a_column_that_the_network_cannot_give(models: Path) -> None:
     card = models / "tiny" / "card.json"
     write_card(card, replace(read_card(card), outputs={"logits": "logits"}))
-    with pytest.raises(UsageError, match="--save embedding: tiny has only logits"):
+    with pytest.raises(UsageError, match="--save embedding: tiny has only topk, logits, none"):
         found(models, save=("topk", "embedding"))
