@@ -37,6 +37,34 @@ class GetModelConfig:
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     list: bool = option(False, "print the networks with size, licence and origin, and stop")
+    onnx: str = option("", "adopt this ONNX file instead of a network of the list")
+    name: str = option("", "of an adopted file: the folder below --model_path that it gets")
+    recipe: str = option("", "of an adopted file: JSON file with the recipe, or a network of the list that has the same one")
+    labels: str = option("", "of an adopted file: class names, as text (one a line) or JSON (list or object)")
+    output_name: str = option("", "of an adopted file: the output with the class values, if there are several")
+    scores: str = option(
+        "auto",
+        "of an adopted file: what the class values are; none: nothing is classified",
+        choices=("auto", "logits", "probabilities", "none"),
+    )
+    golden: str = option("", "of an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
+    licence: str = option("", "of an adopted file: its licence, for the card")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
+        given += ["scores"] if self.scores != "auto" else []
+        if given and not self.onnx:
+            raise UsageError(f"--{given[0]} belongs to --onnx FILE")
+        if self.onnx and not (self.name and self.recipe):
+            raise UsageError(
+                "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
+            )
+        if self.onnx and (self.weights != "auto" or self.weights_sha256):
+            raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
+        if self.output_name and self.scores == "none":
+            raise UsageError(
+                "--output_name names the output to classify, --scores none says that there is none: give one of them"
+            )
 
 
 @dataclass(frozen=True)

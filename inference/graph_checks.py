@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from inference.card import GraphSidecar, Recipe
 from inference.errors import RunError, first_line
 from inference.paths import file_sha256, publishing
+from inference.runtime_reason import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
-PARITY_TOLERANCE = 1e-4  # of the largest absolute value of an output
+PARITY_TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2}  # of the largest absolute value of an output, by the graph's arithmetic
 PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
 GOLDEN_COUNT = 4
 
@@ -87,10 +88,12 @@ def open_session(graph: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(os.path.realpath(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base class
-        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {first_line(error)}") from error
+        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {runtime_reason(error)}") from error
 
 
-def check_graph(graph: Path, name: str, batch_size: int, golden: Golden, recipe: Recipe) -> GraphSidecar:
+def check_graph(
+    graph: Path, name: str, batch_size: int, golden: Golden, recipe: Recipe, tolerance: float = PARITY_TOLERANCES["fp32"]
+) -> GraphSidecar:
     """Check the graph at `graph` (published later as `name`) and return its sidecar.
 
     `batch_size` 0 is the dynamic graph; it is run at batch 1 and at one more than there are golden pictures. The graph
@@ -103,7 +106,7 @@ def check_graph(graph: Path, name: str, batch_size: int, golden: Golden, recipe:
     parity: dict[str, dict[str, float]] = {}
     for batch in [batch_size] if batch_size else [1, len(feed) + 1]:
         found = _independent_rows(session, name, feed, batch, recipe)
-        for output, values in _parity(name, found, golden.outputs).items():
+        for output, values in _parity(name, found, golden.outputs, tolerance).items():
             worst = max(values["max_abs_difference"], parity.get(output, values)["max_abs_difference"])
             parity[output] = {**values, "max_abs_difference": worst}
     inputs = {session.get_inputs()[0].name: shapes.pop(session.get_inputs()[0].name)}
@@ -172,7 +175,7 @@ def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[
     return {output: np.concatenate(parts) for output, parts in collected.items()}
 
 
-def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs) -> dict[str, dict[str, float]]:
+def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs, tolerance: float) -> dict[str, dict[str, float]]:
     """Largest difference and largest value per output. Raises RunError beyond the tolerance (not finite is beyond)."""
     parity = {}
     for output, source in expected.items():
@@ -180,10 +183,10 @@ def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs) -> 
             raise RunError(f"{name}: {output} has rows of {found[output].shape[1:]}, the source network {source.shape[1:]}")
         difference = float(np.max(np.abs(found[output] - source)))
         largest = float(np.max(np.abs(source)))
-        if not difference <= PARITY_TOLERANCE * largest:
+        if not difference <= tolerance * largest:
             raise RunError(
                 f"{name}: {output} differs from the source network by {difference:.3g} where its largest value is {largest:.3g}"
-                f" (allowed {PARITY_TOLERANCE * largest:.3g}): the export is wrong and was not kept"
+                f" (allowed {tolerance * largest:.3g}): the export is wrong and was not kept"
             )
         parity[output] = {"max_abs_difference": difference, "max_abs_value": largest}
     return parity
