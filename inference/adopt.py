@@ -60,6 +60,8 @@ def widen(config: GetModelConfig) -> Provided | None:
     folder = Path(config.model_path) / config.model_name
     if not (folder / model_folder.CARD).is_file() or (card := read_card(folder / model_folder.CARD)).source == "zoo":
         return None
+    if config.weights != "auto":
+        raise UsageError(f"--weights: {card.name} was adopted from {card.weights.source}, which holds its own")
     folder = model_folder.open_folder(config.model_path, config.model_name)
     if config.batch_size != (card.fixed_batch or config.batch_size):
         raise UsageError(f"{card.name} runs at batch {card.fixed_batch} only: its graph fixes that batch inside")
@@ -205,11 +207,11 @@ def _check_labels(labels: tuple[str, ...], meanings: dict[str, str], golden: Gol
 def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixed_batch: int, golden: Golden) -> Export:
     """The graph that is published, its weights beside it."""
     model = copy.deepcopy(foreign.model)
+    graph_rewrite.weights_to_initializers(model)
+    parameters = graph_rewrite.num_parameters(model)
     graph_rewrite.set_batch(model, foreign.picture, foreign.recipe, fixed_batch)
     graph_rewrite.keep_outputs(model, outputs)
     graph_rewrite.feed_pictures(model, foreign.picture, foreign.recipe, input_kind)
-    graph_rewrite.weights_to_initializers(model)
-    parameters = graph_rewrite.num_parameters(model)
     weights, weights_file = move_weights_out(model)
     make_reproducible(model, max(IR_VERSION, model.ir_version))
     return Export(model.SerializeToString(deterministic=True), weights, weights_file, golden, parameters)

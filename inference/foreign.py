@@ -132,7 +132,7 @@ def open_model(model: onnx.ModelProto, name: str) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, and told once
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base class

@@ -84,7 +84,7 @@ def open_session(graph: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, and told once
     try:
         return onnxruntime.InferenceSession(os.path.realpath(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base class

@@ -63,9 +63,10 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 def _labels_of(value: Any, path: Path) -> tuple[str, ...]:
     if isinstance(value, dict):
+        count = len(value)
         if value and all(type(number) is int for number in value.values()):
             value = {str(number): name for name, number in value.items()}
-        if set(value) != {str(number) for number in range(len(value))}:
+        if set(value) != {str(number) for number in range(count)}:
             raise UsageError(f"--labels: {path} must number its names from 0 on, each number once")
         value = [value[str(number)] for number in range(len(value))]
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,26 @@ def test_task_asks_for_what_its_columns_need(save: tuple[str, ...], outputs: lis
 def test_task_keeps_no_more_classes_than_there_are() -> None:
     found = task_for(card("probabilities"), ("topk",), 5, {"logits": [6, 3]})
     assert (found.top_k, found.columns, found.scores_are_logits) == (3, {}, False)
+
+
+def test_task_of_a_network_with_outputs_of_any_name_and_shape() -> None:
+    shapes = {"map": [6, 2, 3], "output_1": [6, 10], "pooled": [6, 4]}
+    network = replace(card("logits"), outputs={"map": "values", "output_1": "probabilities", "pooled": "embedding"})
+    found = task_for(network, ("topk", "map"), 5, shapes)
+    assert (found.classified, found.num_classes, found.scores_are_logits) == ("output_1", 10, False)
+    assert (found.outputs, found.columns) == (["output_1", "map"], {"map": (2, 3)})
+    rows = StepRows(Step(0, 0, 2), found, 2)
+    maps = np.arange(12, dtype=np.float16).reshape(2, 2, 3)
+    assert rows.fill(batch_of([record(0), record(1)], size=2), {"output_1": np.eye(2, 10, dtype=np.float32), "map": maps})
+    assert rows.saved["map"].dtype == np.float32
+    assert rows.saved["map"].tolist() == maps.reshape(2, 6).tolist()
+
+
+def test_task_of_a_network_that_classifies_nothing() -> None:
+    network = replace(card("logits"), outputs={"pooled": "values", "map": "values"})
+    shapes = {"map": [6, 2, 3], "pooled": [6, 4]}
+    assert task_for(network, ("map",), 5, shapes).outputs == ["map"]
+    assert task_for(network, ("none",), 5, shapes).outputs == ["pooled"]
 
 
 def card(meaning: str) -> ModelCard:
