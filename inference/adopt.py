@@ -212,6 +212,7 @@ def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixe
     graph_rewrite.set_batch(model, foreign.picture, foreign.recipe, fixed_batch)
     graph_rewrite.keep_outputs(model, outputs)
     graph_rewrite.feed_pictures(model, foreign.picture, foreign.recipe, input_kind)
+    graph_rewrite.sort_nodes(model)
     weights, weights_file = move_weights_out(model)
     make_reproducible(model, max(IR_VERSION, model.ir_version))
     return Export(model.SerializeToString(deterministic=True), weights, weights_file, golden, parameters)

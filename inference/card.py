@@ -105,7 +105,7 @@ class ModelCard:
     external_data: str  # file name of the weights that all graphs of this folder share
     external_data_sha256: str
     source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
-    precision: str = "fp32"  # of the graph's own arithmetic: fp32 or fp16
+    precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
 
     def __post_init__(self) -> None:

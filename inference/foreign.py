@@ -6,6 +6,7 @@ Shape letters: N batch, H height, W width, C channels.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,7 @@ DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.
 LAYOUTS = ("NCHW", "NHWC")
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
 _IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
+_QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that round to 8 bits
 _HELP = {
     "Git LFS pointer": "fetch the file itself with git lfs pull",
     "HTML page": "what was downloaded is a page about the file: download the file itself",
@@ -268,6 +270,9 @@ def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: st
 
 
 def precision(foreign: Foreign) -> str:
-    """What the graph computes in: fp16 if its input or any of its weights is half precision, else fp32."""
-    is_half = any(tensor.data_type == TensorProto.FLOAT16 for tensor in foreign.model.graph.initializer)
+    """What the graph computes in: int8 if it quantises, fp16 if its input or any of its weights is half precision, else fp32."""
+    graph = foreign.model.graph
+    if any(_QUANTISING.search(node.op_type) for node in graph.node):
+        return "int8"
+    is_half = any(tensor.data_type == TensorProto.FLOAT16 for tensor in graph.initializer)
     return "fp16" if is_half or foreign.picture.dtype == "float16" else "fp32"

@@ -21,7 +21,11 @@ from inference.paths import file_sha256, publishing
 from inference.runtime_reason import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
-PARITY_TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2}  # of the largest absolute value of an output, by the graph's arithmetic
+PARITY_TOLERANCES = {
+    "fp32": 1e-4,
+    "fp16": 1e-2,
+    "int8": 5e-2,
+}  # of the largest absolute value of an output, by the graph's arithmetic
 PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
 GOLDEN_COUNT = 4
 
@@ -105,7 +109,7 @@ def check_graph(
     feed = golden.images_NHWC if session.get_inputs()[0].type == "tensor(uint8)" else network_input(golden.images_NHWC, recipe)
     parity: dict[str, dict[str, float]] = {}
     for batch in [batch_size] if batch_size else [1, len(feed) + 1]:
-        found = _independent_rows(session, name, feed, batch, recipe)
+        found = _independent_rows(session, name, feed, batch, recipe, alone=tolerance > PARITY_TOLERANCES["fp32"])
         for output, values in _parity(name, found, golden.outputs, tolerance).items():
             worst = max(values["max_abs_difference"], parity.get(output, values)["max_abs_difference"])
             parity[output] = {**values, "max_abs_difference": worst}
@@ -129,9 +133,11 @@ def _declared_shapes(session: Any, name: str, batch_size: int) -> dict[str, list
     return shapes
 
 
-def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, recipe: Recipe) -> Outputs:
+def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, recipe: Recipe, *, alone: bool) -> Outputs:
     """The outputs for `feed`, run in batches whose other rows hold first one junk, then another.
 
+    With `alone` there is one real row in a batch: several of them may hide what junk does to a range that is taken over the
+    whole batch, which parity with each picture alone shows only where it is strict.
     Raises RunError if the number of output rows is not the batch, or if the junk changes a real row.
     """
     shape = (1, recipe.height, recipe.width, 3)
@@ -140,8 +146,9 @@ def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, r
     bright: NDArray[Any] = np.random.default_rng(1).integers(200, 256, shape, np.uint8)
     if feed.dtype != np.uint8:
         black, bright = network_input(black, recipe), network_input(bright, recipe)
-    first = _run(session, name, feed, batch, black)
-    second = _run(session, name, feed, batch, bright)
+    rows_per_batch = 1 if alone else min(len(feed), max(1, batch - 1))
+    first = _run(session, name, feed, batch, black, rows_per_batch)
+    second = _run(session, name, feed, batch, bright, rows_per_batch)
     for output, rows in first.items():
         difference = float(np.max(np.abs(rows - second[output]), initial=0))
         if not difference <= PADDING_TOLERANCE * float(np.max(np.abs(rows), initial=0)):
@@ -152,9 +159,8 @@ def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, r
     return first
 
 
-def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any]) -> Outputs:
-    """Run `feed` in batches of `batch`: a few real rows, spread over the batch, and `junk` in all others."""
-    rows_per_batch = min(len(feed), max(1, batch - 1))
+def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any], rows_per_batch: int) -> Outputs:
+    """Run `feed` in batches of `batch`: `rows_per_batch` real rows, spread over the batch, and `junk` in all others."""
     names = [output.name for output in session.get_outputs()]
     collected: dict[str, list[NDArray[np.float32]]] = {output: [] for output in names}
     for start in range(0, len(feed), rows_per_batch):

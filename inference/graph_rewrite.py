@@ -5,6 +5,7 @@ Works in memory on protobuf messages and checks nothing. Shape letters: N batch,
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -169,6 +170,39 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
                 for place, name in enumerate(names):
                     if name == old:
                         names[place] = new
+
+
+def sort_nodes(model: onnx.ModelProto) -> None:
+    """Put every node behind those whose values it takes: onnx insists on that, onnxruntime does not. Sorted nodes stay."""
+    nodes = list(model.graph.node)
+    maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    needs = [{maker[name] for name in _taken(node) if name in maker} for node in nodes]
+    users: dict[int, list[int]] = {}
+    for place, makers in enumerate(needs):
+        for other in makers:
+            users.setdefault(other, []).append(place)
+    ready = [place for place, makers in enumerate(needs) if not makers]
+    order = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for user in users.get(place, []):
+            needs[user].discard(place)
+            if not needs[user]:
+                heapq.heappush(ready, user)
+    assert len(order) == len(nodes), "a cycle, which the runtime has refused"
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[place] for place in order)
+
+
+def _taken(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of all values that a node and its subgraphs take."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from (output.name for output in inner.output)
+            for part in inner.node:
+                yield from _taken(part)
 
 
 def weights_to_initializers(model: onnx.ModelProto) -> None:

@@ -145,6 +145,30 @@ def test_b26_samples_that_merge_are_refused(home: Home) -> None:
     assert "change a picture's z" in home.refusal(model, RunError, scores="logits")
 
 
+def test_b26_a_range_taken_over_the_whole_batch_is_refused(home: Home) -> None:
+    """Dynamic quantisation: other pictures decide how a picture's values are rounded."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["quantised", "scale", "zero"]),
+        helper.make_node("DequantizeLinear", ["quantised", "scale", "zero"], ["rounded"]),
+        helper.make_node("ReduceMean", ["rounded"], ["pooled"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["pooled", "w"], ["z"]),
+    ]
+    told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), RunError, scores="logits")
+    assert "other rows of the batch change a picture's z" in told
+
+
+def test_static_quantisation_is_taken(home: Home) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["quantised"]),
+        helper.make_node("DequantizeLinear", ["quantised", "scale", "zero"], ["rounded"]),
+        helper.make_node("ReduceMean", ["rounded"], ["pooled"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["pooled", "w"], ["z"]),
+    ]
+    constants = {"scale": np.float32(0.03), "zero": np.uint8(128)}
+    model = foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants)
+    assert home.adopt(model, scores="logits").card.precision == "int8"
+
+
 def test_labels_and_golden_files_are_checked(home: Home) -> None:
     labels = home.folder / "labels.txt"
     labels.write_text("a\nb\nc\n")

@@ -140,6 +140,16 @@ def test_an_input_is_recognised_and_fed(layout: str, dtype: str, batch: int | st
     np.testing.assert_allclose(found, values.mean((1, 2)) @ head(), atol=5e-3 if dtype == "float16" else 1e-5)
 
 
+def test_a_graph_that_rounds_to_8_bits_is_known_by_its_operators(tmp_path: Path) -> None:
+    constants = {"scale": np.float32(0.01), "zero": np.uint8(128)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["y", "scale", "zero"], ["quantised"]),
+        helper.make_node("DequantizeLinear", ["quantised", "scale", "zero"], ["z"]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants)
+    assert precision(opened(model, tmp_path)) == "int8"
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_bgr_pictures_are_fed_in_their_order(layout: str) -> None:
     solid = np.broadcast_to(np.uint8([200, 100, 50]), (1, SIDE, SIDE, 3))

@@ -17,6 +17,7 @@ from inference.graph_rewrite import (
     keep_outputs,
     num_parameters,
     set_batch,
+    sort_nodes,
     value_names,
     weights_to_initializers,
 )
@@ -128,6 +129,26 @@ def test_b26_an_output_whose_batch_does_not_follow_is_seen() -> None:
     set_batch(model, find_input(model, "m"), recipe_of(), 0)
     assert fixed_outputs(model) == ["z"]
     assert dims_of(model.graph.input[0]) == ["batch", 3, SIDE, SIDE]
+
+
+def test_nodes_in_any_order_are_sorted_and_sorted_ones_stay() -> None:
+    nodes = [
+        helper.make_node("Neg", ["y"], ["a"]),
+        helper.make_node("Abs", ["mean"], ["b"]),
+        helper.make_node("Neg", ["a"], ["z"]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs={"z": None, "b": None})
+    before = [node.output[0] for node in model.graph.node]
+    sort_nodes(model)
+    assert [node.output[0] for node in model.graph.node] == before
+    turned = list(model.graph.node)[::-1]
+    del model.graph.node[:]
+    model.graph.node.extend(turned)
+    sort_nodes(model)
+    after = [node.output[0] for node in model.graph.node]
+    assert sorted(after) == sorted(before)
+    assert after.index("mean") < after.index("y") < after.index("a") < after.index("z")
+    assert after.index("mean") < after.index("b")
 
 
 def test_weights_become_raw_initializers() -> None:
