@@ -270,7 +270,7 @@ def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: st
 
 
 def precision(foreign: Foreign) -> str:
-    """What the graph computes in: int8 if it quantises, fp16 if its input or any of its weights is half precision, else fp32."""
+    """What the graph computes in: int8 if it quantises, fp16 if its input or any weight is half precision, else fp32."""
     graph = foreign.model.graph
     if any(_QUANTISING.search(node.op_type) for node in graph.node):
         return "int8"
