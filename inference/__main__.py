@@ -45,7 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}"
         print(f"bulkinfer: unknown command {words[0]!r}; {hint}", file=sys.stderr)
         return 2
-    return int(importlib.import_module(f"inference.commands.{name}").main(words[1:]))
+    code = int(importlib.import_module(f"inference.commands.{name}").main(words[1:]))
+    if argv is None:
+        from inference.commands.flags import leave
+
+        leave(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Aggregate:
 
     def line(self) -> str:
         """The line of the interval since the last one: wall-clock rate, shares averaged over its steps."""
-        now = time.perf_counter()
+        now = self.last_published or time.perf_counter()
         total_s = now - self._line_time
         steps = max(1, len(self._line_shares))
         wait, compute = (sum(shares[side] for shares in self._line_shares) / steps for side in (0, 1))

@@ -61,6 +61,8 @@ def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 
             try:
                 _attempt(opener, url, file, transfer)
                 return
+            except ValueError as error:  # from urllib: this address, or one that it redirects to, cannot be taken apart
+                raise DownloadError(f"{url} is, or redirects to, a malformed address ({error})") from None
             except _CutError as cut:
                 reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
                 if attempt == ATTEMPTS:
@@ -107,6 +109,8 @@ def _begin(response: Any, file: Any, transfer: _Transfer) -> None:
     """Place `file` where this answer starts and note its size: after what we have for a fitting 206, else at 0."""
     headers = response.headers
     length = headers.get("Content-Length")
+    if length is not None and not length.isdecimal():
+        raise _CutError(f"the server's answer is malformed (Content-Length: {length[:40]})")
     answered_range = headers.get("Content-Range", "")
     if response.status == 206 and answered_range.startswith(f"bytes {transfer.done_bytes}-"):
         if length is not None:

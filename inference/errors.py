@@ -4,6 +4,7 @@ BulkinferError                one sentence for the user: what, where, what to do
 ├── UsageError      exit 2    the command, its flags or what they name is wrong; nothing was started
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
+│   ├── UnreadableError       a sound file could not be read, for lack of memory or threads
 │   └── DownloadError         a file could not be fetched, or is not the file that was asked for
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
 
@@ -33,6 +34,10 @@ class RunError(BulkinferError):
 
 class LockedError(RunError):
     """Another launcher owns the output directory."""
+
+
+class UnreadableError(RunError):
+    """A manifest could not be read, for lack of memory or threads; nothing is known of its state."""
 
 
 class DownloadError(RunError):

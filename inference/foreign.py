@@ -20,6 +20,7 @@ from onnx import TensorProto
 from inference.card import Recipe
 from inference.errors import RunError, UsageError, first_line
 from inference.graph_checks import golden_images, network_input
+from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
 from inference.signatures import HEAD_BYTES, identify
 
@@ -130,7 +131,7 @@ def _read_external(model: onnx.ModelProto, path: Path) -> None:
 
 def open_model(model: onnx.ModelProto, name: str) -> Any:
     """A session on the CPU provider. Raises UsageError with the versions of the graph and what the runtime takes."""
-    import onnxruntime
+    onnxruntime = runtime()
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from inference.card import GraphSidecar, Recipe
 from inference.errors import RunError, first_line
 from inference.paths import file_sha256, publishing
+from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
@@ -84,7 +85,7 @@ def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.
 
 def open_session(graph: Path) -> Any:
     """A session on the CPU provider. Raises RunError if onnxruntime cannot load the graph."""
-    import onnxruntime
+    onnxruntime = runtime()
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own

@@ -10,7 +10,7 @@ from typing import Any
 from inference.cores import ThreadPlan
 from inference.engine import Hooks, refusal
 from inference.errors import BulkinferError
-from inference.messages import End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
+from inference.messages import STOP_SIGNALS, End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
 from inference.worker_process import Worker
 
 
@@ -31,7 +31,9 @@ class InlineEngine:
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        # under nohup SIGHUP is ignored, and stays so
+        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._on_signal) for number in handled}
         try:
             self._worker.serve()
         finally:

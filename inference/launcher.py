@@ -11,7 +11,7 @@ from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget, plan_threads
 from inference.engine import make_engine
-from inference.errors import BulkinferError
+from inference.errors import BulkinferError, UsageError
 from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
@@ -32,6 +32,7 @@ def launch(config: LaunchConfig) -> int:
     plan = plan_threads(core_budget(), num_devices=config.num_devices, streams=config.streams, num_workers=config.num_workers)
     log_dir = free_log_dir(job)
     output = None if config.synthetic else Path(config.output or log_dir / "results")
+    refuse_inside_partition(job, output or log_dir)
     announce(job, plan, log_dir, output)
     if config.dry_run:
         if output is not None:
@@ -47,6 +48,16 @@ def launch(config: LaunchConfig) -> int:
             todo = remaining_steps(job, output, description)
             write_job(output, description)
             return run(Launch(job, plan, log_dir, output, description, todo), started)
+
+
+def refuse_inside_partition(job: Job, folder: Path) -> None:
+    """Raises UsageError if results or logs would lie in a partition: those are replaced as a whole by partition_dataset."""
+    if job.dataset is None or job.dataset.scan is not None:
+        return
+    for partition in job.dataset.partitions:
+        inside = job.dataset.root / str(partition.index)
+        if folder.resolve().is_relative_to(inside.resolve()):
+            raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
 
 
 def free_log_dir(job: Job) -> Path:

@@ -6,7 +6,10 @@ import errno
 import os
 import shutil
 import stat
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 # For each mode the ways that are tried in turn. A file that cannot be copied (no permission, unreadable sector) gets a
 # symbolic link, so that it becomes an error row instead of stopping everything.
@@ -18,6 +21,14 @@ _NEXT_WAY = {
 _COARSEST_MTIME_NS = 2 * 10**9  # of FAT
 
 
+class Place(NamedTuple):
+    """Where the picture `key` belongs: its `name` within a partition. A missing one gets a link that leads nowhere."""
+
+    key: bytes
+    name: bytes
+    is_missing: bool
+
+
 class Linker:
     """Puts pictures of `source` in place under one mode; `fallbacks` says, once each, which way was not possible."""
 
@@ -27,6 +38,37 @@ class Linker:
         self._source = source
         self._ways = WAYS[mode]
         self._real_directories: dict[bytes, bytes] = {}
+
+    def fill(self, partition: bytes, places: Iterable[Place], ways: Counter[str]) -> None:
+        """Put all pictures into a new partition, counting the ways they went."""
+        made = {b""}
+        for key, name, is_missing in places:
+            try:
+                _make_folder(partition, name, made)
+                ways[self.put(key, os.path.join(partition, name), is_missing=is_missing)] += 1
+            except (FileExistsError, NotADirectoryError):
+                if not is_missing:
+                    raise
+                ways["none"] += 1  # the name of a missing picture is that of a folder: its record cannot be read either way
+
+    def repair(self, partition: bytes, places: Iterable[Place], ways: Counter[str], temporary: bytes) -> int:
+        """Check every link or copy of a partition; make again what is missing or leads elsewhere. Returns how many.
+
+        `temporary` is a free path on the same file system.
+        """
+        repaired, made = 0, {b""}
+        for key, name, is_missing in places:
+            destination = os.path.join(partition, name)
+            way = self.way_of(key, destination, is_missing=is_missing)
+            if way is None and is_missing and os.path.isdir(destination):
+                way = "none"
+            if way is None:
+                _make_folder(partition, name, made)
+                way = self.put(key, temporary, is_missing=is_missing)
+                os.rename(temporary, destination)
+                repaired += 1
+            ways[way] += 1
+        return repaired
 
     def target(self, key: bytes) -> bytes:
         """The absolute path of the picture, without symbolic links."""
@@ -77,6 +119,21 @@ class Linker:
         if not is_link or is_missing or self.mode == "symlink":
             return "symlink" if is_link else None
         return None if os.access(target, os.R_OK) else "symlink"  # it could be copied by now
+
+
+def belongs_to(source: bytes, name: bytes, path: bytes) -> bool:
+    """Whether `path` leads into `source`, or is a file or folder there too, under `name`."""
+    if os.path.islink(path):
+        return os.readlink(path).startswith(source + b"/") or os.path.lexists(os.path.join(source, name))
+    original = os.path.join(source, name)
+    return os.path.isdir(original) if os.path.isdir(path) else os.path.isfile(original)
+
+
+def _make_folder(partition: bytes, name: bytes, made: set[bytes]) -> None:
+    folder = name.rpartition(b"/")[0]
+    if folder not in made:
+        os.makedirs(os.path.join(partition, folder), exist_ok=True)
+        made.add(folder)
 
 
 def _way_of_file(target: bytes, destination: bytes, ways: tuple[str, ...]) -> str | None:

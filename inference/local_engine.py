@@ -16,7 +16,21 @@ from typing import Any
 from inference.cores import ThreadPlan
 from inference.engine import Hooks, refusal
 from inference.errors import BulkinferError, RunError
-from inference.messages import Command, Died, End, Event, Ready, Recovered, Refused, RunStep, StepDone, Stop, decode, encode
+from inference.messages import (
+    STOP_SIGNALS,
+    Command,
+    Died,
+    End,
+    Event,
+    Ready,
+    Recovered,
+    Refused,
+    RunStep,
+    StepDone,
+    Stop,
+    decode,
+    encode,
+)
 from inference.steps import StepQueue
 from inference.types import Step
 
@@ -85,7 +99,9 @@ class LocalEngine:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
         waking, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(waking, selectors.EVENT_READ)
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        # under nohup SIGHUP is ignored, and stays so
+        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._on_signal) for number in handled}
         signal.set_wakeup_fd(wake)
         try:
             for index in range(self._plan.num_devices):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inference.entries import BLOCK, SCHEMA, Entry, content_hash, entries_table
-from inference.errors import RunError, UsageError, first_line
+from inference.errors import RunError, UnreadableError, UsageError, first_line
 from inference.markers import (
     DATASET_FILE,
     MANIFEST_CONTENT,
@@ -25,7 +27,11 @@ from inference.markers import (
 )
 from inference.paths import FORMAT, canonical_json, publishing, read_json
 from inference.scan import Scan, counted, scan_folder
+from inference.structure import misfit
 from inference.types import Record, printable
+
+_MAKE_AGAIN = "remove it and run partition_dataset again"
+_SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,20 +57,25 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Read and check a manifest: format, page checksums and content hash.
 
-        Raises RunError if it is missing or damaged, UsageError if it is from a newer bulkinfer.
+        Raises RunError if it is missing or damaged, UnreadableError, which is one, if that cannot be told, UsageError if it
+        is from a newer bulkinfer.
         """
         try:
             with path.open("rb") as file:
                 parquet = pq.ParquetFile(file, page_checksum_verification=True)
                 metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
                 table = parquet.read().replace_schema_metadata(None)
+            is_whole = table.schema == SCHEMA and content_hash(table) == metadata["content_hash"]
         except FileNotFoundError:
             raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
+            if isinstance(error, MemoryError) or any(words in str(error) for words in _SHORTAGES):
+                advice = "free memory, or raise the limits of this shell (ulimit -a)"
+                raise UnreadableError(f"{shown(path)} cannot be read ({first_line(error)}): {advice}") from None
             raise RunError(f"{shown(path)} is damaged ({first_line(error)}): run partition_dataset again") from None
-        if table.schema != SCHEMA or content_hash(table) != metadata["content_hash"]:
+        if not is_whole:
             raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
         mode = metadata["mode"]
         root = bytes.fromhex(metadata["root"]) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
@@ -158,6 +169,27 @@ class Dataset:
         return sum(partition.manifest.num_records for partition in self.partitions)
 
 
+class DatasetShare(TypedDict):
+    """What dataset.json tells of one partition, as far as it is read."""
+
+    content_hash: str
+
+
+class DatasetDescription(TypedDict):
+    """dataset.json, as far as it is read."""
+
+    source: str
+    partitions: list[DatasetShare]
+
+
+def read_description(path: Path) -> DatasetDescription:
+    """Read and check dataset.json. Raises RunError if it is damaged, UsageError if it is from a newer bulkinfer."""
+    found = read_json(path, advice=_MAKE_AGAIN)
+    if told := misfit(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+        raise RunError(f"{shown(path)} is damaged ({told}): {_MAKE_AGAIN}")
+    return cast(DatasetDescription, found)
+
+
 def open_dataset(data_dir: Path) -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
@@ -170,18 +202,27 @@ def open_dataset(data_dir: Path) -> Dataset:
     if carries_manifest(root):
         raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
     if os.path.isdir(root):
-        for number, path in sorted(numbered_entries(root).items()):
-            if carries_manifest(path):
-                raise RunError(
-                    f"{shown(data_dir)} holds partition {number} but no {DATASET_FILE}: "
-                    "partition_dataset did not finish; run it again"
-                )
+        _refuse_undescribed(data_dir)
     scan = scan_folder(data_dir)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     manifest = Manifest.from_entries((Entry(*picture) for picture in scan.pictures), scan.root)
     partitions = (Partition(0, manifest, scan.root),)
     return Dataset(data_dir, partitions, f"pictures in {printable(scan.root)}", _hash_over_all(partitions), scan)
+
+
+def _refuse_undescribed(data_dir: Path) -> None:
+    """Raise RunError if partitions of ours lie in `data_dir`, which has no dataset.json of ours."""
+    ours = [number for number, path in numbered_entries(os.fsencode(data_dir)).items() if carries_manifest(path)]
+    if not ours:
+        return
+    described = data_dir / DATASET_FILE
+    if not described.exists():
+        holds = f"{shown(data_dir)} holds partition {min(ours)} but no {DATASET_FILE}"
+        raise RunError(f"{holds}: partition_dataset did not finish; run it again")
+    if described.is_file():
+        read_json(described, advice=_MAKE_AGAIN)  # says what is wrong, if it is no JSON of ours or closed to us
+    raise RunError(f"{shown(described)} is damaged (it is not what partition_dataset wrote): {_MAKE_AGAIN}")
 
 
 def no_pictures(scan: Scan) -> str:
@@ -197,11 +238,8 @@ def _hash_over_all(partitions: tuple[Partition, ...]) -> str:
 
 
 def _open_partitions(data_dir: Path) -> Dataset:
-    described = read_json(data_dir / DATASET_FILE)
-    try:
-        source, hashes = described["source"], [entry["content_hash"] for entry in described["partitions"]]
-    except (KeyError, TypeError):
-        raise RunError(f"{shown(data_dir / DATASET_FILE)} is damaged: run partition_dataset again") from None
+    described = read_description(data_dir / DATASET_FILE)
+    hashes = [share["content_hash"] for share in described["partitions"]]
     present = numbered_entries(os.fsencode(data_dir))
     if missing := sorted(set(range(len(hashes))) - set(present)):
         numbers = ", ".join(map(str, missing[:5]))
@@ -213,12 +251,16 @@ def _open_partitions(data_dir: Path) -> Dataset:
         )
     partitions = []
     for index, expected in enumerate(hashes):
-        manifest = Manifest.read(data_dir / str(index) / MANIFEST_FILE)
+        folder = data_dir / str(index)
+        if not (folder / MANIFEST_FILE).exists():
+            raise RunError(f"{shown(folder)} has no {MANIFEST_FILE}: move that folder away and run partition_dataset again")
+        manifest = Manifest.read(folder / MANIFEST_FILE)
         if manifest.content_hash != expected:
             raise RunError(
-                f"{shown(data_dir / str(index) / MANIFEST_FILE)} does not fit {DATASET_FILE} "
+                f"{shown(folder / MANIFEST_FILE)} does not fit {DATASET_FILE} "
                 "(partition_dataset was interrupted, or one of them was changed): run partition_dataset again"
             )
         partitions.append(Partition(index, manifest, manifest.root))
+    source = printable(described["source"].encode("utf-8", "backslashreplace"))
     source = f"{source} in {counted(len(hashes), 'partition')}"
     return Dataset(data_dir, tuple(partitions), source, _hash_over_all(tuple(partitions)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 DATASET_FILE = "dataset.json"
@@ -28,7 +29,10 @@ def carries_dataset(directory: bytes) -> bool:
 
 
 def carries_manifest(directory: bytes) -> bool:
-    """True if `directory` holds a manifest.parquet that we wrote. A damaged one is not recognised."""
+    """True if `directory` holds a manifest.parquet that we wrote. A damaged one is not recognised.
+
+    Raises MemoryError if there is too little memory to tell.
+    """
     path = Path(os.fsdecode(directory)) / MANIFEST_FILE
     if not os.path.isfile(path):
         return False
@@ -38,6 +42,8 @@ def carries_manifest(directory: bytes) -> bool:
     try:
         with path.open("rb") as file:
             metadata = pq.read_metadata(file).metadata or {}
+    except MemoryError:  # Arrow's is one of the ArrowExceptions too
+        raise
     except (OSError, pa.ArrowException):
         return False
     return bool(metadata.get(b"content") == MANIFEST_CONTENT)
@@ -47,6 +53,20 @@ def numbered_entries(output: bytes) -> dict[int, bytes]:
     """What in `output` is named like a partition (0, 1, 2, ... without leading zeros): number -> path."""
     with os.scandir(output) as entries:
         return {int(entry.name): entry.path for entry in entries if _NUMBER.fullmatch(entry.name)}
+
+
+def everything_in(folder: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The relative path of all that lies below `folder`, and whether it is a folder itself (a link to one is none)."""
+    pending = [b""]
+    while pending:
+        within = pending.pop()
+        prefix = within + b"/" if within else b""
+        with os.scandir(os.path.join(folder, within)) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder:
+                    pending.append(prefix + entry.name)
+                yield prefix + entry.name, is_folder
 
 
 def link_name(key: bytes) -> bytes:

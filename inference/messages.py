@@ -6,6 +6,7 @@ Commands and events are one JSON object a line, with the class in `kind`. Both s
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from inference.paths import read_json, write_json
 from inference.postprocess import Task
 from inference.providers import SessionSpec
 from inference.types import Step
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
 
 
 @dataclass(frozen=True, slots=True)

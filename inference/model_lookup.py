@@ -40,8 +40,26 @@ def find_model(config: LaunchConfig) -> Model:
     if (found := file_sha256(weights)) != card.external_data_sha256:
         raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
                        f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
+    if misfit := _misfit(card, sidecar, config.batch_size):
+        raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
     check_columns(config.save, card)
     return Model(card, sidecar, resolved)
+
+
+def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
+    """Where card and graph contradict each other; empty if nowhere.
+
+    Workers would otherwise fail on every picture, or call classes by wrong names.
+    """
+    height, width = card.recipe.height, card.recipe.width
+    expected = [batch_size, height, width, 3] if card.input == "uint8" else [batch_size, 3, height, width]
+    shapes = list(sidecar.inputs.values())
+    if shapes != [expected]:
+        return f"a {card.input} input of {expected} is prepared, the graph takes {shapes}"
+    num_classes = sidecar.outputs[card.classified][-1] if card.classified else 0
+    if card.labels and len(card.labels) != num_classes:
+        return f"{len(card.labels)} labels for {num_classes} classes"
+    return ""
 
 
 def check_columns(save: tuple[str, ...], card: ModelCard) -> None:

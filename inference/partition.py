@@ -2,8 +2,8 @@
 
 A new partition is built in a temporary folder, manifest first, and renamed into place; one that is no longer wanted is
 renamed away before it is emptied, manifest last. So a folder with a number is whole, whatever was killed when, and every
-folder that is removed carries our manifest. dataset.json comes last: without it, or where it does not fit the manifests,
-the data set is not finished.
+folder that is removed carries our manifest, and nothing that it does not name. dataset.json comes last:
+without it, or where it does not fit the manifests, the data set is not finished.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inference.entries import Entries, Entry
-from inference.errors import LockedError, RunError, UsageError
-from inference.links import Linker
-from inference.manifest import Manifest, shown
+from inference.entries import Entries, content_hash, entries_table
+from inference.errors import LockedError, RunError, UnreadableError, UsageError
+from inference.links import Linker, Place, belongs_to
+from inference.manifest import Manifest, read_description, shown
 from inference.markers import (
     DATASET_CONTENT,
     DATASET_FILE,
     MANIFEST_FILE,
     carries_dataset,
     carries_manifest,
+    everything_in,
     link_name,
     numbered_entries,
 )
@@ -90,16 +91,19 @@ def publish_partitions(
     output.mkdir(parents=True, exist_ok=True)
     with _only_one(output) as is_locked:
         _refuse_foreign(output)
+        staying = _staying(output, source, mode, entries, intervals)
         published.left_over = _remove_abandoned(output, is_locked)
         partitions: list[dict[str, Any]] = []
         for index, (start, end) in enumerate(intervals):
             final = output / str(index)
-            root = source if linker is None else os.path.abspath(os.fsencode(final))
-            present = _identity(final)  # read before ours is made: two tables of ten million records are a gigabyte
-            manifest = Manifest.from_entries(entries[start:end], root, mode)
-            if present == (manifest.content_hash, mode, root):
-                published.repaired += _repair(final, manifest, linker, published.ways)
+            root = _root(final, source, mode)
+            if index in staying:
+                manifest = Manifest(entries_table(entries[start:end]), root, mode, staying[index])
+                if linker is not None:
+                    beside = os.fsencode(temporary_path(final))
+                    published.repaired += linker.repair(root, _places(manifest), published.ways, beside)
             else:
+                manifest = Manifest.from_entries(entries[start:end], root, mode)
                 _write(final, manifest, linker, published.ways)
                 published.written.append(index)
             published.sizes.append(manifest.num_records)
@@ -146,11 +150,15 @@ def _only_one(output: Path) -> Iterator[bool]:
 
 def _refuse_foreign(output: Path) -> None:
     """Raise UsageError if something that we did not write has a name that we need."""
-    described = output / DATASET_FILE
-    ours = carries_dataset(os.fsencode(output))
-    if described.exists() and not ours:
-        raise UsageError(f"{shown(described)} was not written by partition_dataset: give another --output")
-    known = len(read_json(described).get("partitions", [])) if ours else 0
+    described, known = output / DATASET_FILE, 0
+    if carries_dataset(os.fsencode(output)):
+        known = len(read_description(described)["partitions"])
+    elif described.exists():
+        if described.is_file():
+            described.open("rb").close()  # one that is closed to us says so
+        raise UsageError(
+            f"{shown(described)} was not written by partition_dataset, or is damaged: move it away, or give another --output"
+        )
     for index, path in sorted(numbered_entries(os.fsencode(output)).items()):
         damaged = index < known and os.path.isfile(os.path.join(path, MANIFEST_FILE.encode()))
         if not carries_manifest(path) and not damaged:
@@ -160,15 +168,62 @@ def _refuse_foreign(output: Path) -> None:
             )
 
 
-def _identity(final: Path) -> tuple[str, str, bytes] | None:
-    """Content hash, mode and root of the whole manifest in `final`; None if there is none."""
-    if not final.is_dir():
-        return None
+def _root(final: Path, source: bytes, mode: str) -> bytes:
+    return source if mode == "manifest" else os.path.abspath(os.fsencode(final))
+
+
+def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]]) -> dict[int, str]:
+    """The partitions that are there as they are wanted: number -> content hash.
+
+    All others that are there will be made again or removed: raises UsageError if one holds what we did not put there.
+    """
+    staying = {}
+    for index, path in sorted(numbered_entries(os.fsencode(output)).items()):
+        final = output / str(index)
+        start, end = intervals[index] if index < len(intervals) else (0, -1)
+        manifest = _manifest_of(final)
+        wanted = (mode, _root(final, source, mode), end - start)
+        if manifest is not None and (manifest.mode, manifest.root, manifest.num_records) == wanted:
+            present, manifest = manifest.content_hash, None  # two tables of ten million records are a gigabyte
+            if content_hash(entries_table(entries[start:end])) == present:
+                staying[index] = present
+                continue
+            manifest = _manifest_of(final)
+        _refuse_strangers(path, manifest, source)
+    return staying
+
+
+def _manifest_of(final: Path) -> Manifest | None:
+    """The manifest of a partition; None if it is damaged."""
     try:
-        present = Manifest.read(final / MANIFEST_FILE)
-    except RunError:  # damaged: made again
+        return Manifest.read(final / MANIFEST_FILE)
+    except UnreadableError:
+        raise
+    except RunError:
         return None
-    return present.content_hash, present.mode, present.root
+
+
+def _refuse_strangers(partition: bytes, manifest: Manifest | None, source: bytes) -> None:
+    """Raise UsageError if a partition holds anything but its manifest, files or links at the names of its records, the
+    folders they are in, and temporaries. Without a manifest, links into `source` and names of its files count as ours.
+    """
+    linked = () if manifest is None or manifest.mode == "manifest" else manifest.entries()
+    names, folders = {link_name(entry.key) for entry in linked}, set[bytes]()
+    for name in names:
+        while (name := name.rpartition(b"/")[0]) and name not in folders:
+            folders.add(name)
+    for name, is_folder in everything_in(partition):
+        if name in (folders if is_folder else names) or name == MANIFEST_FILE.encode():
+            continue
+        if not is_folder and temporary_owner(os.fsdecode(name)):
+            continue
+        if manifest is None and belongs_to(source, name, os.path.join(partition, name)):
+            continue
+        stranger = printable(os.path.join(partition, name))
+        if manifest is None:
+            damaged = printable(os.path.join(partition, MANIFEST_FILE.encode()))
+            raise UsageError(f"{stranger} may not be from partition_dataset ({damaged} is damaged): move it away")
+        raise UsageError(f"{stranger} was not put there by partition_dataset: move it away")
 
 
 def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter[str]) -> None:
@@ -178,7 +233,7 @@ def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter
     try:
         manifest.write(built / MANIFEST_FILE)
         if linker is not None:
-            _fill(built, manifest, linker, ways)
+            linker.fill(os.fsencode(built), _places(manifest), ways)
         away = _move_away(final) if final.exists() else None
         built.rename(final)
     except BaseException:
@@ -190,51 +245,12 @@ def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter
         _empty(away)
 
 
-def _fill(built: Path, manifest: Manifest, linker: Linker, ways: Counter[str]) -> None:
-    root = os.fsencode(built)
-    made = {b""}
-    for entry, is_missing in _present_first(manifest):
-        name = link_name(entry.key)
-        try:
-            _make_folder(root, name.rpartition(b"/")[0], made)
-            ways[linker.put(entry.key, os.path.join(root, name), is_missing=is_missing)] += 1
-        except (FileExistsError, NotADirectoryError):
-            if not is_missing:
-                raise
-            ways["none"] += 1  # the name of a missing picture is that of a folder: its record cannot be read either way
-
-
-def _present_first(manifest: Manifest) -> Iterator[tuple[Entry, bool]]:
+def _places(manifest: Manifest) -> Iterator[Place]:
     """Pictures, then missing ones, whose names must not get in the way of a folder."""
-    yield from ((entry, False) for entry in manifest.entries() if entry.size_bytes is not None)
-    yield from ((entry, True) for entry in manifest.entries() if entry.size_bytes is None)
-
-
-def _make_folder(root: bytes, folder: bytes, made: set[bytes]) -> None:
-    if folder not in made:
-        os.makedirs(os.path.join(root, folder), exist_ok=True)
-        made.add(folder)
-
-
-def _repair(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter[str]) -> int:
-    """Check every link or copy of a partition; make again what is missing or leads elsewhere. Returns how many."""
-    if linker is None:
-        return 0
-    root, repaired, made = os.fsencode(final), 0, {b""}
-    for entry, is_missing in _present_first(manifest):
-        name = link_name(entry.key)
-        destination = os.path.join(root, name)
-        way = linker.way_of(entry.key, destination, is_missing=is_missing)
-        if way is None and is_missing and os.path.isdir(destination):
-            way = "none"
-        if way is None:
-            _make_folder(root, name.rpartition(b"/")[0], made)
-            temporary = os.fsencode(temporary_path(final))
-            way = linker.put(entry.key, temporary, is_missing=is_missing)
-            os.rename(temporary, destination)
-            repaired += 1
-        ways[way] += 1
-    return repaired
+    for is_missing in (False, True):
+        for entry in manifest.entries():
+            if (entry.size_bytes is None) == is_missing:
+                yield Place(entry.key, link_name(entry.key), is_missing)
 
 
 def _move_away(partition: Path) -> Path:

@@ -59,8 +59,10 @@ def publishing(final: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.rename(temporary, final)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(final)  # what the user knows it by
         raise
     fsync_directory(final.parent)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,15 @@ class Provider:
     attach: Callable[[Any, SessionSpec], str]
 
 
+def runtime() -> Any:
+    """The module onnxruntime, imported with its telemetry off unless the environment already decides about that.
+
+    From 1.32 on, its Linux builds would otherwise write a device id below the home folder and send events when imported.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return importlib.import_module("onnxruntime")
+
+
 def _attach_cpu(options: Any, spec: SessionSpec) -> str:
     # streams are concurrent run calls on one session: each uses its own thread plus this pool's others
     options.intra_op_num_threads = spec.threads_per_stream
@@ -49,7 +59,7 @@ def _attach_cpu(options: Any, spec: SessionSpec) -> str:
 
 def _openvino_devices() -> list[Any]:
     """The plugin's devices; it is registered with the runtime the first time."""
-    import onnxruntime
+    onnxruntime = runtime()
 
     found = [d for d in onnxruntime.get_ep_devices() if d.ep_name == OPENVINO.ep_name]
     if found:
@@ -113,7 +123,7 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
 
     Raises UsageError if the provider refuses the graph, or if another provider runs any node without --allow_cpu_nodes.
     """
-    import onnxruntime
+    onnxruntime = runtime()
 
     provider = PROVIDERS[spec.provider]
     options = onnxruntime.SessionOptions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import resource
 import sys
@@ -84,7 +85,11 @@ def warn(text: str) -> None:
 
 
 def make_printing_safe() -> None:
-    """A file name that the terminal's encoding cannot show is escaped, never an exception."""
+    """A file name that the terminal's encoding cannot show is escaped, never an exception; so is a stream that is closed."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 -- for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 -- the same
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

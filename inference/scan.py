@@ -84,7 +84,7 @@ class Scan:
             kinds = [f"{count:,} {kind}" for kind, count in most_first]
             dots = ", ..." if len(kinds) > 5 else ""
             lines.append(f"not pictures: {self.not_pictures.total():,} ({', '.join(kinds[:5])}{dots})")
-        lines += [f"left out: {printable(key) or '.'}/ (an output of partition_dataset)" for key in self.left_out]
+        lines += [f"left out: {printable(key) or '.'}/ (an output of bulkinfer)" for key in self.left_out]
         if self.repeated:
             lines.append(f"reached twice through links, taken once: {first_names(self.repeated)}")
         return lines
@@ -105,7 +105,7 @@ def first_names(keys: Sequence[bytes]) -> str:
 
 
 def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None = None, include_hidden: bool = False) -> Scan:
-    """Find the pictures under `folder`, leaving out the folder `exclude` and any output of partition_dataset.
+    """Find the pictures under `folder`, leaving out the folder `exclude` and what bulkinfer made: partitions, logs of jobs.
 
     A file is a picture by its extension, or, having none we know, by its first bytes; what it really is shows when it is
     decoded. Raises UsageError if `folder` cannot be searched at all.

@@ -28,6 +28,8 @@ def load(network: torch.nn.Module, path: Path) -> None:
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise RunError(f"{path} holds more than tensors by name: save the network's state_dict() alone")
+    if not all(isinstance(name, str) for name in state):
+        raise RunError(f"{path} holds tensors under names that are no text: save the network's state_dict() alone")
     own = network.state_dict()
     # Counters of training steps: absent in files of torch before 0.4.1, and without effect on inference.
     counters = {name for name in own if name.endswith("num_batches_tracked")}

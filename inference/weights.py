@@ -72,7 +72,11 @@ class Request:
         if self.choice == "auto":
             return self.spec.weights_file
         if self.is_url:
-            last = urllib.parse.unquote(urllib.parse.urlsplit(self.choice).path).rpartition("/")[2]
+            try:
+                path = urllib.parse.urlsplit(self.choice).path
+            except ValueError as error:
+                raise UsageError(f"--weights {self.choice} is a malformed address ({error})") from None
+            last = urllib.parse.unquote(path).rpartition("/")[2]
             return safe_name(last).lstrip(".") or "weights"
         return Path(self.choice).name
 

@@ -25,10 +25,10 @@ import numpy as np
 from inference.card import check_graph_files
 from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
-from inference.errors import BulkinferError, RunError, os_error_sentence
+from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
-from inference.messages import Command, End, Ended, Event, Ready, Refused, RunSpec, RunStep, Stop, decode, encode
+from inference.messages import STOP_SIGNALS, Command, End, Ended, Event, Ready, Refused, RunSpec, RunStep, Stop, decode, encode
 from inference.metrics import Meter
 from inference.preprocess import normalise
 from inference.providers import describe_proof
@@ -72,7 +72,7 @@ class Worker:
     """
 
     def __init__(self, spec: RunSpec, index: int, *, report: Callable[[Event], None], say: Callable[[str], None]) -> None:
-        self._spec, self._say = spec, say
+        self._spec, self._index, self._say = spec, index, say
         self._to_launcher = report
         self._log = EventLog(Path(spec.log_dir) / f"worker-{index}.jsonl")
         self._meter = Meter()
@@ -105,7 +105,12 @@ class Worker:
             self._report(Refused(str(error), error.exit_code))
             return error.exit_code
         except OSError as error:
-            self._report(Refused(os_error_sentence(error), 1))
+            self._report(Refused(f"{os_error_sentence(error)}; when that is mended, the same command continues", 1))
+            return 1
+        except Exception as error:  # a fault of ours, not of a picture: it must not become error rows
+            traceback.print_exc()
+            where = f"{self._spec.log_dir}/worker-{self._index}.log"
+            self._report(Refused(f"internal error, {type(error).__name__}: {first_line(error)}; {where} has the details", 1))
             return 1
         finally:
             self._log.close()
@@ -136,6 +141,16 @@ class Worker:
         publisher = Publisher(
             spec, batch_size=session.batch_shape[0], metadata=metadata, meter=self._meter, report=self._report, say=self._say
         )
+        if not self._stopping:
+            self._run(session, publisher)
+        publisher.publish_unfinished()
+        for kind, count in warning_counts().items():
+            self._say(f"the decoder warned {count} times: {kind}")
+        self._log.note("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
+        self._report(Ended(publisher.totals(), warning_counts()))
+
+    def _run(self, session: Session, publisher: Publisher) -> None:
+        """The main path, until the feed ends or a stop."""
         self._source = self._make_source(session, publisher)
         if self._stopping:
             self._source.stop()
@@ -143,15 +158,10 @@ class Worker:
             self._source,
             session,
             to_input=lambda images: self._to_input(images, session),
-            num_streams=spec.session.streams,
+            num_streams=self._spec.session.streams,
             meter=self._meter,
             publish=publisher.publish,
         )
-        publisher.publish_unfinished()
-        for kind, count in warning_counts().items():
-            self._say(f"the decoder warned {count} times: {kind}")
-        self._log.note("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
-        self._report(Ended(publisher.totals(), warning_counts()))
 
     def _make_source(self, session: Session, publisher: Publisher) -> BatchSource:
         spec = self._spec
@@ -217,18 +227,14 @@ def main(argv: list[str]) -> None:
     pipe = os.fdopen(int(argv[2]), "w", buffering=1) if len(argv) > 2 else sys.stdout
     die_with_parent()
     make_printing_safe()
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may come to the whole group: the launcher decides when to stop
+    for number in STOP_SIGNALS:  # they may come to the whole group: the launcher decides when to stop
         signal.signal(number, signal.SIG_IGN)
     spec = RunSpec.read(Path(run_file))
     say(f"$ {sys.executable} -m inference.worker_process {run_file} {index}")
     say(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
     worker = Worker(spec, index, report=lambda event: print(encode(event), file=pipe), say=say)
     threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
-    try:
-        code = worker.serve()
-    except Exception:  # ours: the traceback goes to the log, the launcher quotes its end
-        traceback.print_exc()
-        code = 1
+    code = worker.serve()
     sys.stdout.flush()
     os._exit(code)
 

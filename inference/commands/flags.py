@@ -13,12 +13,13 @@ import re
 import sys
 import typing
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from absl import flags
 
 from inference import __version__
 from inference.errors import BulkinferError, UsageError, os_error_sentence
+from inference.runlog import make_printing_safe
 
 Config = TypeVar("Config")
 
@@ -236,15 +237,30 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 def run_command(
     command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = ""
 ) -> int:
-    """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr."""
-    _make_printing_safe()
+    """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr.
+
+    Without `argv` this is the command's own process, and it ends here (see leave).
+    """
+    make_printing_safe()
     try:
         code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional)
         sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`; nothing more to say to it
+    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        print(f"{command}: stopped, since nobody reads its output any more", file=sys.stderr)
+        code = 1
+    return code if argv is not None else leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with `code`, without tearing the interpreter down.
+
+    A thread of Arrow's may still hold a Python object then, and taking the interpreter's lock during its end aborts the
+    process: seen as exit code 134 of commands that had done all their work.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequence[str], positional: str) -> int:
@@ -264,13 +280,9 @@ def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequen
             raise
         print(f"{command}: {os_error_sentence(error)}", file=sys.stderr)
         return 1
+    except MemoryError:
+        print(f"{command}: out of memory: free some, or raise the limit of this shell (ulimit -v)", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)
         return 130
-
-
-def _make_printing_safe() -> None:
-    """A file name that the terminal's encoding cannot show is escaped, never an exception."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

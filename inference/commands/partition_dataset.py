@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COMMAND_TO_TYPE = "partition_dataset --data_dir photos --partitions 8"
 _WAY_NOUNS = {"symlink": "symbolic links", "hardlink": "hard links", "copy": "copies", "none": "without a file"}
 _FEW = 16  # partitions that get a line each
+_MOST = 100_000  # partitions: each is a folder and a manifest of its own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +47,8 @@ def partition(config: PartitionConfig) -> int:
     from inference.partition import check_places, publish_partitions
     from inference.split import even_bytes_split, even_split
 
+    if config.partitions > _MOST:
+        raise UsageError(f"--partitions {config.partitions} is too many: give at most {_MOST:,}, one for each device")
     data_dir = os.fsencode(_data_dir(config))
     output = Path(config.output)
     check_places(data_dir, os.fsencode(output))

@@ -376,12 +376,13 @@ def test_missing_model_names_the_command_to_type(place: Path) -> None:
         (("--device", "cuda"), "cuda"),
         (("--device", "cpu", "--precision", "bf16"), "bf16 runs on openvino"),
         (("--data_dir", "nowhere"), "nowhere"),
+        (("--output", "datasets/0/out"), "lies in the partition datasets/0"),
         (("--save", "topk,none"), "none cannot be combined"),
         (("--top_k", "0"), "top_k"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_2(place: Path, words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    found = launch(place, *words, "--output", tmp_path / "out", "--log_path", tmp_path / "logs")
+    found = launch(place, "--output", tmp_path / "out", "--log_path", tmp_path / "logs", *words)
     assert found.returncode == 2, found.stdout
     assert sentence in found.stderr
     assert found.stderr.count("\n") == 1

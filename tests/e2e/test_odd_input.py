@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests import pictures
-from tests.commands import command, records, rows, run, summary
+from tests.commands import UNPRIVILEGED, command, records, rows, run, summary
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
 LAUNCH = ("--model_name", "tiny", "--data_dir", "photos")
@@ -254,12 +255,8 @@ def test_random_weights_are_warned_about_and_recorded(place: Path) -> None:
     assert summary(place / "logs")["weights"]["source"] == "random"
 
 
-# root may read everything; without these two capabilities the modes of its own files hold for it as well
-AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
-
-
 def launch_without_privileges(place: Path, output: str) -> Any:
-    words = [*AS_OTHERS, *command("infer_launch", *LAUNCH, "--output", output)]
+    words = [*UNPRIVILEGED, *command("infer_launch", *LAUNCH, "--output", output)]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -283,3 +280,39 @@ def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
     assert found.stderr.count("\n") == 1
     assert "Permission denied" in found.stderr
     assert "closed" in found.stderr
+
+
+def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
+    """Its telemetry would write a device id there and send events."""
+    write(place, {"a.png": solid("red")})
+    home = place / "home"
+    home.mkdir()
+    for device in ("cpu", "openvino"):
+        launch(place, "--device", device, "--output", f"out-{device}", env={"HOME": str(home)})
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("infer_launch", *LAUNCH), ("partition_dataset", "--data_dir", "photos"), ("infer_launch", "--help")]
+)
+def test_closed_stdout_and_stderr_change_nothing(place: Path, words: tuple[str, ...]) -> None:
+    write(place, {"a.png": solid("red")})
+    line = " ".join(command(*words))
+    assert subprocess.run(["sh", "-c", f"{line} >&-"], cwd=place, timeout=60, check=False).returncode == 0
+    assert subprocess.run(["sh", "-c", f"{line} >&- 2>&-"], cwd=place, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("field", ["labels", "recipe"])
+def test_a_card_that_does_not_fit_its_graph_is_refused(place: Path, field: str) -> None:
+    """Not found out picture by picture: that would make error rows of good pictures."""
+    write(place, {"a.png": solid("red")})
+    path = place / "models" / "tiny" / "card.json"
+    card = json.loads(path.read_text())
+    if field == "labels":
+        card["labels"].pop()
+    else:
+        card["recipe"]["height"] += 1
+    path.write_text(json.dumps(card))
+    found = launch(place, code=1)
+    assert "card.json does not fit model_6.onnx" in found.stderr
+    assert found.stderr.count("\n") == 1

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 from inference.commands.partition_dataset import main
 from inference.manifest import Dataset, Manifest, open_dataset
 from inference.types import Record
+from tests.commands import UNPRIVILEGED
 
 SCRIPT = Path(sys.executable).parent / "partition_dataset"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0 not decoded here"
@@ -113,6 +111,29 @@ def test_a_foreign_numbered_folder_is_refused_by_name(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+def test_what_a_user_put_into_a_partition_is_named_and_stays(tmp_path: Path) -> None:
+    put(tmp_path / "photos", *(f"{number}.jpg" for number in range(6)))
+    arguments = ["--data_dir", "photos", "--output", "m/u", "--partitions"]
+    succeeded(run(*arguments, "2", cwd=tmp_path))
+    put(tmp_path, "m/u/0/notes.txt", "m/u/1/part-0-00000.parquet")
+    before = tree(tmp_path)
+    assert "nothing to do" in succeeded(run(*arguments, "2", cwd=tmp_path))
+    for name in ("0/notes.txt", "1/part-0-00000.parquet"):
+        told = refused(run(*arguments, "3", cwd=tmp_path))
+        assert told == f"partition_dataset: m/u/{name} was not put there by partition_dataset: move it away"
+        assert tree(tmp_path) == before
+        (tmp_path / "m/u" / name).unlink()
+        before = tree(tmp_path)
+    assert "wrote 3 partitions" in succeeded(run(*arguments, "3", cwd=tmp_path))
+
+
+def test_too_many_partitions_are_refused_at_once(tmp_path: Path) -> None:
+    put(tmp_path, "photos/1.jpg")
+    told = refused(run("--data_dir", "photos", "--partitions", "100000000", cwd=tmp_path))
+    assert "--partitions 100000000 is too many: give at most 100,000" in told
+    assert os.listdir(tmp_path) == ["photos"]
+
+
 def test_b14_system_files_are_counted_as_ignored(tmp_path: Path) -> None:
     put(tmp_path / "photos", "001.jpg", "._001.jpg", ".DS_Store", "Thumbs.db", "__MACOSX/x.jpg", ".hidden/y.jpg")
     (tmp_path / "photos/._001.jpg").write_bytes(b"\0\x05\x16\x07" + bytes(4092))
@@ -174,39 +195,15 @@ def test_b19_equal_base_names_stay_apart(tmp_path: Path) -> None:
 
 
 # Root may read everything, so the command runs as another user; what it needs is imported while that is still possible.
-AS_NOBODY = """
-import os, sys
-import inference.coco, inference.partition, inference.split
-from inference.commands.partition_dataset import main
-if os.getuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-sys.exit(main())
-"""
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter and write to (pytest's own are closed to others)."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
-    yield folder
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(0o700)
-    shutil.rmtree(folder)
-
-
 @pytest.mark.parametrize("mode", ["symlink", "copy"])
-def test_b20_unreadable_folders_and_files(open_folder: Path, mode: str) -> None:
-    put(open_folder / "photos", "1.jpg", "2.jpg", "shut/3.jpg", "shut/4.jpg", "shut/5.jpg", "shut file.jpg", "shut noext")
-    (open_folder / "photos/shut").chmod(0)
-    (open_folder / "photos/shut file.jpg").chmod(0)
-    (open_folder / "photos/shut noext").chmod(0)
+def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
+    put(tmp_path / "photos", "1.jpg", "2.jpg", "shut/3.jpg", "shut/4.jpg", "shut/5.jpg", "shut file.jpg", "shut noext")
+    (tmp_path / "photos/shut").chmod(0)
+    (tmp_path / "photos/shut file.jpg").chmod(0)
+    (tmp_path / "photos/shut noext").chmod(0)
     arguments = ["--data_dir", "photos", "--partitions", "1", "--mode", mode]
     for repeat in (False, True):
-        result = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, *arguments], cwd=open_folder, capture_output=True, timeout=60, check=False
-        )
+        result = subprocess.run([*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=60, check=False)
         out = succeeded(result, 3)
         assert "found 3 pictures" in out
         assert ("nothing to do" in out) == repeat
@@ -214,26 +211,26 @@ def test_b20_unreadable_folders_and_files(open_folder: Path, mode: str) -> None:
             "unreadable, its pictures are missing: shut (Permission denied)",
             "unreadable, its pictures are missing: shut noext (Permission denied)",
         ]
-        found = records(open_dataset(open_folder / "datasets"))
+        found = records(open_dataset(tmp_path / "datasets"))
         assert [record.key for record in found] == [b"1.jpg", b"2.jpg", b"shut file.jpg"]
         assert all(os.path.lexists(record.path) for record in found)
 
 
-def test_b20_a_folder_that_is_shut_altogether(open_folder: Path) -> None:
-    put(open_folder / "photos", "1.jpg")
-    (open_folder / "photos").chmod(0)
+def test_b20_a_folder_that_is_shut_altogether(tmp_path: Path) -> None:
+    put(tmp_path / "photos", "1.jpg")
+    (tmp_path / "photos").chmod(0)
     result = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "--data_dir", "photos"], cwd=open_folder, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
     assert "photos cannot be searched: Permission denied" in refused(result)
 
 
-def test_b22_an_output_that_cannot_be_written(open_folder: Path) -> None:
-    put(open_folder / "photos", "1.jpg")
-    (open_folder / "datasets").mkdir()
-    (open_folder / "datasets").chmod(0o555)
+def test_b22_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    put(tmp_path / "photos", "1.jpg")
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets").chmod(0o555)
     result = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "--data_dir", "photos"], cwd=open_folder, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
     )
     assert "Permission denied: datasets/" in refused(result, 1)
 
@@ -246,7 +243,7 @@ def test_b23_output_inside_the_input(tmp_path: Path) -> None:
     assert tree(tmp_path / "d") == before
     assert "found 6 pictures" in first
     assert "found 6 pictures" in second
-    assert "left out: out/ (an output of partition_dataset)" in second
+    assert "left out: out/ (an output of bulkinfer)" in second
     third = succeeded(run("--data_dir", "d", "--output", "elsewhere", "--partitions", "1", cwd=tmp_path))
     assert "found 6 pictures" in third
     assert len(records(open_dataset(tmp_path / "d"))) == 6

@@ -39,7 +39,7 @@ PLACES = {
     "efficientnet_lite_pytorch": {"zoo"},
     "onnx": {"export", "model_folder", "graph_checks", "graph_file", "foreign", "graph_rewrite", "adopt"},
     "onnxscript": {"export"},
-    "onnxruntime": {"providers", "graph_checks", "model_folder", "foreign"},
+    "onnxruntime": {"providers"},
     "absl": {"commands.flags"},
     "rich": {"progress"},
     "ray": set(),

@@ -117,7 +117,7 @@ def test_a_stop_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     else:
         engine.run()
         assert engine.signal == signal.Signals[way]
-    assert hooks.done in (hooks.steps[:1], hooks.steps[:2])
+    assert 1 <= len(hooks.done) < len(hooks.steps)
     assert isinstance(hooks.events[-1], Ended)
 
 

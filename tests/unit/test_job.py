@@ -122,7 +122,7 @@ def test_top_k_decides_nothing_where_classes_are_not_saved(models: Path, save: t
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"labels": ("a", "b")}, "labels_sha256"),
+        ({"labels": tuple("abcdefgh")}, "labels_sha256"),
         ({"outputs": {"logits": "probabilities", "embedding": "embedding"}}, "outputs.logits"),
         ({"name": "other"}, "model_name"),
         ({"recipe.resize_size": 40}, "recipe.resize_size"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.entries import Entry, content_hash
-from inference.errors import RunError, UsageError
+from inference.errors import RunError, UnreadableError, UsageError
 from inference.manifest import Manifest, open_dataset
 from inference.markers import link_name
 from inference.partition import publish_partitions
@@ -177,7 +179,7 @@ def test_open_refuses_partitions_that_are_not_whole(partitioned: Path) -> None:
         open_dataset(partitioned)
     (partitioned / "7").rmdir()
     os.replace(partitioned / "0/manifest.parquet", partitioned / "2/manifest.parquet")
-    with pytest.raises(RunError, match=r"0/manifest\.parquet does not exist"):
+    with pytest.raises(RunError, match=r"/0 has no manifest\.parquet: move that folder away and run partition_dataset again"):
         open_dataset(partitioned)
     (partitioned / "2/manifest.parquet").rename(partitioned / "0/manifest.parquet")
     Manifest.from_entries([Entry(b"other.jpg", 1)], b"", "symlink").write(partitioned / "2/manifest.parquet")
@@ -198,6 +200,73 @@ def test_open_refuses_a_damaged_dataset_json(partitioned: Path) -> None:
     path.write_text('{"content": "bulkinfer partitions", "format": 1}')
     with pytest.raises(RunError, match="is damaged"):
         open_dataset(partitioned)
+
+
+DEEP = '{"content": "bulkinfer partitions", "x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+DAMAGES = [
+    ({"partitions": None}, "partitions is None, not list"),
+    ({"partitions": 3}, "partitions is 3, not list"),
+    ({"partitions": []}, "it names no partitions"),
+    ({"partitions": [{"index": 0}]}, "partitions.0.content_hash is missing"),
+    ({"partitions": [{"content_hash": 7}]}, "partitions.0.content_hash is 7, not str"),
+    ({"partitions": ["x"]}, "partitions.0 is 'x', not dict"),
+    ({"source": None}, "source is None, not str"),
+    (None, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), DAMAGES)
+def test_a_dataset_json_of_another_structure(partitioned: Path, change: dict[str, Any] | None, told: str) -> None:
+    """Both commands say what is wrong; what they advise works."""
+    path, photos = partitioned / "dataset.json", partitioned.parent / "photos"
+    path.write_text(DEEP if change is None else json.dumps({**json.loads(path.read_text()), **change}))
+    sentence = rf"dataset\.json is damaged \({told}.*\): remove it and run partition_dataset again"
+    with pytest.raises(RunError, match=sentence):
+        open_dataset(partitioned)
+    entries = [Entry(b"%d.jpg" % number, 3) for number in range(5)]
+    arguments = (partitioned, os.fsencode(photos), "symlink", entries, even_split(5, 3), {"source": str(photos)})
+    with pytest.raises(RunError, match=sentence):
+        publish_partitions(*arguments)
+    path.unlink()
+    assert publish_partitions(*arguments).written == []
+    assert open_dataset(partitioned).num_records == 5
+
+
+@pytest.mark.parametrize("content", ["", "garbage", '{"images": []}', '{"format": 1}', None], ids=repr)
+def test_a_dataset_json_that_is_not_ours_beside_partitions(partitioned: Path, content: str | None) -> None:
+    path, photos = partitioned / "dataset.json", partitioned.parent / "photos"
+    path.unlink()
+    path.mkdir() if content is None else path.write_text(content)
+    with pytest.raises(RunError, match=r"dataset\.json is damaged \(.*\): remove it and run partition_dataset again"):
+        open_dataset(partitioned)
+    entries = [Entry(b"%d.jpg" % number, 3) for number in range(5)]
+    arguments = (partitioned, os.fsencode(photos), "symlink", entries, even_split(5, 3), {"source": str(photos)})
+    with pytest.raises(UsageError, match=r"dataset\.json was not written by .*, or is damaged: move it away"):
+        publish_partitions(*arguments)
+    path.rmdir() if content is None else path.unlink()
+    with pytest.raises(RunError, match=r"no dataset\.json: partition_dataset did not finish; run it again"):
+        open_dataset(partitioned)
+    assert publish_partitions(*arguments).written == []
+    assert open_dataset(partitioned).num_records == 5
+
+
+SHORTAGES = [
+    MemoryError(),
+    pa.ArrowMemoryError("malloc of size 64 failed"),
+    pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+]
+
+
+@pytest.mark.parametrize("error", SHORTAGES, ids=repr)
+def test_lack_of_memory_or_threads_is_no_damage(partitioned: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def read(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(pq.ParquetFile, "read", read)
+    with pytest.raises(UnreadableError, match=rf"0/manifest\.parquet cannot be read \({str(error) or 'MemoryError'}\)"):
+        open_dataset(partitioned)
+    with pytest.raises(UnreadableError):  # and is not made again
+        publish_partitions(partitioned, b"/photos", "symlink", [Entry(b"0.jpg", 3)], [(0, 1)], {})
 
 
 def test_open_a_folder_without_pictures(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from inference.entries import Entry
-from inference.errors import LockedError, UsageError
+from inference.errors import LockedError, RunError, UsageError
 from inference.links import WAYS
 from inference.manifest import Manifest, open_dataset
 from inference.partition import Published, check_places, publish_partitions
@@ -107,6 +107,83 @@ def test_a_damaged_manifest_is_made_again(photos: Path, tmp_path: Path) -> None:
     publish(photos, output)
     (output / "1/manifest.parquet").write_bytes(b"junk")
     assert publish(photos, output).written == [1]
+    assert len(contents(output)) == 5
+
+
+STRANGERS = ["notes.txt", "sub/notes.txt", "mine/", "sub/deep/x/", "manifest.parquet_", "sub/_tmp-99999999-5-aaaa"]
+
+
+@pytest.mark.parametrize("mode", ["symlink", "hardlink", "copy", "manifest"])
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("partitions", [1, 3])  # removed: 1; made again: 0 and 1
+def test_a_partition_with_something_else_in_it_stays(
+    photos: Path, tmp_path: Path, mode: str, stranger: str, partitions: int
+) -> None:
+    output = tmp_path / "out"
+    publish(photos, output, 2, mode)
+    found = output / "1" / stranger
+    if stranger.endswith("/"):
+        found.mkdir(parents=True)
+    else:
+        found.parent.mkdir(exist_ok=True)
+        found.write_text("mine")
+    before = tree(output)
+    named = output / "1" / stranger.split("/")[0] if mode == "manifest" else found
+    with pytest.raises(UsageError, match=f"{named} was not put there by partition_dataset: move it away"):
+        publish(photos, output, partitions, mode)
+    assert tree(output) == before
+    assert publish(photos, output, 2, mode).written == []
+    assert found.exists()
+    shutil.rmtree(named) if named.is_dir() else named.unlink()
+    publish(photos, output, partitions, mode)
+    assert len(contents(output)) == 5
+
+
+def test_a_link_to_a_folder_in_place_of_a_folder_is_no_folder_of_ours(photos: Path, tmp_path: Path) -> None:
+    publish(photos, tmp_path / "out", 1)
+    shutil.rmtree(tmp_path / "out/0/sub")
+    (tmp_path / "out/0/sub").symlink_to(photos / "sub")
+    with pytest.raises(UsageError, match="out/0/sub was not put there"):
+        publish(photos, tmp_path / "out", 2)
+
+
+def test_temporaries_in_a_partition_and_changed_copies_are_ours(photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    publish(photos, output, 2, "copy")
+    (output / "1/_tmp-99999999-5-aaaa").write_text("x")
+    (output / "1/z.jpg").write_bytes(b"changed")
+    assert publish(photos, output, 1, "copy").removed == [1]
+
+
+@pytest.mark.parametrize("mode", ["symlink", "copy", "manifest"])
+def test_under_a_damaged_manifest_the_source_tells_what_is_ours(photos: Path, tmp_path: Path, mode: str) -> None:
+    output = tmp_path / "out"
+    (photos / "zz.jpg").symlink_to("nowhere")
+    publish(photos, output, 2, mode)
+    (output / "1/manifest.parquet").write_bytes(b"junk")
+    (output / "1/notes.txt").write_text("x")
+    before = tree(output)
+    with pytest.raises(UsageError, match=r"1/notes\.txt may not be from .*1/manifest\.parquet is damaged\): move it away"):
+        publish(photos, output, 3, mode)
+    assert tree(output) == before
+    (output / "1/notes.txt").unlink()
+    assert publish(photos, output, 3, mode).written == [0, 1, 2]
+    (output / "2/manifest.parquet").write_bytes(b"junk")
+    assert publish(photos, output, 1, mode).removed == [1, 2]
+
+
+def test_a_partition_without_its_manifest_is_moved_away_and_made_again(photos: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    publish(photos, output)
+    (output / "0/manifest.parquet").unlink()
+    with pytest.raises(
+        RunError, match=r"out/0 has no manifest\.parquet: move that folder away and run partition_dataset again"
+    ):
+        open_dataset(output)
+    with pytest.raises(UsageError, match=r"out/0 was not made by partition_dataset .* move it away"):
+        publish(photos, output)
+    (output / "0").rename(tmp_path / "away")
+    assert publish(photos, output).written == [0]
     assert len(contents(output)) == 5
 
 

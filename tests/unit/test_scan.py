@@ -132,6 +132,13 @@ def test_outputs_of_ours_stay_out(tmp_path: Path) -> None:
     assert sorted(result.left_out) == [b"half/0", b"made", b"out"]
 
 
+def test_the_logs_of_a_job_are_called_no_output_of_partition_dataset(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "logs/tiny-1/b.jpg")
+    put(tmp_path, "logs/tiny-1/run.json", content=b"{}")
+    Manifest.from_entries([Entry(b"a.jpg", 1)], b"/x").write(tmp_path / "logs/tiny-1/manifest.parquet")
+    assert "left out: logs/tiny-1/ (an output of bulkinfer)" in scan_folder(tmp_path).summary()
+
+
 def test_a_root_that_cannot_be_searched(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     with pytest.raises(UsageError, match="does not exist"):

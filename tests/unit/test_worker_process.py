@@ -274,15 +274,21 @@ def test_an_error_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     assert refusal.message.startswith(f"No such file or directory: {tmp_path / 'out'}")
 
 
-def test_a_bug_of_ours_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_ours_ends_the_run_and_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not found out by bisecting: that would make error rows of good pictures."""
+
     def fails(*_: Any) -> Any:
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(worker_process, "load_record", fails)
     place = place_of(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        place.serve(RunStep(STEPS[0]), End())
-    assert place.kinds == ["Ready"]
+    assert place.serve(RunStep(STEPS[0]), End()) == 1
+    assert place.kinds == ["Ready", "Refused"]
+    assert place.events[-1].message.startswith("internal error, ZeroDivisionError: a bug of ours; ")
+    assert place.events[-1].message.endswith("worker-3.log has the details")
+    assert "Traceback" in capsys.readouterr().err
 
 
 # -- the ear -------------------------------------------------------------------------------------------------------------
