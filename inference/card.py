@@ -16,6 +16,7 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 CHANNEL_ORDERS = ("RGB", "BGR")
 ORIENTATIONS = ("exif", "stored")
 INPUT_KINDS = ("uint8", "float32")
+CLASSIFIED = ("logits", "probabilities")  # meanings of an output whose values are those of classes
 RANDOM_WEIGHTS = "random"
 
 
@@ -86,7 +87,8 @@ class Weights:
 class ModelCard:
     """The facts of a network: all that inference needs to know beside the graph itself.
 
-    `outputs` maps each output name to its meaning: "logits" (softmax still to be applied), "probabilities" or "embedding".
+    `outputs` maps each output name to its meaning: "logits" (softmax still to be applied), "probabilities", "embedding" or
+    "values" (anything else); at most one is logits or probabilities, and it is the one that is classified.
     `input` is "uint8" (N x H x W x 3, normalised in the graph) or "float32" (N x 3 x H x W, normalised by the worker).
     """
 
@@ -102,11 +104,19 @@ class ModelCard:
     versions: dict[str, str]
     external_data: str  # file name of the weights that all graphs of this folder share
     external_data_sha256: str
+    source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
+    precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
+    fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
             raise UsageError(f"card: input is {self.input!r}; known are {', '.join(INPUT_KINDS)}")
         object.__setattr__(self, "labels", tuple(self.labels))
+
+    @property
+    def classified(self) -> str:
+        """The output that the best classes come from; empty if there is none."""
+        return next((name for name, meaning in self.outputs.items() if meaning in CLASSIFIED), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +187,13 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     Raises RunError naming the file that does not fit its record, or that does not describe the outputs.
     """
     card = read_card(folder / "card.json")
-    if "logits" not in card.outputs:
+    if not card.outputs or (card.source == "zoo" and not card.classified):
         raise RunError(f"{folder / 'card.json'} is damaged (its outputs lack logits): run get_model again")
     graph = graph_path(folder, batch_size)
     sidecar = read_sidecar(graph)
     for name in card.outputs:
         shape = sidecar.outputs.get(name, [])
-        if len(shape) < 2 or not isinstance(shape[-1], int):
+        if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
             raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): run get_model again")
     if (found := file_sha256(graph)) != sidecar.sha256:
         raise RunError(

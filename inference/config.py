@@ -10,10 +10,20 @@ from inference.errors import UsageError
 
 
 def option(
-    default: Any, doc: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = (), minimum: int | None = None
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    minimum: int | None = None,
+    words: bool = False,
 ) -> Any:
-    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings."""
-    return field(default=default, metadata={"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum})
+    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.
+
+    `words` says that the values of a list hold no blanks, so that blanks part them in a flag file.
+    """
+    facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
+    return field(default=default, metadata=facts)
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,34 @@ class GetModelConfig:
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     list: bool = option(False, "print the networks with origin, licence and size, and stop")
+    onnx: str = option("", "adopt this ONNX file instead of a network of the list")
+    name: str = option("", "of an adopted file: the folder below --model_path that it gets")
+    recipe: str = option("", "of an adopted file: JSON file with the recipe, or a network of the list that has the same one")
+    labels: str = option("", "of an adopted file: class names, as text (one a line) or JSON (list or object)")
+    output_name: str = option("", "of an adopted file: the output with the class values, if there are several")
+    scores: str = option(
+        "auto",
+        "of an adopted file: what the class values are; none: nothing is classified",
+        choices=("auto", "logits", "probabilities", "none"),
+    )
+    golden: str = option("", "of an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
+    licence: str = option("", "of an adopted file: its licence, for the card")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
+        given += ["scores"] if self.scores != "auto" else []
+        if given and not self.onnx:
+            raise UsageError(f"--{given[0]} belongs to --onnx FILE")
+        if self.onnx and not (self.name and self.recipe):
+            raise UsageError(
+                "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
+            )
+        if self.onnx and (self.weights != "auto" or self.weights_sha256):
+            raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
+        if self.output_name and self.scores == "none":
+            raise UsageError(
+                "--output_name names the output to classify, --scores none says that there is none: give one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -84,7 +122,10 @@ class LaunchConfig:
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
-        ("topk",), "columns to save; none still accounts for every picture", choices=("topk", "logits", "embedding", "none")
+        ("topk",),
+        "columns to save: topk, outputs of the network by name (logits, embedding), or none, which still accounts for every "
+        "picture",
+        words=True,
     )
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)

@@ -5,34 +5,18 @@ Shape letters: N batch, H height, W width, C channels, D values per row.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
-from onnx.external_data_helper import set_external_data
 
 from inference.card import Recipe
 from inference.errors import RunError, first_line
 from inference.graph_checks import BATCH, Golden, golden_images, network_input
+from inference.graph_file import Export, make_reproducible, move_weights_out
 from inference.zoo import quiet
 
-OPSET, IR_VERSION = 18, 8  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
-EXTERNAL_BYTES = 1024  # larger tensors go to the weights file; smaller ones (shapes, scales) stay where tools expect them
-ALIGNMENT_BYTES = 4096  # page size: the runtime maps the file
-
-
-@dataclass(frozen=True)
-class Export:
-    """A serialised graph that names `weights_file` for its large tensors, the bytes of that file, and golden outputs."""
-
-    graph: bytes
-    weights: bytes
-    weights_file: str
-    golden: Golden
-    num_parameters: int
+OPSET = 18  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
 
 
 class _GraphNetwork(torch.nn.Module):
@@ -134,8 +118,8 @@ def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) ->
         raise RunError(f"torch cannot export the network with a free batch: {_cause(error)}") from error
     assert program is not None
     model = program.model_proto
-    weights, weights_file = _move_weights_out(model)
-    _make_reproducible(model)
+    weights, weights_file = move_weights_out(model)
+    make_reproducible(model)
     num_parameters = sum(parameter.numel() for parameter in network.parameters())
     return Export(model.SerializeToString(deterministic=True), weights, weights_file, golden, num_parameters)
 
@@ -160,43 +144,3 @@ def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:
         if len(values) != len(images_NHWC):
             raise RunError(f"the network gives {len(values)} rows of {name} for {len(images_NHWC)} pictures")
     return Golden(images_NHWC, outputs)
-
-
-def _move_weights_out(model: onnx.ModelProto) -> tuple[bytes, str]:
-    """Cut large tensors out of `model`; returns their bytes and the name of the file to hold them.
-
-    The name carries the hash of the bytes: a folder can hold old and new weights at once, so that a new export never
-    pulls the weights from under a graph that is in use.
-    """
-    block = bytearray()
-    moved: list[tuple[onnx.TensorProto, int]] = []
-    for tensor in model.graph.initializer:
-        if len(tensor.raw_data) >= EXTERNAL_BYTES:
-            block.extend(bytes(-len(block) % ALIGNMENT_BYTES))
-            moved.append((tensor, len(block)))
-            block.extend(tensor.raw_data)
-    weights = bytes(block)
-    file = f"weights-{hashlib.sha256(weights).hexdigest()[:16]}.bin"
-    for tensor, offset in moved:
-        set_external_data(tensor, file, offset=offset, length=len(tensor.raw_data))
-        tensor.ClearField("raw_data")
-    return weights, file
-
-
-def _make_reproducible(model: onnx.ModelProto) -> None:
-    """Take out what differs between hosts (paths in metadata and doc strings) and stamp conservative versions."""
-    _strip(model)
-    model.ir_version = IR_VERSION
-    model.producer_name, model.producer_version = "bulkinfer", ""
-    del model.graph.value_info[:]  # intermediate shapes of a free batch: any runtime infers them again
-
-
-def _strip(message: Any) -> None:
-    """Clear metadata_props and doc_string of a protobuf message and of everything in it."""
-    for field in message.DESCRIPTOR.fields:
-        if field.name in ("metadata_props", "doc_string"):
-            message.ClearField(field.name)
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in value if field.is_repeated else [value]:
-                _strip(part)

@@ -130,7 +130,7 @@ def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> di
     facts = {name: getattr(config, name) for name in ("batch_size", "device", "precision", "limit", "max_pixels",
                                                       "max_file_bytes", "allow_cpu_nodes")}  # fmt: skip
     if "topk" in config.save:
-        facts["top_k"] = min(config.top_k, int(model.sidecar.outputs["logits"][-1]))
+        facts["top_k"] = min(config.top_k, int(model.sidecar.outputs[card.classified][-1]))
     return {
         **facts,
         "model_name": card.name,

@@ -62,7 +62,8 @@ class RunSpec:
         value = {name: item for name, item in read_json(path).items() if name != "format"}
         task = value["task"]
         value["recipe"] = Recipe(**value["recipe"])
-        value["task"] = Task(**{**task, "save": frozenset(task["save"]), "labels": tuple(task["labels"])})
+        columns = {name: tuple(shape) for name, shape in task["columns"].items()}
+        value["task"] = Task(**{**task, "save": frozenset(task["save"]), "labels": tuple(task["labels"]), "columns": columns})
         value["session"] = SessionSpec(**value["session"])
         value["manifests"] = {int(index): ManifestRef(**ref) for index, ref in value["manifests"].items()}
         return cls(**value)

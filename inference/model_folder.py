@@ -17,11 +17,11 @@ import onnx
 
 from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from inference.errors import BulkinferError, RunError, UsageError, first_line
-from inference.graph_checks import BATCH, check_graph, read_golden, write_golden
+from inference.graph_checks import BATCH, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from inference.paths import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
 
 if TYPE_CHECKING:
-    from inference.export import Export
+    from inference.graph_file import Export
 
 CARD, GOLDEN, LOCK = "card.json", "golden.npz", ".lock"
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
@@ -55,7 +55,7 @@ def existing_card(folder: Path, say: Callable[[str], None]) -> ModelCard | None:
 def damage(folder: Path, card: ModelCard) -> str:
     """What is wrong with the files that all graphs of the folder need; empty if nothing is."""
     try:
-        graph, weights = graph_path(folder, 0), folder / card.external_data
+        graph, weights = graph_path(folder, card.fixed_batch), folder / card.external_data
         if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
             return f"{graph.name} is missing or not the one recorded"
         if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
@@ -82,7 +82,7 @@ def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidec
     with publishing(final) as temporary:
         temporary.write_bytes(fix_batch(graph_path(folder, 0).read_bytes(), batch_size))
         check_file(temporary, final.name)
-        sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe)
+        sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe, PARITY_TOLERANCES[card.precision])
         write_sidecar(final, sidecar)
     return sidecar
 
@@ -118,7 +118,8 @@ def check_file(graph: Path, name: str) -> None:
 def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:
     """Check an export and put it into the folder with its graph of `batch_size`; replaces what was there.
 
-    Nothing changes if a check fails. Returns the names of graphs of other batch sizes that were removed.
+    A card with a fixed batch comes with a graph of that batch alone. Nothing changes if a check fails. Returns the names of
+    graphs of other batch sizes that were removed.
     """
     with ExitStack() as on_failure:
         weights = folder / export.weights_file
@@ -128,13 +129,15 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
             with publishing(weights) as temporary:
                 temporary.write_bytes(export.weights)
         checked: list[tuple[Path, Path, GraphSidecar]] = []
-        for batch, graph in ((0, export.graph), (batch_size, fix_batch(export.graph, batch_size))):
+        tolerance = PARITY_TOLERANCES[card.precision]
+        for batch, graph in _graphs(card, export, batch_size).items():
             final = graph_path(folder, batch)
             temporary = temporary_path(final)
             on_failure.callback(temporary.unlink, missing_ok=True)
             temporary.write_bytes(graph)
             check_file(temporary, final.name)
-            checked.append((temporary, final, check_graph(temporary, final.name, batch, export.golden, card.recipe)))
+            sidecar = check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)
+            checked.append((temporary, final, sidecar))
         removed = _clear(folder, keep=export.weights_file)
         on_failure.pop_all()
     write_golden(folder / GOLDEN, export.golden)
@@ -144,6 +147,14 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
             temporary.rename(renamed)
     write_card(folder / CARD, card)
     return [name for name in removed if name.endswith(".onnx") and not (folder / name).exists()]
+
+
+def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes]:
+    """The graphs to publish by batch size; 0 is the dynamic one."""
+    if card.fixed_batch:
+        assert card.fixed_batch == batch_size, (card.fixed_batch, batch_size)
+        return {batch_size: export.graph}
+    return {0: export.graph, batch_size: fix_batch(export.graph, batch_size)}
 
 
 def _clear(folder: Path, keep: str) -> list[str]:

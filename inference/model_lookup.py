@@ -42,9 +42,7 @@ def find_model(config: LaunchConfig) -> Model:
                        f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
     if misfit := _misfit(card, sidecar, config.batch_size):
         raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
-    for name in config.save:
-        if name in ("logits", "embedding") and name not in card.outputs:
-            raise UsageError(f"--save {name}: {config.model_name} has only {', '.join(card.outputs)}")
+    check_columns(config.save, card)
     return Model(card, sidecar, resolved)
 
 
@@ -58,10 +56,18 @@ def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
     shapes = list(sidecar.inputs.values())
     if shapes != [expected]:
         return f"a {card.input} input of {expected} is prepared, the graph takes {shapes}"
-    num_classes = sidecar.outputs["logits"][-1]
+    num_classes = sidecar.outputs[card.classified][-1] if card.classified else 0
     if card.labels and len(card.labels) != num_classes:
         return f"{len(card.labels)} labels for {num_classes} classes"
     return ""
+
+
+def check_columns(save: tuple[str, ...], card: ModelCard) -> None:
+    """Raises UsageError with the legal values for a column that the network cannot give."""
+    legal = [*(["topk"] if card.classified else []), *card.outputs, "none"]
+    for name in save:
+        if name not in legal:
+            raise UsageError(f"--save {name}: {card.name} has only {', '.join(legal)}")
 
 
 def _model_folder(config: LaunchConfig) -> tuple[Path, list[str]]:

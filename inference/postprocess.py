@@ -5,6 +5,7 @@ Shape letters: S records of the step, N pictures of a batch, K classes kept, C a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,32 +21,38 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a row holds: `outputs` are the graph's outputs needed for it, the sizes are those of the network."""
+    """What a row holds. `columns` are the outputs saved as they are, with the shape of one row.
+
+    `classified` is the output that the best classes come from; of a network that classifies nothing (`num_classes` 0), its
+    first output.
+    """
 
     top_k: int
-    save: frozenset[str]  # of topk, logits, embedding
+    save: frozenset[str]  # topk, and names of outputs
     scores_are_logits: bool
     num_classes: int
-    num_features: int
     labels: tuple[str, ...]
+    classified: str
+    columns: dict[str, tuple[int, ...]]
 
     @property
     def outputs(self) -> list[str]:
         """Graph outputs to ask for. The classified output is asked for even when no column needs it: it is the work."""
-        wanted = ["logits"] if self.save & {"topk", "logits"} or "embedding" not in self.save else []
-        return wanted + (["embedding"] if "embedding" in self.save else [])
+        wanted = [self.classified] if "topk" in self.save or not self.columns else []
+        return wanted + [name for name in self.columns if name not in wanted]
 
 
 def task_for(card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: Mapping[str, Any]) -> Task:
     """The task that the card and the user's choice of columns make. `output_shapes` are name -> shape with the batch."""
-    num_classes = int(output_shapes["logits"][-1])
+    num_classes = int(output_shapes[card.classified][-1]) if card.classified else 0
     return Task(
         top_k=min(top_k, num_classes),
         save=frozenset(save) - {"none"},
-        scores_are_logits=card.outputs["logits"] == "logits",
+        scores_are_logits=card.outputs.get(card.classified) == "logits",
         num_classes=num_classes,
-        num_features=int(output_shapes["embedding"][-1]) if "embedding" in output_shapes else 0,
         labels=card.labels,
+        classified=card.classified or next(iter(card.outputs)),
+        columns={name: tuple(map(int, output_shapes[name][1:])) for name in card.outputs if name in save},
     )
 
 
@@ -83,8 +90,7 @@ class StepRows:
     non_finite: set[int] = field(default_factory=set)
     class_ids_SK: Array | None = None
     scores_SK: Array | None = None
-    logits_SC: Array | None = None
-    embedding_SD: Array | None = None
+    saved: dict[str, Array] = field(default_factory=dict)  # by output, S x D
 
     def __post_init__(self) -> None:
         size, task = len(self.step), self.task
@@ -92,10 +98,7 @@ class StepRows:
         if "topk" in task.save:
             self.class_ids_SK = np.zeros((size, task.top_k), np.int32)
             self.scores_SK = np.zeros((size, task.top_k), np.float32)
-        if "logits" in task.save:
-            self.logits_SC = np.zeros((size, task.num_classes), np.float32)
-        if "embedding" in task.save:
-            self.embedding_SD = np.zeros((size, task.num_features), np.float32)
+        self.saved = {name: np.zeros((size, math.prod(shape)), np.float32) for name, shape in task.columns.items()}
         self._finished = bytearray(-(-size // self.batch_size))  # one byte per batch
         self._lock = threading.Lock()
 
@@ -118,15 +121,13 @@ class StepRows:
             finite = np.isfinite(values.reshape(batch.count, -1)).all(axis=1)
             self.non_finite.update(batch.offset + int(i) for i in np.flatnonzero(~finite) if i not in batch.errors)
         if self.class_ids_SK is not None and self.scores_SK is not None:
-            logits = outputs["logits"]
+            logits = outputs[self.task.classified]
             best = top_classes(logits, self.task.top_k)
             scores = softmax(logits) if self.task.scores_are_logits else logits
             self.class_ids_SK[place] = best
             self.scores_SK[place] = np.take_along_axis(scores, best, axis=1)
-        if self.logits_SC is not None:
-            self.logits_SC[place] = outputs["logits"]
-        if self.embedding_SD is not None:
-            self.embedding_SD[place] = outputs["embedding"]
+        for name, values_SD in self.saved.items():
+            values_SD[place] = outputs[name].reshape(batch.count, -1)
 
     def finished_prefix(self) -> int:
         """How many records from the start of the step have their rows; what can be published of a step cut short."""

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from inference.errors import UsageError, first_line
+from inference.errors import UsageError
+from inference.runtime_reason import runtime_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
         raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented
         allow = "; --allow_cpu_nodes lets it" if "fallback to CPU" in str(error) else ""
-        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {first_line(error)}{allow}") from error
+        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {runtime_reason(error)}{allow}") from error
     nodes = Counter[str]()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())

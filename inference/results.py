@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -105,11 +106,11 @@ def schema(task: Task) -> pa.Schema:
         fields += [("class_ids", pa.list_(pa.int32())), ("scores", pa.list_(pa.float32()))]
         if task.labels:
             fields.append(("class_names", pa.list_(pa.string())))
-    if "logits" in task.save:
-        fields.append(("logits", pa.list_(pa.float32(), task.num_classes)))
-    if "embedding" in task.save:
-        fields.append(("embedding", pa.list_(pa.float32(), task.num_features)))
-    return pa.schema(fields)
+    columns = [
+        pa.field(name, pa.list_(pa.float32(), math.prod(shape)), metadata={"shape": json.dumps(shape)})
+        for name, shape in task.columns.items()
+    ]
+    return pa.schema([*fields, *columns])
 
 
 def to_table(rows: StepRows, count: int) -> pa.Table:
@@ -144,10 +145,9 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
         if task.labels:
             names = np.array(task.labels, object)[rows.class_ids_SK[:count]]
             columns["class_names"] = [None if bad else list(row) for row, bad in zip(names, failed, strict=True)]
-    for name, values in (("logits", rows.logits_SC), ("embedding", rows.embedding_SD)):
-        if values is not None:
-            flat = pa.array(values[:count].reshape(-1))
-            columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))
+    for name, values_SD in rows.saved.items():
+        flat = pa.array(values_SD[:count].reshape(-1))
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, values_SD.shape[1], mask=pa.array(failed))
     return pa.table(columns, schema=schema(task))
 
 

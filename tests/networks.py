@@ -11,7 +11,8 @@ import torch
 
 from inference import model_folder
 from inference.card import ModelCard, Recipe, Weights
-from inference.export import Export, export_network
+from inference.export import export_network
+from inference.graph_file import Export
 
 BGR = Recipe(
     height=8, width=8, resize="exact", resize_size=8, crop_fraction=1.0, interpolation="bilinear",

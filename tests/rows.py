@@ -22,7 +22,9 @@ def task(
     are_logits: bool = True,
 ) -> Task:
     """A task of a small network; without `save` it keeps the best classes."""
-    return Task(top_k, frozenset(save or ("topk",)), are_logits, num_classes, num_features, labels)
+    shapes = {"logits": (num_classes,), "embedding": (num_features,)}
+    columns = {name: shape for name, shape in shapes.items() if name in save}
+    return Task(top_k, frozenset(save or ("topk",)), are_logits, num_classes, labels, "logits", columns)
 
 
 def record(number: int, key: bytes | None = None, **facts: Any) -> Record:
@@ -63,7 +65,7 @@ def filled_rows(step: Step, task: Task, *, size: int = 4, errors: Mapping[int, t
         numbers = [step.start + offset + i for i in range(count)]
         here = {i: error for i in range(count) if (error := (errors or {}).get(offset + i))}
         logits = logits_of(numbers, size, task.num_classes)
-        outputs = {"logits": logits, "embedding": np.repeat(logits[:, :1], task.num_features, axis=1)}
+        outputs = {"logits": logits, "embedding": np.repeat(logits[:, :1], *task.columns.get("embedding", (3,)), axis=1)}
         rows.fill(
             batch_of([record(n) for n in numbers], offset=offset, size=size, errors=here),
             {name: outputs[name] for name in task.outputs} if len(here) < count else {},

@@ -84,7 +84,8 @@ def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagVa
             flags.DEFINE_string(name, field.default, doc, flag_values=values)
         else:
             serializer = flags.CsvListSerializer(",")
-            flags.DEFINE(_ListParser(choices), name, list(field.default), doc, flag_values=values, serializer=serializer)
+            items = _ListParser(choices, field.metadata["words"])
+            flags.DEFINE(items, name, list(field.default), doc, flag_values=values, serializer=serializer)
     return values
 
 
@@ -101,14 +102,14 @@ class _IntegerParser(flags.IntegerParser):
 class _ListParser(flags.ListParser):
     """Words separated by commas, at least one, each one of `choices` if there are any."""
 
-    def __init__(self, choices: tuple[str, ...]) -> None:
+    def __init__(self, choices: tuple[str, ...], words: bool) -> None:
         super().__init__()
-        self._choices = choices
+        self._choices, self._words = choices, words
 
     def parse(self, argument: str | list[str]) -> list[str]:
         if isinstance(argument, list):
             return argument  # the default
-        if self._choices:
+        if self._words:
             argument = ",".join(argument.split())  # `--x a b` on one line of a flag file
         items = [item for item in super().parse(argument) if item]
         if not items:

@@ -23,9 +23,13 @@ def _get_model(config: GetModelConfig) -> int:
     if config.list:
         _print_networks()
         return 0
+    from inference.adopt import adopt, widen
     from inference.provision import provide
 
-    _print_result(config, provide(config, lambda text: print(text, flush=True)))
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    _print_result(config, adopt(config, say) if config.onnx else widen(config) or provide(config, say))
     return 0
 
 
@@ -56,14 +60,15 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     else:
         print(f"{graph} is already there, and its files are as recorded (checked {took})")
     print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
+    source = "the original" if card.source == "onnx" else "torch"
     for output, values in provided.sidecar.parity.items():
         print(
-            f"parity: {output} differ from torch by at most {values['max_abs_difference']:.2g} "
+            f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
             f"where the largest is {values['max_abs_value']:.3g}"
         )
     for path, meaning in (
         (folder / graph, f"input {card.input}, batch {config.batch_size}"),
-        (folder / "model.onnx", "free batch"),
+        *([] if card.fixed_batch else [(folder / "model.onnx", "free batch")]),
         (folder / card.external_data, "weights, shared by all graphs here"),
         (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
     ):

@@ -58,7 +58,7 @@ def test_workers_are_told_everything(tmp_path: Path) -> None:
     spec = spec_of(made)
     assert (spec.synthetic, spec.batch_size, spec.recipe, spec.num_workers) == (False, 4, RECIPE, 5)
     assert (spec.max_pixels, spec.max_file_bytes, spec.warm_up_s) == (77, 88, 1.0)
-    assert (spec.task.save, spec.task.top_k, spec.task.num_features) == (frozenset({"topk", "embedding"}), 3, 3)
+    assert (spec.task.save, spec.task.top_k, spec.task.columns) == (frozenset({"topk", "embedding"}), 3, {"embedding": (3,)})
     assert spec.session == made.job.session_spec(3, 2)
     assert (spec.session.streams, spec.session.threads_per_stream, spec.session.provider) == (3, 2, "cpu")
     assert Path(spec.session.graph) == tmp_path / "models" / "tiny" / "model_4.onnx"

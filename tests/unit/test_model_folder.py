@@ -12,7 +12,8 @@ import pytest
 from inference import model_folder
 from inference.card import read_card
 from inference.errors import RunError, UsageError
-from inference.export import Export, export_network
+from inference.export import export_network
+from inference.graph_file import Export
 from tests.networks import HALVES, Convolutions, card_of, published, run
 
 

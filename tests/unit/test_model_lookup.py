@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from inference.card import read_card, write_card
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
-from inference.model_lookup import Model, find_model
+from inference.model_lookup import Model, check_columns, find_model
 from tests.models import write_tiny_model
 
 
@@ -117,8 +117,22 @@ def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
         found(models)
 
 
+def test_columns_of_a_network_that_classifies_nothing() -> None:
+    @dataclass
+    class Card:
+        name: str
+        outputs: dict[str, str]
+        classified: str
+
+    network: Any = Card("net", {"pooled": "values"}, "")
+    check_columns(("pooled",), network)
+    check_columns(("none",), network)
+    with pytest.raises(UsageError, match="--save topk: net has only pooled, none"):
+        check_columns(("topk",), network)
+
+
 def test_a_column_that_the_network_cannot_give(models: Path) -> None:
     card = models / "tiny" / "card.json"
     write_card(card, replace(read_card(card), outputs={"logits": "logits"}))
-    with pytest.raises(UsageError, match="--save embedding: tiny has only logits"):
+    with pytest.raises(UsageError, match="--save embedding: tiny has only topk, logits, none"):
         found(models, save=("topk", "embedding"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,11 @@ def test_batches_may_come_in_any_order(size: int, batch_size: int, random: Any) 
         assert rows.finished_prefix() == next((i for i in range(size) if i not in done), size)
     assert rows.class_ids_SK is not None
     assert rows.scores_SK is not None
-    assert rows.logits_SC is not None
     assert [r.number for r in rows.records if r] == list(range(100, 100 + size))
     assert rows.class_ids_SK[:, 0].tolist() == [n % 4 for n in range(100, 100 + size)]
-    expected = [naive_softmax(row)[best] for row, best in zip(rows.logits_SC.tolist(), rows.class_ids_SK[:, 0], strict=True)]
+    expected = [
+        naive_softmax(row)[best] for row, best in zip(rows.saved["logits"].tolist(), rows.class_ids_SK[:, 0], strict=True)
+    ]
     np.testing.assert_allclose(rows.scores_SK[:, 0], expected, rtol=1e-6)
 
 
@@ -140,8 +142,7 @@ def test_half_precision_overflow_is_flagged() -> None:
         padded = np.concatenate([values**4, np.zeros((1, 2), np.float16)])
     rows.fill(batch_of([record(n) for n in range(3)]), {"logits": padded})
     assert rows.non_finite == {1}
-    assert rows.logits_SC is not None
-    assert rows.logits_SC.tolist() == [[1.0, 16.0], [math.inf, 1.0], [81.0, 1.0]]
+    assert rows.saved["logits"].tolist() == [[1.0, 16.0], [math.inf, 1.0], [81.0, 1.0]]
 
 
 def test_scores_that_the_graph_gives_are_kept_as_they_are() -> None:
@@ -174,15 +175,38 @@ def test_a_batch_without_a_good_picture_leaves_zeros() -> None:
 def test_task_asks_for_what_its_columns_need(save: tuple[str, ...], outputs: list[str]) -> None:
     found = task_for(card("logits"), save, 5, {"logits": [6, 1000], "embedding": [6, 2048]})
     assert found.outputs == outputs
-    assert (found.num_classes, found.num_features, found.labels) == (1000, 2048, ("a", "b"))
+    assert (found.num_classes, found.labels) == (1000, ("a", "b"))
+    sizes = {"logits": (1000,), "embedding": (2048,)}
+    assert found.columns == {name: size for name, size in sizes.items() if name in save}
     assert found.scores_are_logits
 
 
 def test_task_keeps_no_more_classes_than_there_are() -> None:
     found = task_for(card("probabilities"), ("topk",), 5, {"logits": [6, 3]})
-    assert (found.top_k, found.num_features, found.scores_are_logits) == (3, 0, False)
+    assert (found.top_k, found.columns, found.scores_are_logits) == (3, {}, False)
+
+
+def test_task_of_a_network_with_outputs_of_any_name_and_shape() -> None:
+    shapes = {"map": [6, 2, 3], "output_1": [6, 10], "pooled": [6, 4]}
+    network = replace(card("logits"), outputs={"map": "values", "output_1": "probabilities", "pooled": "embedding"})
+    found = task_for(network, ("topk", "map"), 5, shapes)
+    assert (found.classified, found.num_classes, found.scores_are_logits) == ("output_1", 10, False)
+    assert (found.outputs, found.columns) == (["output_1", "map"], {"map": (2, 3)})
+    rows = StepRows(Step(0, 0, 2), found, 2)
+    maps = np.arange(12, dtype=np.float16).reshape(2, 2, 3)
+    assert rows.fill(batch_of([record(0), record(1)], size=2), {"output_1": np.eye(2, 10, dtype=np.float32), "map": maps})
+    assert rows.saved["map"].dtype == np.float32
+    assert rows.saved["map"].tolist() == maps.reshape(2, 6).tolist()
+
+
+def test_task_of_a_network_that_classifies_nothing() -> None:
+    network = replace(card("logits"), outputs={"pooled": "values", "map": "values"})
+    shapes = {"map": [6, 2, 3], "pooled": [6, 4]}
+    assert task_for(network, ("map",), 5, shapes).outputs == ["map"]
+    assert task_for(network, ("none",), 5, shapes).outputs == ["pooled"]
 
 
 def card(meaning: str) -> ModelCard:
     recipe = Recipe(8, 8, "exact", 8, 1.0, "bilinear", (0.0,) * 3, (1.0,) * 3)  # type: ignore[arg-type]
-    return ModelCard("tiny", recipe, Weights("random", ""), "", "", "uint8", {"logits": meaning}, ("a", "b"), 1, {}, "", "")
+    outputs = {"logits": meaning, "embedding": "embedding"}
+    return ModelCard("tiny", recipe, Weights("random", ""), "", "", "uint8", outputs, ("a", "b"), 1, {}, "", "")

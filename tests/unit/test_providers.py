@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from inference import providers
-from inference.errors import UsageError
-from inference.providers import PROVIDERS, SessionSpec, choose, describe_proof, first_line, open_session, prove
+from inference.errors import UsageError, first_line
+from inference.providers import PROVIDERS, SessionSpec, choose, describe_proof, open_session, prove
 from tests.graphs import save, solid_batch
 from tests.models import COLOURS, tiny_graph
 

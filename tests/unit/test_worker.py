@@ -103,12 +103,11 @@ def check_rows(rows: StepRows, failed: Mapping[int, str]) -> None:
         n: stage for n, stage in failed.items() if step.start <= n < step.end
     }
     assert rows.class_ids_SK is not None
-    assert rows.logits_SC is not None
     for i, number in enumerate(range(step.start, step.end)):
         if number not in failed:
             level = number % 250 + 1
             assert rows.class_ids_SK[i, 0] == level % 4
-            assert rows.logits_SC[i, level % 4] == level + 1
+            assert rows.saved["logits"][i, level % 4] == level + 1
 
 
 @pytest.mark.parametrize("streams", [1, 2, 5])
@@ -309,7 +308,6 @@ def test_a_graph_that_fails_on_one_picture(tmp_path: Path) -> None:
 def test_a_graph_that_overflows_on_one_picture(tmp_path: Path) -> None:
     rows = colour_rows(overflows_on_marker(4), tmp_path, PICTURES)
     assert rows.class_ids_SK is not None
-    assert rows.embedding_SD is not None
     assert (rows.errors, rows.non_finite) == ({}, {1})
-    assert np.isposinf(rows.embedding_SD[1]).all()
+    assert np.isposinf(rows.saved["embedding"][1]).all()
     assert [int(k) for i, k in enumerate(rows.class_ids_SK[:, 0]) if i != 1] == [1, 2, 3, 4, 5]

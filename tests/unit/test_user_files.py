@@ -1,0 +1,72 @@
+"""Recipes and labels in files: every form that is taken, and what is said about the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference.errors import UsageError
+from inference.user_files import read_labels, read_recipe
+from inference.zoo import NETWORKS
+from tests.foreign_graphs import SCALED, recipe_file, recipe_of
+
+
+def test_a_recipe_comes_from_a_file_or_from_a_network(tmp_path: Path) -> None:
+    assert read_recipe(str(recipe_file(tmp_path))) == recipe_of()
+    assert read_recipe(str(recipe_file(tmp_path, {**SCALED, "format": 1, "channels": "BGR"}))).channels == "BGR"
+    assert read_recipe("EfficientNet-Lite1") == NETWORKS["efficientnet_lite1"].recipe
+    with pytest.raises(UsageError, match=r"--recipe: 'mine\.json' is neither a JSON file nor a network of get_model --list"):
+        read_recipe("mine.json")
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    ("{", "is no JSON that can be read"),
+    ("[1]", "holds no JSON object"),
+    (json.dumps({**SCALED, "hight": 3, "crop": 1}), "has unknown keys: crop, hight; known are height, width, "),
+    (json.dumps({"height": 3, "resize": "exact"}), "lacks width, resize_size, crop_fraction, interpolation, mean, std"),
+    (json.dumps({**SCALED, "height": "8"}), "height is '8', not int"),
+    (json.dumps({**SCALED, "std": [1, 0, 1]}), "no std may be 0"),
+    (json.dumps({**SCALED, "interpolation": "magic"}), "interpolation is 'magic'; known are nearest, "),
+])  # fmt: skip
+def test_recipes_that_are_none(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(UsageError, match=rf"^--recipe: .*{told}"):
+        read_recipe(str(tmp_path / "recipe.json"))
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("labels.txt", "cat\nbig dog\nÄrger\n"),
+    ("labels.txt", "\ufeffcat\r\nbig dog \r\nÄrger\r\n\r\n"),
+    ("labels", "cat\nbig dog\nÄrger"),
+    ("labels.json", json.dumps(["cat", "big dog", "Ärger"])),
+    ("labels.json", json.dumps({"2": "Ärger", "0": "cat", "1": "big dog"})),
+    ("labels.JSON", json.dumps({"Ärger": 2, "big dog": 1, "cat": 0})),
+])  # fmt: skip
+def test_labels(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content, "utf-8", newline="")
+    assert read_labels(tmp_path / name) == ("cat", "big dog", "Ärger")
+
+
+@pytest.mark.parametrize(("name", "content", "told"), [
+    ("a.txt", b"", "holds no names"),
+    ("a.txt", b"cat\n\ndog\n", r"line 2 of .* is empty"),
+    ("a.txt", b"\xff\xfe", "is no text that can be read"),
+    ("a.json", b"{", "is no JSON that can be read"),
+    ("a.json", b'{"1": "cat", "2": "dog"}', "must number its names from 0 on, each number once"),
+    ("a.json", b'{"cat": 0, "dog": 0}', "must number its names from 0 on, each number once"),
+    ("a.json", b'{"0": ["n01", "cat"]}', "must hold a list of names, or an object of number and name"),
+    ("a.json", b"[]", "must hold a list of names"),
+    ("a.json", b"3", "must hold a list of names"),
+])  # fmt: skip
+def test_labels_that_are_none(name: str, content: Any, told: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=rf"^--labels: .*{told}"):
+        read_labels(tmp_path / name)
+
+
+def test_labels_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no text that can be read"):
+        read_labels(tmp_path / "labels.txt")

@@ -1,0 +1,81 @@
+"""The user's own inputs and outputs: which files, which forms, and what a difference says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inference.adopt_outputs import observe, plan
+from inference.errors import RunError, UsageError
+from inference.foreign import Foreign, open_foreign
+from inference.user_golden import UserGolden, check_user_golden, read_user_golden
+from tests.foreign_graphs import SCALED, SIDE, foreign_graph, head, recipe_of, save
+
+PIXELS = np.random.default_rng(3).integers(0, 256, (3, SIDE, SIDE, 3), np.uint8)
+SCALED_PIXELS = ((PIXELS / 255 - SCALED["mean"]) / SCALED["std"]).transpose(0, 3, 1, 2).astype(np.float32)
+EXPECTED = SCALED_PIXELS.mean((2, 3)) @ head()
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+    return open_foreign(save(foreign_graph(), tmp_path_factory.mktemp("graph")), recipe_of(), "uint8")
+
+
+def check(foreign: Foreign, **arrays: Any) -> str:
+    outputs = plan(observe({1: {"y": EXPECTED[:1]}, 3: {"y": EXPECTED}}), "y")
+    return check_user_golden(foreign, UserGolden("mine.npz", arrays), outputs, "y")
+
+
+def test_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=PIXELS, y=EXPECTED)
+    np.save(tmp_path / "b_input.npy", PIXELS)
+    np.save(tmp_path / "b_output.npy", EXPECTED)
+    (tmp_path / "notes.txt").write_text("nothing")
+    first, second = read_user_golden(tmp_path)
+    assert (first.name, set(first.arrays)) == ("a.npz", {"x", "y"})
+    assert (second.name, set(second.arrays)) == ("b_input.npy", {"input", "output"})
+    assert np.array_equal(second.arrays["output"], EXPECTED)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="absent is no folder"):
+        read_user_golden(tmp_path / "absent")
+    with pytest.raises(UsageError, match=r"holds neither \*\.npz nor pairs of \*_input\.npy and \*_output\.npy"):
+        read_user_golden(tmp_path)
+    (tmp_path / "a_input.npy").write_bytes(b"none")
+    with pytest.raises(UsageError, match=r"a_input\.npy has no a_output\.npy beside it"):
+        read_user_golden(tmp_path)
+    (tmp_path / "a_output.npy").write_bytes(b"none")
+    with pytest.raises(UsageError, match=r"a_input\.npy is no file of arrays that can be read"):
+        read_user_golden(tmp_path)
+
+
+def test_pictures_and_the_graphs_own_input(foreign: Foreign) -> None:
+    for arrays in ({"input": PIXELS, "output": EXPECTED}, {"images": PIXELS, "y": EXPECTED},
+                   {"x": SCALED_PIXELS, "y": EXPECTED}, {"x": SCALED_PIXELS, "y": EXPECTED.astype(np.float64)}):  # fmt: skip
+        assert check(foreign, **arrays).startswith("agrees, the largest difference is ")
+
+
+def test_a_difference_is_refused(foreign: Foreign) -> None:
+    with pytest.raises(RunError, match=r"--golden mine\.npz: y differs by 0\.1 from what the graph gives .* the recipe"):
+        check(foreign, input=PIXELS, y=EXPECTED + 0.1)
+    with pytest.raises(RunError, match="y differs by nan"):
+        check(foreign, input=PIXELS, y=EXPECTED * np.nan)
+    with pytest.raises(RunError, match="y differs"):
+        check(foreign, input=PIXELS[..., ::-1], y=EXPECTED)
+
+
+@pytest.mark.parametrize(("arrays", "told"), [
+    ({"y": EXPECTED}, "it has no input: an array called x, input or images"),
+    ({"x": PIXELS}, "it has no outputs; the graph has y"),
+    ({"x": PIXELS, "z": EXPECTED}, "it has unknown outputs z; the graph has y"),
+    ({"x": PIXELS[:, :4], "y": EXPECTED}, r"its input is uint8 \[3, 4, 8, 3\]; prepared pictures \(uint8, N x 8 x 8 x 3"),
+    ({"x": SCALED_PIXELS.astype(np.float64), "y": EXPECTED}, r"its input is float64 \[3, 3, 8, 8\]"),
+    ({"x": PIXELS, "y": EXPECTED[:2]}, r"y is \[2, 5\], the graph gives \[3, 5\]"),
+])  # fmt: skip
+def test_arrays_that_do_not_fit(foreign: Foreign, arrays: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--golden mine\.npz: {told}"):
+        check(foreign, **arrays)
