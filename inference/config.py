@@ -107,18 +107,25 @@ class LaunchConfig:
         minimum=0,
     )
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
-    iterations: int = option(1, "steps per worker of a synthetic run", minimum=1)
+    iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
     model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
     num_devices: int = option(
         0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
     )
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
     synthetic: bool = option(False, "input made once in the worker: no reading, decoding or results")
+    generated: bool = option(
+        False, "random pictures through the loader threads and batches: no reading, decoding, resizing or results"
+    )
     model_path: str = option("models", "folder of model folders")
     log_path: str = option("logs", "folder of job logs")
     output: str = option("", "folder of the results; default <log_path>/<job>/results")
-    device: str = option("auto", "provider that runs the graph", choices=("auto", "cpu", "openvino"))
-    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16"))
+    device: str = option(
+        "auto",
+        "provider that runs the graph: auto, cpu, openvino, openvino:gpu, openvino:npu, cuda, tensorrt; cuda:1,3 picks",
+    )
+    processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
+    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16", "fp16"))
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
@@ -127,6 +134,7 @@ class LaunchConfig:
         "picture",
         words=True,
     )
+    save_precision: str = option("fp32", "numbers of saved outputs: float32 or float16", choices=("fp32", "fp16"))
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
     max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
@@ -141,8 +149,16 @@ class LaunchConfig:
     def __post_init__(self) -> None:
         if "none" in self.save and set(self.save) != {"none"}:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
-        if self.engine == "inline" and self.num_devices > 1:
-            raise UsageError(f"--engine inline runs one worker: it cannot take --num_devices {self.num_devices}")
+        if self.synthetic and self.generated:
+            raise UsageError("--synthetic and --generated both stand for the pictures: give one of them")
+        for flag in ("num_devices", "processes_per_device"):
+            if self.engine == "inline" and getattr(self, flag) > 1:
+                raise UsageError(f"--engine inline runs one worker: it cannot take --{flag} {getattr(self, flag)}")
+
+    @property
+    def input(self) -> str:
+        """Where the network's input comes from: pictures, generated or synthetic; rows are written for pictures only."""
+        return "synthetic" if self.synthetic else "generated" if self.generated else "pictures"
 
 
 @dataclass(frozen=True)

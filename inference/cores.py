@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inference.errors import UsageError
@@ -30,13 +31,19 @@ class CoreBudget:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """One plan for all workers of the host. `affinity[i]` is the set of cores of worker i."""
+    """One plan for all workers of the host. `affinity[i]` are the cores of worker i, `devices[i]` the number of its device."""
 
     num_devices: int
     streams: int
     threads_per_stream: int
     num_workers: int
     affinity: tuple[tuple[int, ...], ...]
+    devices: tuple[int, ...]
+
+    def on(self, devices: Sequence[int]) -> ThreadPlan:
+        """The same plan with the workers on these devices, by number."""
+        assert len(devices) == self.num_devices, (devices, self.num_devices)
+        return replace(self, devices=tuple(devices))
 
     def __str__(self) -> str:
         workers = "1 worker" if self.num_devices == 1 else f"{self.num_devices} workers"
@@ -116,6 +123,7 @@ def plan_threads(budget: CoreBudget, *, num_devices: int, streams: int, num_work
         threads_per_stream=max(1, share // chosen_streams),
         num_workers=num_workers or share,
         affinity=affinity,
+        devices=(0,) * devices,
     )
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from inference.config import LaunchConfig
+from inference.devices import Choice, parse_device
 from inference.entries import hash_keys
 from inference.errors import RunError, UsageError
-from inference.model_lookup import Model, find_model
+from inference.model_lookup import Model
 from inference.paths import canonical_json, read_json, safe_name, write_json
-from inference.providers import SessionSpec, choose
+from inference.providers import SessionSpec
 from inference.runlog import versions
 from inference.structure import misfit
 
@@ -65,12 +66,11 @@ class Description(TypedDict):
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for, and what `auto` became. `dataset` is None in a synthetic run; `counts` are records by partition."""
+    """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition."""
 
     config: LaunchConfig
     model: Model
-    provider: str
-    provider_reason: str
+    choice: Choice
     dataset: Dataset | None
     counts: dict[int, int]
     identity: dict[str, Any]
@@ -89,12 +89,9 @@ class Job:
     def num_records(self) -> int:
         return sum(self.counts.values())
 
-    def session_spec(self, streams: int, threads_per_stream: int) -> SessionSpec:
-        """What each worker asks of the runtime."""
-        config = self.config
-        return SessionSpec(
-            str(self.model.graph), self.provider, config.precision, streams, threads_per_stream, config.allow_cpu_nodes
-        )
+    def session_spec(self, plan: ThreadPlan) -> SessionSpec:
+        """What the first worker asks of the runtime; the others differ in the device."""
+        return session_spec(self.config, self.model, self.choice.provider, plan)
 
 
 @dataclass(frozen=True)
@@ -112,36 +109,43 @@ class Launch:
     todo: list[Step]
 
 
-def make_job(config: LaunchConfig, dataset: Dataset | None) -> Job:
-    """Bind `config` to its network, provider and data set."""
-    model = find_model(config)
-    provider, reason = choose(config.device, config.precision)
+def session_spec(config: LaunchConfig, model: Model, provider: str, plan: ThreadPlan) -> SessionSpec:
+    """What a worker on the plan's first device asks of the runtime."""
+    streams, threads = plan.streams, plan.threads_per_stream
+    return SessionSpec(str(model.graph), provider, config.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0])
+
+
+def make_job(config: LaunchConfig, model: Model, choice: Choice, dataset: Dataset | None) -> Job:
+    """Bind `config` to its network, devices and data set."""
     counts = {}
     left = config.limit or float("inf")
     for partition in dataset.partitions if dataset else ():
         counts[partition.index] = int(min(left, partition.manifest.num_records))
         left -= counts[partition.index]
-    return Job(config, model, provider, reason, dataset, counts, _identity(config, model, dataset))
+    return Job(config, model, choice, dataset, counts, _identity(config, model, dataset))
 
 
 def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> dict[str, Any]:
     """Every fact that decides what the rows hold, by the name under which a mismatch is reported."""
     card = model.card
-    facts = {name: getattr(config, name) for name in ("batch_size", "device", "precision", "limit", "max_pixels",
+    facts = {name: getattr(config, name) for name in ("batch_size", "precision", "limit", "max_pixels",
                                                       "max_file_bytes", "allow_cpu_nodes")}  # fmt: skip
     if "topk" in config.save:
         facts["top_k"] = min(config.top_k, int(model.sidecar.outputs[card.classified][-1]))
+    saves_outputs = bool(set(card.outputs) & set(config.save))
     return {
         **facts,
+        "device": parse_device(config.device, config.precision).provider,  # which of its devices decides nothing
         "model_name": card.name,
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
         "recipe": asdict(card.recipe),
         "outputs": card.outputs,
         "labels_sha256": _hash(card.labels),
+        "save_precision": config.save_precision if saves_outputs else "fp32",
         "save": sorted(set(config.save)),
         "decode": "exact",
-        "manifest": dataset.content_hash if dataset else "synthetic",
+        "manifest": dataset.content_hash if dataset else config.input,
     }
 
 
@@ -156,10 +160,10 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "fingerprint": job.fingerprint,
         "identity": job.identity,
         "config": asdict(job.config),
-        "resolved": {"provider": job.provider, **resolved},
+        "resolved": {"provider": job.choice.provider, **resolved},
         "versions": versions(),
         "weights": asdict(job.model.card.weights),
-        "source": dataset.source if dataset else "synthetic",
+        "source": dataset.source if dataset else job.config.input,
         "num_records": job.num_records,
         "partitions": _describe_partitions(job),
         "complete": False,

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
-from inference.cores import ThreadPlan, core_budget, plan_threads
+from inference.cores import ThreadPlan, core_budget
+from inference.devices import Choice, candidates, choose, parse_device, plan_workers
 from inference.engine import make_engine
 from inference.errors import BulkinferError, UsageError
-from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
+from inference.job import Job, Launch, make_job, resolve_data_dir, session_spec, write_job
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
+from inference.model_lookup import Model, find_model
 from inference.output_lock import output_lock
 from inference.postprocess import task_for
+from inference.probe import KEPT_FILE, Candidate, measure
 from inference.progress import Screen
 from inference.reporter import Reporter
 from inference.resume import claim_output, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
-from inference.summary import OK, begin, finish
+from inference.summary import OK, WITHOUT, begin, finish
 
 
 def launch(config: LaunchConfig) -> int:
     """Run the job of `config`; returns the exit code: 0, 1, 3, 130 or 143, as in the README."""
     started = time.perf_counter()
     job = open_job(config)
-    plan = plan_threads(core_budget(), num_devices=config.num_devices, streams=config.streams, num_workers=config.num_workers)
+    plan = plan_workers(config, job.choice, core_budget())
     log_dir = free_log_dir(job)
-    output = None if config.synthetic else Path(config.output or log_dir / "results")
+    output = None if job.dataset is None else Path(config.output or log_dir / "results")
     refuse_inside_partition(job, output or log_dir)
     announce(job, plan, log_dir, output)
     if config.dry_run:
@@ -45,6 +48,7 @@ def launch(config: LaunchConfig) -> int:
         output.mkdir(parents=True, exist_ok=True)
         with output_lock(output, flag="--output"):
             job, description = claim_output(job, output)
+            plan = plan_workers(config, job.choice, core_budget())  # a resume takes the devices that the job began with
             todo = remaining_steps(job, output, description)
             write_job(output, description)
             return run(Launch(job, plan, log_dir, output, description, todo), started)
@@ -61,7 +65,7 @@ def refuse_inside_partition(job: Job, folder: Path) -> None:
 
 
 def free_log_dir(job: Job) -> Path:
-    """logs/<job>, used again by a resume; synthetic runs never resume and get the time, and a number where that is taken."""
+    """logs/<job>, used again by a resume; runs without pictures never resume and get the time, and a number if need be."""
     log_dir = Path(job.config.log_path) / job.name
     if job.dataset is None:
         log_dir = log_dir.with_name(f"{job.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
@@ -71,10 +75,25 @@ def free_log_dir(job: Job) -> Path:
 
 
 def open_job(config: LaunchConfig) -> Job:
-    """The job, its pictures counted; nothing is written yet."""
-    if config.synthetic:
-        return make_job(config, None)
-    return make_job(config, open_dataset(resolve_data_dir(config)))
+    """The job, its devices chosen and its pictures counted; of the output nothing is written yet."""
+    found = candidates(parse_device(config.device, config.precision))  # first of all: what cannot run is told at once
+    model = find_model(config)
+    dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
+    return make_job(config, model, choose(found, lambda several: measured(config, model, several)), dataset)
+
+
+def measured(config: LaunchConfig, model: Model, found: list[Choice]) -> dict[str, float | str]:
+    """Pictures per second of each candidate with this network, by one worker that has the host to itself.
+
+    So the answer is the same for any number of workers, and for any columns.
+    """
+    alone = replace(config, num_devices=1, processes_per_device=0, streams=0, num_workers=0)
+    several = []
+    for choice in found:
+        plan = plan_workers(alone, choice, core_budget())
+        session = session_spec(config, model, choice.provider, plan)
+        several.append(Candidate(session, list(model.card.outputs), list(plan.affinity[0])))
+    return measure(several, model.sidecar.sha256, model.graph.parent / KEPT_FILE)
 
 
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:
@@ -83,12 +102,10 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
     say(
         f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})"
     )
-    say(f"device: {job.provider} ({job.provider_reason}), {config.precision}")
+    say(f"device: {job.choice}, {config.precision}")
     say(f"cores: {core_budget()}; {plan}")
     if job.dataset is None:
-        say(
-            f"input: synthetic, made once in each worker; no reading, decoding or results; {config.iterations} step(s) a worker"
-        )
+        say(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
     else:
         limited = f", the first {job.num_records} of them" if config.limit else ""
         say(f"input: {job.dataset.source}: {job.dataset.num_records} records{limited}")
@@ -150,11 +167,12 @@ def write_run(launch: Launch) -> Path:
                 partition.manifest.write(path)
             manifests[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash)
     spec = RunSpec(
-        synthetic=config.synthetic,
+        input=config.input,
         batch_size=config.batch_size,
         recipe=card.recipe,
-        task=task_for(card, config.save, config.top_k, sidecar.outputs),
-        session=job.session_spec(plan.streams, plan.threads_per_stream),
+        task=task_for(card, config.save, config.top_k, sidecar.outputs, config.save_precision),
+        session=job.session_spec(plan),
+        devices=plan.devices,
         num_workers=plan.num_workers,
         max_pixels=config.max_pixels,
         max_file_bytes=config.max_file_bytes,

@@ -32,15 +32,17 @@ class ManifestRef:
 class RunSpec:
     """run.json: all that a worker of one launch needs. Nothing of it is looked up again in a card or a manifest.
 
-    `num_workers` are loader threads; `warm_up_s` is how long to measure, 0 for one run only; `output` is None in a synthetic
-    run; `metadata` goes into every part.
+    `input` is pictures, generated or synthetic; `devices[i]` is the number of worker i's device, in place of the session's;
+    `num_workers` are loader threads; `warm_up_s` is how long to measure, 0 for one run only; `output` is None in a run without
+    pictures; `metadata` goes into every part.
     """
 
-    synthetic: bool
+    input: str
     batch_size: int
     recipe: Recipe
     task: Task
     session: SessionSpec
+    devices: tuple[int, ...]
     num_workers: int
     max_pixels: int
     max_file_bytes: int
@@ -65,6 +67,7 @@ class RunSpec:
         columns = {name: tuple(shape) for name, shape in task["columns"].items()}
         value["task"] = Task(**{**task, "save": frozenset(task["save"]), "labels": tuple(task["labels"]), "columns": columns})
         value["session"] = SessionSpec(**value["session"])
+        value["devices"] = tuple(value["devices"])
         value["manifests"] = {int(index): ManifestRef(**ref) for index, ref in value["manifests"].items()}
         return cls(**value)
 

@@ -34,6 +34,12 @@ class Task:
     labels: tuple[str, ...]
     classified: str
     columns: dict[str, tuple[int, ...]]
+    precision: str = "fp32"  # of the columns: fp32 or fp16
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers in `columns`."""
+        return np.dtype(np.float16 if self.precision == "fp16" else np.float32)
 
     @property
     def outputs(self) -> list[str]:
@@ -42,7 +48,9 @@ class Task:
         return wanted + [name for name in self.columns if name not in wanted]
 
 
-def task_for(card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: Mapping[str, Any]) -> Task:
+def task_for(
+    card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: Mapping[str, Any], precision: str = "fp32"
+) -> Task:
     """The task that the card and the user's choice of columns make. `output_shapes` are name -> shape with the batch."""
     num_classes = int(output_shapes[card.classified][-1]) if card.classified else 0
     return Task(
@@ -53,6 +61,7 @@ def task_for(card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: 
         labels=card.labels,
         classified=card.classified or next(iter(card.outputs)),
         columns={name: tuple(map(int, output_shapes[name][1:])) for name in card.outputs if name in save},
+        precision=precision,
     )
 
 
@@ -98,7 +107,7 @@ class StepRows:
         if "topk" in task.save:
             self.class_ids_SK = np.zeros((size, task.top_k), np.int32)
             self.scores_SK = np.zeros((size, task.top_k), np.float32)
-        self.saved = {name: np.zeros((size, math.prod(shape)), np.float32) for name, shape in task.columns.items()}
+        self.saved = {name: np.zeros((size, math.prod(shape)), task.dtype) for name, shape in task.columns.items()}
         self._finished = bytearray(-(-size // self.batch_size))  # one byte per batch
         self._lock = threading.Lock()
 
@@ -118,8 +127,7 @@ class StepRows:
     def _fill_outputs(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         place = slice(batch.offset, batch.offset + batch.count)
         for values in outputs.values():
-            finite = np.isfinite(values.reshape(batch.count, -1)).all(axis=1)
-            self.non_finite.update(batch.offset + int(i) for i in np.flatnonzero(~finite) if i not in batch.errors)
+            self._flag_non_finite(batch, values)
         if self.class_ids_SK is not None and self.scores_SK is not None:
             logits = outputs[self.task.classified]
             best = top_classes(logits, self.task.top_k)
@@ -127,7 +135,15 @@ class StepRows:
             self.class_ids_SK[place] = best
             self.scores_SK[place] = np.take_along_axis(scores, best, axis=1)
         for name, values_SD in self.saved.items():
-            values_SD[place] = outputs[name].reshape(batch.count, -1)
+            with np.errstate(over="ignore"):  # too large for float16: infinite, and flagged
+                values_SD[place] = outputs[name].reshape(batch.count, -1)
+            if values_SD.dtype != outputs[name].dtype:
+                self._flag_non_finite(batch, values_SD[place])
+
+    def _flag_non_finite(self, batch: Batch, values: Array) -> None:
+        """Note the pictures whose values hold NaN or infinity."""
+        finite = np.isfinite(values.reshape(batch.count, -1)).all(axis=1)
+        self.non_finite.update(batch.offset + int(i) for i in np.flatnonzero(~finite) if i not in batch.errors)
 
     def finished_prefix(self) -> int:
         """How many records from the start of the step have their rows; what can be published of a step cut short."""

@@ -107,7 +107,7 @@ def schema(task: Task) -> pa.Schema:
         if task.labels:
             fields.append(("class_names", pa.list_(pa.string())))
     columns = [
-        pa.field(name, pa.list_(pa.float32(), math.prod(shape)), metadata={"shape": json.dumps(shape)})
+        pa.field(name, pa.list_(pa.from_numpy_dtype(task.dtype), math.prod(shape)), metadata={"shape": json.dumps(shape)})
         for name, shape in task.columns.items()
     ]
     return pa.schema([*fields, *columns])

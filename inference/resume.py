@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from inference.devices import named, parse_device
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
 from inference.paths import file_sha256, remove_stale_temporaries
@@ -70,9 +71,10 @@ def _continue(job: Job, output: Path, found: dict[str, Any]) -> tuple[Job, dict[
         raise UsageError(
             f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
         )
-    if provider != job.provider:
-        job = replace(job, provider=provider, provider_reason=f"as the job began, in {output / JOB_FILE}")
-        say(f"device: {job.provider} ({job.provider_reason})")
+    if provider != job.choice.provider:
+        request = parse_device(job.config.device, job.config.precision)
+        job = replace(job, choice=named(provider, request, f"as the job began, in {output / JOB_FILE}"))
+        say(f"device: {job.choice}")
     if changes := version_changes(found["versions"], versions()):
         warn(f"infer_launch: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
     return job, {**found, "complete": False}

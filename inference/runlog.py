@@ -57,6 +57,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
 def peak_memory_bytes() -> int:
     """Largest resident size of this process so far.
 

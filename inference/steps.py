@@ -77,10 +77,10 @@ def split_step(step: Step, size: int) -> list[Step]:
 
 
 def plan_steps(config: LaunchConfig, num_devices: int, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
-    """Batches per step, and the steps: about 10 s each by the warm-up's rate (synthetic 5 s), at most 1500 batches."""
-    seconds = SYNTHETIC_STEP_S if config.synthetic else STEP_S
+    """Batches per step, and the steps: about 10 s each by the warm-up's rate (without pictures 5 s), at most 1500 batches."""
+    seconds = SYNTHETIC_STEP_S if config.input != "pictures" else STEP_S
     batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
-    if config.synthetic:
+    if config.input != "pictures":
         size = batches * config.batch_size
         workers = range(num_devices)
         return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]

@@ -17,6 +17,7 @@ from inference.paths import temporary_path, write_json
 from inference.runlog import say, warn
 
 SUMMARY_FILE = "summary.json"
+WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
@@ -38,7 +39,8 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         "fingerprint": job.fingerprint,
         "exit_code": code,
         "refusal": None if refusal is None else str(refusal),
-        "synthetic": launch.output is None,
+        "input": job.config.input,
+        "device": {"asked": job.config.device, **asdict(job.choice)},
         "weights": asdict(job.model.card.weights),
         "records": job.num_records,
         **counts,
@@ -88,7 +90,7 @@ def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
     if seconds := aggregate.metrics().seconds:
         say("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))
     if launch.output is None:
-        say("synthetic: without reading, decoding, preparing and writing")
+        say(f"{launch.job.config.input}: without {WITHOUT[launch.job.config.input]}")
     for sentence in engine.replaced if engine else ():
         say(f"replaced: {sentence}")
 

@@ -26,6 +26,7 @@ from inference.card import check_graph_files
 from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
 from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
+from inference.generated import Generator, generated_records
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
 from inference.messages import STOP_SIGNALS, Command, End, Ended, Event, Ready, Refused, RunSpec, RunStep, Stop, decode, encode
@@ -128,7 +129,7 @@ class Worker:
         _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
-        session = Session(spec.session, spec.task.outputs)
+        session = Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
         rate = warm_up(session, spec.session.streams, spec.warm_up_s)
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
@@ -165,18 +166,19 @@ class Worker:
 
     def _make_source(self, session: Session, publisher: Publisher) -> BatchSource:
         spec = self._spec
-        if spec.synthetic:
+        if spec.input == "synthetic":
             return SyntheticLoader(self._feed, new_rows=publisher.new_rows, batch=_synthetic_batch(session))
         limits = Limits(spec.max_pixels, spec.max_file_bytes)
 
         def load(record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
             return load_record(record, spec.recipe, limits, out_HWC, self._meter)
 
+        is_generated = spec.input == "generated"
         return Loader(
             self._feed,
-            records=self._records,
+            records=generated_records if is_generated else self._records,
             new_rows=publisher.new_rows,
-            load=load,
+            load=Generator(spec.recipe, self._meter).load if is_generated else load,
             batch_shape=(session.batch_shape[0], spec.recipe.height, spec.recipe.width, 3),
             num_threads=spec.num_workers,
             num_streams=spec.session.streams,

@@ -10,9 +10,12 @@ from PIL import Image
 
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan
-from inference.job import Launch, describe_job, write_job
+from inference.devices import candidates, parse_device
+from inference.job import Job, Launch, describe_job, make_job, write_job
 from inference.launcher import open_job, write_run
+from inference.manifest import Dataset
 from inference.messages import RunSpec
+from inference.model_lookup import find_model
 from inference.types import Step
 from tests import pictures
 from tests.models import COLOURS, LABELS, write_tiny_model
@@ -30,16 +33,22 @@ def write_photos(folder: Path, count: int) -> Path:
 
 def plan_of(workers: int = 1) -> ThreadPlan:
     """One thread for everything, all cores for everybody."""
-    return ThreadPlan(workers, 1, 1, 1, (tuple(sorted(os.sched_getaffinity(0))),) * workers)
+    return ThreadPlan(workers, 1, 1, 1, (tuple(sorted(os.sched_getaffinity(0))),) * workers, (0,) * workers)
 
 
 def config_of(folder: Path, *, photos: int = 10, input: str = "uint8", **changes: Any) -> LaunchConfig:
     """The config of a job on `photos` pictures in batches of 4; its network and pictures are made in `folder`."""
     write_tiny_model(folder / "models", batch_sizes=(4,), input=input)
-    if not changes.get("synthetic"):
+    if not changes.get("synthetic") and not changes.get("generated"):
         changes = {"data_dir": str(write_photos(folder / "photos", photos)), "output": str(folder / "out"), **changes}
     places = {"model_path": str(folder / "models"), "log_path": str(folder / "logs")}
     return LaunchConfig(**{"batch_size": 4, "model_name": "tiny", "device": "cpu", **places, **changes})
+
+
+def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
+    """The job of a config on the first device that could serve it: nothing is measured."""
+    choice = candidates(parse_device(config.device, config.precision))[0]
+    return make_job(config, find_model(config), choice, dataset)
 
 
 def launch_of(folder: Path, **options: Any) -> Launch:
@@ -48,7 +57,7 @@ def launch_of(folder: Path, **options: Any) -> Launch:
     job = open_job(config)
     log_dir = Path(config.log_path) / job.name
     log_dir.mkdir(parents=True)
-    if config.synthetic:
+    if config.input != "pictures":
         return Launch(job, plan_of(), log_dir, None, {}, [])
     output = Path(config.output)
     output.mkdir()

@@ -373,7 +373,6 @@ def test_missing_model_names_the_command_to_type(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--device", "cuda"), "cuda"),
         (("--device", "cpu", "--precision", "bf16"), "bf16 runs on openvino"),
         (("--data_dir", "nowhere"), "nowhere"),
         (("--output", "datasets/0/out"), "lies in the partition datasets/0"),

@@ -17,7 +17,6 @@ from inference.job import (
     Job,
     check_same_job,
     describe_job,
-    make_job,
     read_job,
     resolve_data_dir,
     version_changes,
@@ -28,6 +27,7 @@ from inference.paths import file_sha256
 from inference.results import write_part
 from inference.runlog import versions
 from inference.types import Step
+from tests.launches import bind, plan_of
 from tests.models import write_tiny_model
 from tests.rows import filled_rows, task
 
@@ -47,7 +47,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def job_of(models: Path, data: Dataset | None = None, **changes: Any) -> Job:
-    return make_job(LaunchConfig(model_path=str(models), model_name="tiny", **changes), data or dataset(5, 3))
+    return bind(LaunchConfig(model_path=str(models), model_name="tiny", **changes), data or dataset(5, 3))
 
 
 def refusal(before: Job, now: Job) -> str:
@@ -71,13 +71,14 @@ DECIDING = {
 FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
+    "processes_per_device": 2,
 }  # fmt: skip
 
 
 def test_every_setting_either_decides_or_is_free() -> None:
     """A new setting must be put into one of the two: does it change what the rows hold?"""
     named = {field.name for field in fields(LaunchConfig)}
-    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic"}
+    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision"}
 
 
 @pytest.mark.parametrize("name", DECIDING)
@@ -94,6 +95,12 @@ def test_a_setting_that_changes_no_row_may_change(models: Path, name: str) -> No
     before, now = job_of(models), job_of(models, **{name: FREE[name]})
     assert before.fingerprint == now.fingerprint
     check_same_job(Path("out"), describe_job(before, {}), now)
+
+
+def test_the_precision_of_saved_outputs_decides_where_some_are_saved(models: Path) -> None:
+    assert job_of(models).fingerprint == job_of(models, save_precision="fp16").fingerprint
+    before, now = (job_of(models, save=("embedding",), save_precision=precision) for precision in ("fp32", "fp16"))
+    assert 'differs in save_precision ("fp32" there, "fp16" now)' in refusal(before, now)
 
 
 def test_values_are_told_and_all_differences_are(models: Path) -> None:
@@ -265,9 +272,11 @@ def test_a_description_that_is_no_json(tmp_path: Path) -> None:
 
 
 def test_session_spec(models: Path) -> None:
-    spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(2, 3)
+    spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(
+        replace(plan_of(), streams=2, threads_per_stream=3, devices=(4,))
+    )
     assert (spec.provider, spec.precision, spec.streams, spec.threads_per_stream) == ("openvino", "bf16", 2, 3)
-    assert spec.allow_cpu_nodes
+    assert (spec.allow_cpu_nodes, spec.device) == (True, 4)
     assert spec.graph == str((models / "tiny" / "model_6.onnx").resolve())
 
 
@@ -276,7 +285,7 @@ def test_names_of_jobs(models: Path) -> None:
     write_card(card, replace(read_card(card), name="my net/é"))
     job = job_of(models)
     assert job.name == f"my_net__-{job.fingerprint[:8]}"
-    synthetic = make_job(replace(job.config, synthetic=True), None)
+    synthetic = bind(replace(job.config, synthetic=True), None)
     assert re.fullmatch(r"my_net__-[0-9a-f]{8}", synthetic.name)
     assert (synthetic.counts, synthetic.num_records) == ({}, 0)
     assert describe_job(synthetic, {})["source"] == "synthetic"

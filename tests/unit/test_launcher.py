@@ -56,10 +56,10 @@ def test_workers_are_told_everything(tmp_path: Path) -> None:
     made = launch_of(tmp_path, save=("topk", "embedding"), top_k=3, precision="fp32", max_pixels=77, max_file_bytes=88)
     made = replace(made, plan=replace(plan_of(), streams=3, threads_per_stream=2, num_workers=5))
     spec = spec_of(made)
-    assert (spec.synthetic, spec.batch_size, spec.recipe, spec.num_workers) == (False, 4, RECIPE, 5)
+    assert (spec.input, spec.batch_size, spec.recipe, spec.num_workers) == ("pictures", 4, RECIPE, 5)
     assert (spec.max_pixels, spec.max_file_bytes, spec.warm_up_s) == (77, 88, 1.0)
     assert (spec.task.save, spec.task.top_k, spec.task.columns) == (frozenset({"topk", "embedding"}), 3, {"embedding": (3,)})
-    assert spec.session == made.job.session_spec(3, 2)
+    assert spec.session == made.job.session_spec(made.plan)
     assert (spec.session.streams, spec.session.threads_per_stream, spec.session.provider) == (3, 2, "cpu")
     assert Path(spec.session.graph) == tmp_path / "models" / "tiny" / "model_4.onnx"
     assert (spec.output, spec.log_dir) == (str(made.output), str(made.log_dir))
@@ -101,7 +101,7 @@ def test_partitions_have_their_manifests_already(tmp_path: Path) -> None:
 def test_a_synthetic_run_has_neither_manifests_nor_output(tmp_path: Path) -> None:
     made = launch_of(tmp_path, synthetic=True, batches_per_step=5)
     spec = spec_of(made)
-    assert (spec.synthetic, spec.manifests, spec.output) == (True, {}, None)
+    assert (spec.input, spec.manifests, spec.output) == ("synthetic", {}, None)
     assert spec.warm_up_s == 0.0, "the rate is not needed"
     assert not (made.log_dir / MANIFEST_FILE).exists()
     assert RunSpec.read(write_run(made)) == spec

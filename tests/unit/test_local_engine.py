@@ -44,7 +44,7 @@ class Launch:
         self.rates: list[float] = []
         self.react: Callable[[int, Event], BulkinferError | None] = lambda _worker, _event: None
         (folder / "run.json").write_text(json.dumps({"gated": bool(gate), **run}))
-        plan = ThreadPlan(workers, 1, 1, 1, tuple((CORES[i % len(CORES)],) for i in range(workers)))
+        plan = ThreadPlan(workers, 1, 1, 1, tuple((CORES[i % len(CORES)],) for i in range(workers)), (0,) * workers)
         self.engine = LocalEngine(folder / "run.json", plan, self, batch_size=2, own_partition=own_partition)
 
     def make_steps(self, rate: float) -> list[Step]:

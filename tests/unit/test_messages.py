@@ -49,13 +49,21 @@ MESSAGES = [
     Recovered(STEP),
 ]
 SPEC = RunSpec(
-    synthetic=False,
+    input="pictures",
     batch_size=6,
     recipe=Recipe(224, 224, "short_side", 256, 0.875, "bicubic", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), fill=(1, 2, 3)),
     task=Task(
-        5, frozenset({"topk", "embedding"}), True, 3, ("tench", "großer Hai", "\udce9"), "logits", {"embedding": (2048,)}
+        5,
+        frozenset({"topk", "embedding"}),
+        True,
+        3,
+        ("tench", "großer Hai", "\udce9"),
+        "logits",
+        {"embedding": (2048,)},
+        "fp16",
     ),
-    session=SessionSpec("/models/tiny/model_6.onnx", "openvino", "bf16", 4, 2, allow_cpu_nodes=True),
+    session=SessionSpec("/models/tiny/model_6.onnx", "openvino", "bf16", 4, 2, allow_cpu_nodes=True, device=1),
+    devices=(1, 3),
     num_workers=4,
     max_pixels=10**8,
     max_file_bytes=1 << 30,
@@ -97,7 +105,7 @@ def test_a_message_that_only_one_side_knows_is_a_bug_of_ours() -> None:
         decode('{"kind": "Pause"}')
 
 
-@pytest.mark.parametrize("changes", [{}, {"synthetic": True, "output": None, "manifests": {}, "metadata": {}}])
+@pytest.mark.parametrize("changes", [{}, {"input": "synthetic", "output": None, "manifests": {}, "metadata": {}}])
 def test_run_json_is_read_as_it_was_written(tmp_path: Path, changes: dict[str, Any]) -> None:
     spec = replace(SPEC, **changes)
     spec.write(tmp_path / "run.json")

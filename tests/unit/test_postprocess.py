@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +144,20 @@ def test_half_precision_overflow_is_flagged() -> None:
     rows.fill(batch_of([record(n) for n in range(3)]), {"logits": padded})
     assert rows.non_finite == {1}
     assert rows.saved["logits"].tolist() == [[1.0, 16.0], [math.inf, 1.0], [81.0, 1.0]]
+
+
+def test_saved_outputs_in_half_precision() -> None:
+    """Rounded to the nearest; what it cannot hold is infinite and flagged, and the scores are not touched."""
+    rows = StepRows(Step(0, 0, 2), replace(task("topk", "logits", num_classes=3), precision="fp16"), 4)
+    logits = np.array([[1.0, 2.0 + 2**-12, 3.0], [1.0, 2.0, 65520.0]], np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows.fill(batch_of([record(0), record(1)]), {"logits": np.concatenate([logits, logits])})
+    assert rows.saved["logits"].dtype == np.float16
+    assert rows.saved["logits"].tolist() == [[1.0, 2.0, 3.0], [1.0, 2.0, np.inf]]
+    assert rows.non_finite == {1}
+    assert rows.scores_SK is not None
+    assert rows.scores_SK[1].tolist() == [1.0, 0.0]
 
 
 def test_scores_that_the_graph_gives_are_kept_as_they_are() -> None:

@@ -1,79 +1,26 @@
-"""providers.py: which provider runs what, and that nothing but the provider asked for runs a graph unnoticed."""
+"""providers/: nothing but the provider asked for runs a graph unnoticed."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from inference import providers
 from inference.errors import UsageError, first_line
-from inference.providers import PROVIDERS, SessionSpec, choose, describe_proof, open_session, prove
+from inference.providers import PROVIDERS, SessionSpec, describe_proof, open_session, prove
 from tests.graphs import save, solid_batch
 from tests.models import COLOURS, tiny_graph
 
-FIND_SPEC = importlib.util.find_spec
+HERE = ("cpu", "openvino")  # what every machine that runs the tests has
 
 
 def spec(graph: str = "model.onnx", provider: str = "openvino", precision: str = "fp32", *, mixed: bool = False) -> SessionSpec:
     return SessionSpec(graph, provider, precision, streams=2, threads_per_stream=1, allow_cpu_nodes=mixed)
-
-
-def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """As if the package `missing` were not installed."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else FIND_SPEC(name))
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "name", "why"),
-    [
-        ("auto", "fp32", "cpu", "auto: cpu runs fp32"),
-        ("auto", "bf16", "openvino", "auto: openvino runs bf16, cpu does not"),
-        ("cpu", "fp32", "cpu", "as asked"),
-        ("openvino", "fp32", "openvino", "as asked"),
-        ("openvino", "bf16", "openvino", "as asked"),
-    ],
-)
-def test_choose(device: str, precision: str, name: str, why: str) -> None:
-    found, reason = choose(device, precision)
-    assert found == name
-    assert reason.startswith(why)
-
-
-def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
-    with pytest.raises(UsageError, match=r"--device cpu has no --precision bf16; bf16 runs on openvino$"):
-        choose("cpu", "bf16")
-
-
-@pytest.mark.parametrize(
-    ("missing", "device", "precision", "command"),
-    [
-        ("onnxruntime", "auto", "fp32", "pip install 'bulkinfer[cpu]'"),
-        ("onnxruntime", "cpu", "fp32", "pip install 'bulkinfer[cpu]'"),
-        ("onnxruntime", "openvino", "fp32", "pip install 'bulkinfer[openvino]'"),
-        ("onnxruntime_ep_openvino", "openvino", "fp32", "pip install 'bulkinfer[openvino]'"),
-        ("onnxruntime_ep_openvino", "auto", "bf16", "pip install 'bulkinfer[openvino]'"),
-    ],
-)
-def test_a_missing_package_comes_with_its_command(
-    monkeypatch: pytest.MonkeyPatch, missing: str, device: str, precision: str, command: str
-) -> None:
-    without(monkeypatch, missing)
-    with pytest.raises(UsageError) as caught:
-        choose(device, precision)
-    assert f"needs the package {missing}: " in str(caught.value)
-    assert str(caught.value).endswith(command)
-
-
-def test_a_missing_plugin_does_not_matter_to_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "onnxruntime_ep_openvino")
-    assert choose("auto", "fp32")[0] == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +45,7 @@ def test_allow_cpu_nodes_lets_some_through_but_not_all() -> None:
         prove(spec(mixed=True), Counter({"CPUExecutionProvider": 9}), "CPU", "1.32.0")
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind: str) -> None:
     session, proof = open_session(spec(save(tiny_graph(4, input=kind), tmp_path), name))
@@ -113,7 +60,7 @@ def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind
     assert logits.argmax(axis=1).tolist() == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("name", HERE)
 def test_a_graph_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(UsageError, match=rf"--device {name} cannot run \S+/model.onnx: ") as caught:
@@ -133,77 +80,6 @@ def test_nodes_that_the_plugin_cannot_run(tmp_path: Path) -> None:
     assert proof["nodes"] == {"OpenVINOExecutionProvider": 1, "CPUExecutionProvider": 1}
 
 
-class Device(NamedTuple):
-    """What the runtime tells of a device."""
-
-    ep_name: str
-    ep_metadata: dict[str, str]
-
-
-class Options:
-    """Takes what an attach function sets."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, str] = {}
-        self.load_config = ""
-
-    def add_session_config_entry(self, name: str, value: str) -> None:
-        self.entries[name] = value
-
-    def add_provider_for_devices(self, devices: list[Device], options: dict[str, str]) -> None:
-        (device,) = devices
-        assert device.ep_metadata["ov_device"] == "CPU"
-        self.load_config = options["load_config"]
-
-
-def fake_devices(monkeypatch: pytest.MonkeyPatch, **metadata: str) -> None:
-    gpu = Device("OpenVINOExecutionProvider", {"ov_device": "GPU"})
-    devices = [gpu, Device("OpenVINOExecutionProvider", metadata)] if metadata else [gpu]
-    monkeypatch.setattr(providers, "_openvino_devices", lambda: devices)
-
-
-def test_bf16_where_it_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_devices(monkeypatch, ov_device="CPU", OPTIMIZATION_CAPABILITIES="WINOGRAD FP32 INT8 BF16 BIN", version="9.9")
-    options = Options()
-    assert PROVIDERS["openvino"].attach(options, spec(precision="bf16")) == "CPU, plugin 9.9"
-    assert options.entries == {"session.disable_cpu_ep_fallback": "1"}
-    assert json.loads(options.load_config) == {
-        "CPU": {
-            "INFERENCE_PRECISION_HINT": "bf16",
-            "NUM_STREAMS": "2",
-            "INFERENCE_NUM_THREADS": "2",
-            "ENABLE_CPU_PINNING": "NO",
-        }
-    }
-
-
-@pytest.mark.parametrize("capabilities", ["WINOGRAD FP32 INT8 BIN", "NOT_BF16_AT_ALL", ""])
-def test_bf16_where_it_would_be_emulated_is_refused(monkeypatch: pytest.MonkeyPatch, capabilities: str) -> None:
-    fake_devices(monkeypatch, ov_device="CPU", OPTIMIZATION_CAPABILITIES=capabilities, FULL_DEVICE_NAME="Some Processor")
-    with pytest.raises(UsageError, match=r"--precision bf16: Some Processor has no native bf16.*use --precision fp32"):
-        open_session(spec(precision="bf16"))
-    options = Options()
-    PROVIDERS["openvino"].attach(options, spec(precision="fp32", mixed=True))
-    assert options.entries == {"session.disable_cpu_ep_fallback": "0"}
-
-
-def test_a_plugin_without_a_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_devices(monkeypatch)
-    with pytest.raises(UsageError, match=r"offers no CPU here"):
-        open_session(spec())
-
-
-def test_a_plugin_that_does_not_load_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> list[Any]:
-        raise ImportError("libtbb.so.12: cannot open shared object file\nand more")
-
-    monkeypatch.setattr(providers, "_openvino_devices", fails)
-    with pytest.raises(
-        UsageError, match=r"--device openvino cannot run model.onnx: libtbb.so.12: cannot open shared object file$"
-    ):
-        open_session(spec())
-
-
 def test_first_line() -> None:
     assert first_line(ValueError("\n one\n two")) == "one"
     assert first_line(RuntimeError()) == "RuntimeError"
@@ -215,3 +91,29 @@ def test_a_proof_in_words() -> None:
     told = describe_proof(prove(spec(mixed=True), mixed, "CPU, plugin 9.9", "1.32.0"))
     nodes = "2 nodes on CPUExecutionProvider, 9 nodes on OpenVINOExecutionProvider"
     assert told == f"{nodes} (CPU, plugin 9.9), fp32, onnxruntime 1.32.0"
+
+
+def test_a_session_that_silently_fell_back_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a runtime does whose libraries are missing: it logs, goes on, and everything runs on the processor."""
+
+    def falls_back(options: Any, spec: SessionSpec) -> str:
+        options.add_provider("CPUExecutionProvider", {})
+        return "GPU 0, so it says"
+
+    monkeypatch.setitem(PROVIDERS, "cuda", replace(PROVIDERS["cuda"], attach=falls_back))
+    graph = save(tiny_graph(4), tmp_path)
+    for mixed in (False, True):
+        with pytest.raises(
+            UsageError, match=r"--device cuda was asked for, but the session placed \d+ nodes on CPUExecution\w+$"
+        ):
+            open_session(spec(graph, "cuda", mixed=mixed))
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_entry_is_whole(name: str) -> None:
+    entry = PROVIDERS[name]
+    assert entry.ep_name.endswith("ExecutionProvider")
+    assert set(entry.precisions) <= {"fp32", "bf16", "fp16"}
+    assert entry.modules[0] == "onnxruntime"
+    assert entry.install.startswith("pip install 'bulkinfer[")
+    assert name == name.lower()

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ def test_schema_is_that_of_the_job_whatever_the_rows_hold() -> None:
     assert full.field("partition").type == full.field("label").type == pa.int32()
     assert full.field("scores").type == pa.list_(pa.float32())
     assert full.field("embedding").metadata == {b"shape": b"[7]"}
+    halves = schema(replace(task("embedding", num_features=7), precision="fp16"))
+    assert halves.field("embedding").type == pa.list_(pa.float16(), 7)
     failed = dict.fromkeys(range(4), ("decode", "empty file"))
     assert to_table(filled_rows(Step(0, 0, 4), task("logits"), errors=failed), 4).schema == schema(task("logits"))
 

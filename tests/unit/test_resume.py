@@ -13,11 +13,12 @@ from inference import resume
 from inference.config import LaunchConfig
 from inference.entries import Entry
 from inference.errors import RunError, UsageError
-from inference.job import JOB_FILE, Job, describe_job, make_job, read_job, write_job
+from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
 from inference.manifest import Dataset, Manifest, Partition
 from inference.results import Part, part_name, write_part
 from inference.resume import claim_output, note_parts, remaining_steps, remove_results
 from inference.types import Step
+from tests.launches import bind
 from tests.models import write_tiny_model
 from tests.rows import filled_rows, task
 
@@ -33,7 +34,7 @@ def job(tmp_path: Path) -> Job:
         manifest = Manifest.from_entries([Entry(NAMES % n, 10) for n in range(size)], b"/pictures")
         partitions.append(Partition(index, manifest, b"/pictures"))
     data = Dataset(Path("/pictures"), tuple(partitions), "pictures in /pictures", "m" * 64)
-    return make_job(LaunchConfig(model_path=str(tmp_path / "models"), model_name="tiny"), data)
+    return bind(LaunchConfig(model_path=str(tmp_path / "models"), model_name="tiny"), data)
 
 
 @pytest.fixture
@@ -78,14 +79,14 @@ def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.Cap
 def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     begun(output, job, resolved={"provider": "openvino", "batches_per_step": 3})
     found, description = claim_output(job, output)
-    assert found.provider == "openvino"
+    assert (found.choice.provider, found.choice.reason) == ("openvino", f"as the job began, in {output / JOB_FILE}")
     assert description["resolved"]["batches_per_step"] == 3
     assert f"device: openvino (as the job began, in {output / JOB_FILE})" in capfd.readouterr().out
 
 
 def test_a_provider_that_is_unknown_here(job: Job, output: Path) -> None:
-    begun(output, job, resolved={"provider": "cuda"})
-    with pytest.raises(UsageError, match=r"_job\.json was begun on provider cuda, which is unknown here: install a newer"):
+    begun(output, job, resolved={"provider": "tpu"})
+    with pytest.raises(UsageError, match=r"_job\.json was begun on provider tpu, which is unknown here: install a newer"):
         claim_output(job, output)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from inference.errors import RunError, UsageError
-from inference.providers import SessionSpec
+from inference.providers import PROVIDERS, SessionSpec
 from inference.session import Session, warm_up
 from tests.graphs import MARKER, overflows_on_marker, raises_on_marker, save, solid_batch
 from tests.models import COLOURS, SIZE, colour_logits, tiny_graph
@@ -126,3 +127,27 @@ def test_a_network_that_cannot_run_zeros_is_refused_not_measured() -> None:
 
 def test_warm_up_of_a_real_session(tmp_path: Path) -> None:
     assert warm_up(open_graph(tiny_graph(4), tmp_path), 2, 0.05) > 0
+
+
+def test_an_input_that_stays_on_the_device_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of sessions on GPUs, with the host's memory as the device's: from several threads, nobody's outputs change."""
+    monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], memory="cpu"))
+    session = open_graph(tiny_graph(4), tmp_path, "embedding", "logits")
+    batches = [solid_batch(*np.roll(FOUR, turn, axis=0).tolist()) for turn in range(4)]
+    found: dict[tuple[int, int], dict[str, np.ndarray[Any, Any]]] = {}
+
+    def run(thread: int) -> None:
+        for turn in range(20):
+            found[thread, turn] = session.run(batches[(thread + turn) % 4])
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(found) == 60
+    for (thread, turn), outputs in found.items():
+        means = batches[(thread + turn) % 4].mean(axis=(1, 2)) / 255
+        np.testing.assert_allclose(outputs["embedding"], means, atol=1e-5)
+        np.testing.assert_allclose(outputs["logits"], colour_logits(means), atol=1e-3)
+    assert (batches[0][:, 0, 0] == np.array(FOUR)).all(), "the caller's own batches are not written to"

@@ -108,7 +108,7 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     code, summary = finished(launch, FakeEngine(replaced=["worker 0 ended by signal 9 (SIGKILL)"]))
     assert code == 3
     assert (summary["records"], summary["ok"], summary["errors_by_stage"]) == (10, 8, {"decode": 2})
-    assert (summary["refusal"], summary["synthetic"], summary["job"]) == (None, False, launch.log_dir.name)
+    assert (summary["refusal"], summary["input"], summary["job"]) == (None, "pictures", launch.log_dir.name)
     assert summary["replaced_workers"] == ["worker 0 ended by signal 9 (SIGKILL)"]
     assert summary["output"] == str(launch.output)
     assert (summary["pictures"], summary["cpu_s"], summary["versions"]) == (10, 1.0, {"numpy": "2"})
@@ -156,7 +156,7 @@ def test_a_refusal_is_kept_and_told_only_once(
 def test_a_synthetic_run_has_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = launch_of(tmp_path, synthetic=True)
     code, summary = finished(launch, FakeEngine())
-    assert (code, summary["output"], summary["synthetic"], summary["records"]) == (0, None, True, 0)
+    assert (code, summary["output"], summary["input"], summary["records"]) == (0, None, "synthetic", 0)
     out = capsys.readouterr().out
     assert "synthetic: without reading" in out
     assert "records:" not in out

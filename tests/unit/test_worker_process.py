@@ -104,7 +104,7 @@ class Place:
         self.events: list[Event] = []
         self.lines: list[str] = []
         self.react: Callable[[Event], None] = lambda _: None
-        self.worker = Worker(spec, 3, report=self.hear, say=self.lines.append)
+        self.worker = Worker(replace(spec, devices=(0,) * 4), 3, report=self.hear, say=self.lines.append)
 
     def hear(self, event: Event) -> None:
         self.events.append(event)

@@ -1,0 +1,154 @@
+"""`--device`: what it asks for, what that becomes on this host, and which worker gets which device."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inference.config import LaunchConfig
+from inference.cores import CoreBudget, ThreadPlan, plan_threads
+from inference.errors import UsageError
+from inference.providers import PROVIDERS
+
+AUTO = "auto"
+_COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
+_CLEARLY_FASTER = 1.1  # less is noise on a shared host, and the choice would change from job to job
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`--device` and `--precision`: a key of PROVIDERS or auto, numbers of its devices (empty: all), the precision."""
+
+    provider: str
+    numbers: tuple[int, ...]
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a request became: a key of PROVIDERS, why, and the devices to use, by number and by name."""
+
+    provider: str
+    reason: str
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def is_counted(self) -> bool:
+        """Its devices are told apart and get one worker each."""
+        return PROVIDERS[self.provider].is_counted
+
+    def __str__(self) -> str:
+        devices = ", ".join(f"{number}: {name}" for number, name in zip(self.numbers, self.names, strict=True))
+        return f"{self.provider} ({self.reason})" + (f"; {devices}" if self.is_counted else "")
+
+
+def parse_device(text: str, precision: str) -> Request:
+    """PROVIDER or PROVIDER:NUMBER,... as a request. Raises UsageError with the legal values."""
+    known = [name for name in (AUTO, *PROVIDERS) if f"{text.lower()}:".startswith(f"{name}:")]
+    if not known:
+        raise UsageError(f"--device {text}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number")
+    name = max(known, key=len)
+    numbers = text[len(name) + 1 :]
+    if not numbers:
+        return Request(name, (), precision)
+    if name == AUTO or not PROVIDERS[name].is_counted:
+        raise UsageError(f"--device {text}: {name} has no devices to pick by number: use --device {name}")
+    if not re.fullmatch(r"\d+(,\d+)*", numbers, re.ASCII):
+        raise UsageError(f"--device {text}: devices are picked by number, as in {name}:1,3")
+    picked = tuple(map(int, numbers.split(",")))
+    if len(set(picked)) != len(picked):
+        raise UsageError(f"--device {text}: a device is named twice; --processes_per_device runs several workers on each")
+    return Request(name, picked, precision)
+
+
+def candidates(request: Request) -> list[Choice]:
+    """What could serve the request here, as far as it can be told without loading anything; for auto, all that could.
+
+    Raises UsageError if nothing can, saying what is missing.
+    """
+    if request.provider != AUTO:
+        return [_available(request.provider, request, "as asked")]
+    found, reasons = [], []
+    for name, provider in PROVIDERS.items():
+        if provider.is_automatic and request.precision in provider.precisions:
+            try:
+                found.append(_available(name, request, ""))
+            except UsageError as error:
+                reasons.append(str(error))
+    if found:
+        return found
+    raise UsageError(reasons[-1] if reasons else f"--precision {request.precision} runs on no provider that auto takes")
+
+
+def _available(name: str, request: Request, reason: str) -> Choice:
+    """Provider `name` for the request. Raises UsageError where it lacks the precision, a package, a driver or a device."""
+    provider = PROVIDERS[name]
+    if request.precision not in provider.precisions:
+        able = ", ".join(other for other, entry in PROVIDERS.items() if request.precision in entry.precisions)
+        has = " or ".join(provider.precisions)
+        raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
+    for module in provider.modules:
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(f"--device {name} needs the package {module}: {provider.install}")
+    names = provider.find_devices()
+    for number in request.numbers:
+        if number >= len(names):
+            raise UsageError(f"--device {name}:{number}: there are {len(names)} devices here, numbered from 0")
+    numbers = request.numbers or tuple(range(len(names)))
+    return Choice(name, reason, numbers, tuple(names[number] for number in numbers))
+
+
+def named(name: str, request: Request, reason: str) -> Choice:
+    """The provider that a job began with. Raises UsageError where this machine cannot run it."""
+    numbers = request.numbers if name == request.provider else ()
+    return _available(name, Request(name, numbers, request.precision), reason)
+
+
+def choose(found: list[Choice], measure: Callable[[list[Choice]], Mapping[str, float | str]]) -> Choice:
+    """The one of `found` to take: the only one, or what `measure` finds clearly faster than those that stand before it.
+
+    `measure` gives pictures per second by provider, or the sentence of why it does not run. Raises UsageError where none does.
+    """
+    first = found[0]
+    if first.reason:
+        return first
+    if len(found) == 1:
+        return Choice(first.provider, "auto: nothing else is here that could", first.numbers, first.names)
+    measured = measure(found)
+    rates = {name: rate for name, rate in measured.items() if not isinstance(rate, str)}
+    if not rates:
+        raise UsageError(f"--device auto: none can run the network; {measured[found[-1].provider]}")
+    best = next(choice for choice in found if choice.provider in rates)
+    for choice in found:
+        if rates.get(choice.provider, 0.0) > _CLEARLY_FASTER * rates[best.provider]:
+            best = choice
+    told = "; ".join(_told(name, rate) for name, rate in measured.items())
+    return Choice(best.provider, f"auto: {told}", best.numbers, best.names)
+
+
+def _told(name: str, rate: float | str) -> str:
+    if isinstance(rate, str):
+        return f"{name} does not run: {rate.removeprefix(f'--device {name}: ')}"
+    return f"{name} {rate:.1f} images/sec"
+
+
+def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
+    """Workers, their devices and threads. Raises UsageError for more workers than the devices take."""
+    per_device = config.processes_per_device or 1
+    room = len(choice.numbers) * per_device
+    if choice.is_counted and config.num_devices > room:
+        each = f", {per_device} processes each" if per_device > 1 else ""
+        raise UsageError(
+            f"--num_devices {config.num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
+            "--processes_per_device N runs several workers on each"
+        )
+    plan = plan_threads(
+        budget,
+        num_devices=config.num_devices or room,
+        streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
+        num_workers=config.num_workers,
+    )
+    return plan.on([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])

@@ -1,0 +1,175 @@
+"""NVIDIA GPUs: onnxruntime-gpu's CUDA kernels, and TensorRT.
+
+Both are onnxruntime built another way, a package of its own whose files take the place of those of `onnxruntime`; both need
+the driver, and libraries that come as packages of their own. What is missing is named with the command that brings it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from inference.errors import UsageError, first_line
+from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+
+_INSTALL = "pip install 'bulkinfer[gpu]'"
+_REMOVE = "pip uninstall --yes onnxruntime onnxruntime-gpu"
+_TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
+_DRIVER = "libcuda.so.1"
+_SHARED = "libonnxruntime_providers_{}.so"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+
+def find_devices(device: str, ep_name: str, install: str) -> list[str]:
+    """Names of the GPUs that the driver shows this process (CUDA_VISIBLE_DEVICES counts), in the order of their numbers."""
+    _check_packages(device, ep_name, install)
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError as error:
+        raise UsageError(
+            f"--device {device}: no NVIDIA driver here ({first_line(error)}): install it, or use --device cpu"
+        ) from None
+    names = _names(driver, device)
+    if not names:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r})"
+        raise UsageError(f"--device {device}: the NVIDIA driver shows no GPU{why}: use --device cpu")
+    return names
+
+
+def _check_packages(device: str, ep_name: str, install: str) -> None:
+    """Raises UsageError unless the onnxruntime that is imported is the one built for GPUs.
+
+    It is imported only where its library for GPUs lies on disk: the launcher does without otherwise.
+    """
+    spec = importlib.util.find_spec("onnxruntime")
+    folders = spec.submodule_search_locations if spec else None
+    is_there = any((Path(folder) / "capi" / _SHARED.format("cuda")).exists() for folder in folders or ())
+    if is_there and ep_name in runtime().get_available_providers():
+        return
+    found = {}
+    for package in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    told = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
+    if len(found) == 2:
+        raise UsageError(f"--device {device}: {told} are both installed and overwrite each other: {_REMOVE} && {install}")
+    raise UsageError(f"--device {device}: the installed {told} is built without {ep_name}: {_REMOVE} && {install}")
+
+
+def _names(driver: Any, device: str) -> list[str]:
+    """Asks the driver itself: neither a tool nor a package of Python need be there."""
+
+    def call(function: str, *arguments: Any) -> int:
+        code = int(getattr(driver, function)(*arguments))
+        if code not in (0, _NO_DEVICE):
+            raise UsageError(f"--device {device}: the NVIDIA driver fails ({function} gives {code}): try nvidia-smi")
+        return code
+
+    count = ctypes.c_int(0)
+    if call("cuInit", 0) == _NO_DEVICE or call("cuDeviceGetCount", ctypes.byref(count)) == _NO_DEVICE:
+        return []
+    names = []
+    for number in range(count.value):
+        handle, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        call("cuDeviceGet", ctypes.byref(handle), number)
+        call("cuDeviceGetName", name, len(name), handle)
+        names.append(name.value.decode(errors="replace"))
+    return names
+
+
+def _load_libraries(library: str, install: str, device: str) -> None:
+    """Load what the provider links to, from its packages where they are installed.
+
+    onnxruntime itself only logs what is missing, and goes on without the provider. Raises UsageError that names it.
+    """
+    onnxruntime = runtime()
+    onnxruntime.preload_dlls()  # from the packages' folders; what it does not find there may lie where the system looks
+    if library == "tensorrt" and importlib.util.find_spec("tensorrt_libs"):
+        importlib.import_module("tensorrt_libs")  # loads them from its own folder
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / _SHARED.format("shared")), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / _SHARED.format(library)))
+    except OSError as error:
+        raise UsageError(
+            f"--device {device}: a library is missing ({first_line(error)}): {install}, or name its folder in LD_LIBRARY_PATH"
+        ) from None
+
+
+def _attach_cuda(options: Any, spec: SessionSpec) -> str:
+    _load_libraries("cuda", _INSTALL, "cuda")
+    refuse_other_nodes(options, spec)
+    options.use_deterministic_compute = True
+    options.add_provider(
+        "CUDAExecutionProvider",
+        {
+            "device_id": str(spec.device),
+            "use_tf32": "0",  # fp32 means fp32
+            # a search that measures may choose other algorithms in each worker, whose sums differ in the last bits
+            "cudnn_conv_algo_search": "HEURISTIC",
+            "arena_extend_strategy": "kSameAsRequested",  # one shape for ever: there is nothing to grow for
+        },
+    )
+    return _described(spec)
+
+
+def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
+    os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # before its libraries are loaded: fp32 means fp32
+    _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
+    refuse_other_nodes(options, spec)
+    settings = {
+        "device_id": str(spec.device),
+        "trt_fp16_enable": "1" if spec.precision == "fp16" else "0",
+        "trt_bf16_enable": "1" if spec.precision == "bf16" else "0",
+    }
+    cache = Path(spec.graph).parent / "tensorrt"
+    try:
+        cache.mkdir(exist_ok=True)
+        is_kept = os.access(cache, os.W_OK)
+    except OSError:
+        is_kept = False
+    if is_kept:  # an engine takes minutes to build; its name holds the graph, the GPU and the versions
+        settings |= {
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(cache),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(cache),
+        }
+    options.add_provider("TensorrtExecutionProvider", settings)
+    engines = f"engines kept in {cache}" if is_kept else f"engines not kept, {cache} cannot be written"
+    return f"{_described(spec)}, {engines}"
+
+
+def _described(spec: SessionSpec) -> str:
+    return f"GPU {spec.device}, {_names(ctypes.CDLL(_DRIVER), spec.provider)[spec.device]}"
+
+
+CUDA = Provider(
+    "CUDAExecutionProvider",
+    ("onnxruntime",),
+    _INSTALL,
+    ("fp32",),
+    lambda: find_devices("cuda", "CUDAExecutionProvider", _INSTALL),
+    _attach_cuda,
+    is_counted=True,
+    memory="cuda",
+)
+TENSORRT = Provider(
+    "TensorrtExecutionProvider",
+    ("onnxruntime",),
+    _TENSORRT_INSTALL,
+    ("fp32", "bf16", "fp16"),
+    lambda: find_devices("tensorrt", "TensorrtExecutionProvider", _TENSORRT_INSTALL),
+    _attach_tensorrt,
+    is_counted=True,
+    is_automatic=False,  # building an engine takes minutes: not what one gets unasked
+    memory="cuda",
+)

@@ -1,0 +1,58 @@
+"""What one execution provider is to the rest, and what a worker asks of it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a worker asks of the runtime. `device` is the number of the device among those that the provider counts."""
+
+    graph: str
+    provider: str
+    precision: str
+    streams: int
+    threads_per_stream: int
+    allow_cpu_nodes: bool = False
+    device: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One entry of PROVIDERS.
+
+    `find_devices()` names the devices here, in the order of their numbers; it raises UsageError that says what is missing and
+    which command brings it. `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description
+    of the device. `is_counted` devices are told apart by number and get one worker each; the others are the host's processors.
+    `is_automatic` ones are what `--device auto` may take. `memory` is where sessions keep their input, as OrtValue names it;
+    empty: in the host's.
+    """
+
+    ep_name: str
+    modules: tuple[str, ...]
+    install: str
+    precisions: tuple[str, ...]
+    find_devices: Callable[[], list[str]]
+    attach: Callable[[Any, SessionSpec], str]
+    is_counted: bool = False
+    is_automatic: bool = True
+    memory: str = ""
+
+
+def runtime() -> Any:
+    """The module onnxruntime, imported with its telemetry off unless the environment already decides about that.
+
+    From 1.32 on, its Linux builds would otherwise write a device id and a store of events below the home folder when imported.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return importlib.import_module("onnxruntime")
+
+
+def refuse_other_nodes(options: Any, spec: SessionSpec) -> None:
+    """The session fails where the provider cannot run a node, unless --allow_cpu_nodes lets the cpu provider run it."""
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "0" if spec.allow_cpu_nodes else "1")

@@ -1,0 +1,241 @@
+"""devices.py: what --device asks for, what it becomes, and which worker gets which device. GPUs are fakes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inference.config import LaunchConfig
+from inference.cores import CoreBudget
+from inference.devices import Choice, Request, candidates, choose, named, parse_device, plan_workers
+from inference.errors import UsageError
+from inference.providers import PROVIDERS
+
+FIND_SPEC = importlib.util.find_spec
+FOUR_CORES = CoreBudget((0, 1, 2, 3), None)
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, *names: str, provider: str = "cuda") -> None:
+    """As if the host had these."""
+    monkeypatch.setitem(PROVIDERS, provider, replace(PROVIDERS[provider], find_devices=lambda: list(names)))
+
+
+def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """As if the package `missing` were not installed."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else FIND_SPEC(name))
+
+
+def never(found: list[Choice]) -> dict[str, float | str]:
+    raise AssertionError("nothing is to be measured")
+
+
+def asked(device: str, precision: str = "fp32") -> Choice:
+    (choice,) = candidates(parse_device(device, precision))
+    return choice
+
+
+# -- what is asked for ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "provider", "numbers"),
+    [
+        ("auto", "auto", ()),
+        ("cpu", "cpu", ()),
+        ("CUDA", "cuda", ()),
+        ("cuda:1,3", "cuda", (1, 3)),
+        ("openvino", "openvino", ()),
+        ("openvino:gpu", "openvino:gpu", ()),
+        ("OpenVINO:GPU:1", "openvino:gpu", (1,)),
+        ("openvino:npu:0", "openvino:npu", (0,)),
+        ("tensorrt:10", "tensorrt", (10,)),
+    ],
+)
+def test_what_is_asked_for(text: str, provider: str, numbers: tuple[int, ...]) -> None:
+    assert parse_device(text, "fp32") == Request(provider, numbers, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("gpu", r"--device gpu: known are auto, cuda, tensorrt, cpu, openvino, openvino:gpu, openvino:npu; cuda:1,3 picks"),
+        ("", r"--device : known are auto"),
+        ("cudax", r"--device cudax: known are auto"),
+        ("cpu:0", r"--device cpu:0: cpu has no devices to pick by number: use --device cpu$"),
+        ("openvino:1", r"openvino has no devices to pick by number"),
+        ("auto:0", r"auto has no devices to pick by number"),
+        ("cuda:x", r"--device cuda:x: devices are picked by number, as in cuda:1,3$"),
+        ("cuda:1,", r"devices are picked by number"),
+        ("cuda:-1", r"devices are picked by number"),
+        ("cuda:\u0663", r"devices are picked by number"),
+        ("cuda:1,3,1", r"a device is named twice; --processes_per_device runs several workers on each$"),
+    ],
+)
+def test_what_cannot_be_meant(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse_device(text, "fp32")
+
+
+# -- what is here --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino"])
+def test_processors(device: str) -> None:
+    assert asked(device) == Choice(device, "as asked", (0,), ("the processor",))
+    assert str(asked(device)) == f"{device} (as asked)"
+
+
+def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
+    with pytest.raises(UsageError, match=r"--device cpu runs fp32, not --precision bf16, which runs on tensorrt, openvino$"):
+        asked("cpu", "bf16")
+    with pytest.raises(UsageError, match=r"--device openvino runs fp32 or bf16, not --precision fp16, which runs on tensorrt"):
+        asked("openvino", "fp16")
+
+
+@pytest.mark.parametrize(
+    ("missing", "device", "command"),
+    [
+        ("onnxruntime", "cpu", "pip install 'bulkinfer[cpu]'"),
+        ("onnxruntime", "openvino", "pip install 'bulkinfer[openvino]'"),
+        ("onnxruntime_ep_openvino", "openvino", "pip install 'bulkinfer[openvino]'"),
+        ("onnxruntime_ep_openvino", "openvino:gpu", "pip install 'bulkinfer[openvino]'"),
+        ("onnxruntime", "cuda", "pip install 'bulkinfer[gpu]'"),
+    ],
+)
+def test_a_missing_package_comes_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, missing: str, device: str, command: str
+) -> None:
+    without(monkeypatch, missing)
+    with pytest.raises(UsageError) as caught:
+        asked(device)
+    assert str(caught.value) == f"--device {device} needs the package {missing}: {command}"
+
+
+def test_devices_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(monkeypatch, "A", "B", "C", "D")
+    assert asked("cuda") == Choice("cuda", "as asked", (0, 1, 2, 3), ("A", "B", "C", "D"))
+    assert asked("cuda:3,1") == Choice("cuda", "as asked", (3, 1), ("D", "B"))
+    assert str(asked("cuda:3,1")) == "cuda (as asked); 3: D, 1: B"
+    with pytest.raises(UsageError, match=r"--device cuda:4: there are 4 devices here, numbered from 0$"):
+        asked("cuda:1,4")
+
+
+def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(precision: str = "fp32") -> list[str]:
+        return [choice.provider for choice in candidates(parse_device("auto", precision))]
+
+    assert found() == ["cpu", "openvino"]
+    assert found("bf16") == ["openvino"]
+    gpus(monkeypatch, "A")
+    gpus(monkeypatch, "A", provider="tensorrt")
+    assert found() == ["cuda", "cpu", "openvino"], "an engine that takes minutes to build is not what one gets unasked"
+    without(monkeypatch, "onnxruntime_ep_openvino")
+    assert found() == ["cuda", "cpu"]
+
+
+def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "onnxruntime_ep_openvino")
+    with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
+        candidates(parse_device("auto", "bf16"))
+    with pytest.raises(UsageError, match=r"--precision fp16 runs on no provider that auto takes$"):
+        candidates(parse_device("auto", "fp16"))
+
+
+def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named("openvino", parse_device("auto", "fp32"), "as it began") == Choice(
+        "openvino", "as it began", (0,), ("the processor",)
+    )
+    gpus(monkeypatch, "A", "B")
+    assert named("cuda", parse_device("cuda:1", "fp32"), "as it began").numbers == (1,)
+    assert named("cuda", parse_device("auto", "fp32"), "as it began").numbers == (0, 1)
+    without(monkeypatch, "onnxruntime_ep_openvino")
+    with pytest.raises(UsageError, match=r"--device openvino needs the package"):
+        named("openvino", parse_device("auto", "fp32"), "as it began")
+
+
+# -- what is taken -------------------------------------------------------------------------------------------------------
+
+
+def of(*providers: str) -> list[Choice]:
+    return [Choice(provider, "", (0,), ("one",)) for provider in providers]
+
+
+def giving(**rates: float | str) -> Callable[[list[Choice]], dict[str, float | str]]:
+    return lambda found: {choice.provider: rates[choice.provider] for choice in found}
+
+
+def test_nothing_is_measured_where_there_is_no_choice() -> None:
+    assert choose([asked("openvino")], never) == asked("openvino")
+    assert choose(of("cpu"), never) == Choice("cpu", "auto: nothing else is here that could", (0,), ("one",))
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"),
+    [
+        ({"cpu": 100.0, "openvino": 99.0}, "cpu"),
+        ({"cpu": 100.0, "openvino": 109.0}, "cpu"),  # noise: the earlier one, so that jobs do not differ by chance
+        ({"cpu": 100.0, "openvino": 111.0}, "openvino"),
+        ({"cuda": 5000.0, "cpu": 100.0, "openvino": 111.0}, "cuda"),
+        ({"cuda": 50.0, "cpu": 100.0, "openvino": 105.0}, "cpu"),
+        ({"cuda": "--device cuda: a library is missing", "cpu": 100.0, "openvino": 90.0}, "cpu"),
+    ],
+)
+def test_the_clearly_faster_one_is_taken(rates: dict[str, Any], taken: str) -> None:
+    choice = choose(of(*rates), giving(**rates))
+    assert choice.provider == taken
+    assert choice.reason.startswith("auto: ")
+    assert "cpu 100.0 images/sec" in choice.reason
+    assert ("cuda does not run: a library is missing" in choice.reason) == isinstance(rates.get("cuda"), str)
+
+
+def test_auto_where_all_fail() -> None:
+    with pytest.raises(UsageError, match=r"--device auto: none can run the network; --device openvino cannot run m.onnx: so$"):
+        choose(of("cpu", "openvino"), giving(cpu="no", openvino="--device openvino cannot run m.onnx: so"))
+
+
+# -- who gets what -------------------------------------------------------------------------------------------------------
+
+
+def plan(choice: Choice, **flags: int) -> Any:
+    return plan_workers(LaunchConfig(**flags), choice, FOUR_CORES)
+
+
+TWO_GPUS = Choice("cuda", "as asked", (1, 3), ("B", "D"))
+PROCESSOR = Choice("cpu", "as asked", (0,), ("the processor",))
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices"),
+    [
+        ({}, (1, 3)),
+        ({"num_devices": 1}, (1,)),
+        ({"num_devices": 2}, (1, 3)),
+        ({"processes_per_device": 2}, (1, 3, 1, 3)),
+        ({"processes_per_device": 2, "num_devices": 3}, (1, 3, 1)),
+    ],
+)
+def test_a_worker_for_each_gpu(flags: dict[str, int], devices: tuple[int, ...]) -> None:
+    planned = plan(TWO_GPUS, **flags)
+    assert (planned.num_devices, planned.devices) == (len(devices), devices)
+    assert planned.streams == 2
+    assert plan(TWO_GPUS, streams=5).streams == 5
+
+
+def test_more_workers_than_gpus_are_refused_with_the_count() -> None:
+    with pytest.raises(UsageError, match=r"--num_devices 3: cuda has 2 here; --processes_per_device N runs several workers"):
+        plan(TWO_GPUS, num_devices=3)
+    with pytest.raises(UsageError, match=r"--num_devices 7: cuda has 2 here, 3 processes each;"):
+        plan(TWO_GPUS, num_devices=7, processes_per_device=3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "workers", "streams"),
+    [({}, 1, 4), ({"num_devices": 8}, 8, 1), ({"processes_per_device": 2}, 2, 2), ({"num_devices": 2, "streams": 1}, 2, 1)],
+)
+def test_workers_of_a_processor(flags: dict[str, int], workers: int, streams: int) -> None:
+    planned = plan(PROCESSOR, **flags)
+    assert (planned.num_devices, planned.devices, planned.streams) == (workers, (0,) * workers, streams)

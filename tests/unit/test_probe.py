@@ -1,0 +1,125 @@
+"""probe.py: candidates are measured by processes of their own, once, and a failing one fails alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inference import probe
+from inference.probe import KEPT_FILE, Candidate, measure
+from inference.providers import SessionSpec
+from tests.graphs import save
+from tests.models import tiny_graph
+
+SHA256 = "ab" * 32
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> str:
+    return save(tiny_graph(4), tmp_path)
+
+
+def candidate(graph: str, provider: str = "cpu") -> Candidate:
+    return Candidate(SessionSpec(graph, provider, "fp32", 1, 1), ["logits"], [0])
+
+
+def test_rates_of_real_sessions(graph: str, tmp_path: Path) -> None:
+    kept = tmp_path / KEPT_FILE
+    rates = measure([candidate(graph), candidate(graph, "openvino")], SHA256, kept)
+    assert list(rates) == ["cpu", "openvino"]
+    assert all(isinstance(rate, float) and rate > 0 for rate in rates.values())
+    (entry,) = json.loads(kept.read_text())["measured"]
+    assert entry["images_per_s"] == rates
+    assert entry["versions"]["onnxruntime"]
+
+
+def test_a_graph_that_does_not_run_is_a_sentence_and_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"no graph")
+    told = measure([candidate(str(tmp_path / "m.onnx"))], SHA256, tmp_path / KEPT_FILE)["cpu"]
+    assert str(told).startswith(f"--device cpu cannot run {tmp_path / 'm.onnx'}: ")
+    assert not (tmp_path / KEPT_FILE).exists()
+
+
+class Counting:
+    """Stands in for the child processes; counts them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, candidate: Candidate) -> float:
+        self.asked.append(candidate.session.provider)
+        return 10.0 * len(self.asked)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    counting = Counting()
+    monkeypatch.setattr(probe, "_one", counting)
+    return counting
+
+
+def test_what_was_measured_is_kept_as_long_as_nothing_changes(counting: Counting, tmp_path: Path) -> None:
+    kept = tmp_path / KEPT_FILE
+    both = [candidate("a.onnx"), candidate("a.onnx", "openvino")]
+    first = measure(both, SHA256, kept)
+    assert first == {"cpu": 10.0, "openvino": 20.0}
+    moved = [candidate("elsewhere/a.onnx"), candidate("elsewhere/a.onnx", "openvino")]
+    assert measure(moved, SHA256, kept) == first
+    assert counting.asked == ["cpu", "openvino"]
+    for others, sha256 in (
+        (both, "cd" * 32),
+        (both[:1], SHA256),
+        ([replace(one, cores=[0, 1]) for one in both], SHA256),
+        ([replace(one, session=replace(one.session, streams=2)) for one in both], SHA256),
+    ):
+        before = len(counting.asked)
+        measure(others, sha256, kept)
+        assert len(counting.asked) > before
+    assert measure(both, SHA256, kept) == first, "the older ones are still there"
+
+
+def test_another_processor_or_version_measures_again(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / KEPT_FILE
+    for name, value in (("processor", "Some Processor"), ("versions", {"onnxruntime": "9"})):
+        measure([candidate("a.onnx")], SHA256, kept)
+        before = len(counting.asked)
+        monkeypatch.setattr(probe, name, lambda value=value: value)
+        measure([candidate("a.onnx")], SHA256, kept)
+        assert len(counting.asked) == before + 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "measured": {"a": 1}}', '{"format": 99}'])
+def test_a_note_that_is_damaged_is_written_anew(counting: Counting, tmp_path: Path, text: str) -> None:
+    kept = tmp_path / KEPT_FILE
+    kept.write_text(text)
+    for _ in range(2):
+        assert measure([candidate("a.onnx")], SHA256, kept) == {"cpu": 10.0}
+    assert counting.asked == ["cpu"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "missing" / KEPT_FILE
+    assert measure([candidate("a.onnx")], SHA256, kept) == {"cpu": 10.0}
+    assert f"{kept} is not written (No such file or directory): the next launch measures again" in capsys.readouterr().err
+
+
+def test_a_process_that_dies_or_hangs_fails_alone(graph: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    monkeypatch.setattr(probe.sys, "executable", str(python))
+    for script, told in (
+        ("kill -SEGV $$", "--device cpu ends its process: exit code -11"),
+        ("echo 'first'; echo 'out of memory' >&2; exit 3", "--device cpu ends its process: out of memory"),
+        ("echo 'no number'", "--device cpu ends its process: exit code 0"),
+        ("sleep 60", "--device cpu took more than 1 s to open and run once"),
+    ):
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+        monkeypatch.setattr(probe, "_LIMIT_S", 1.0 if "sleep" in script else 30.0)
+        assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": told}

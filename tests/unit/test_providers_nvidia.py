@@ -1,0 +1,222 @@
+"""providers/nvidia.py: counting GPUs, what is missing and which command brings it, settings. Driver and runtime are fakes."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inference.errors import UsageError
+from inference.providers import PROVIDERS, SessionSpec, nvidia
+
+GPUS = ["NVIDIA A", "NVIDIA B"]
+
+
+class FakeDriver:
+    """libcuda as ctypes shows it, with `names` as its GPUs; `fails` maps a function to the code it gives."""
+
+    def __init__(self, names: list[str], fails: dict[str, int] | None = None) -> None:
+        self.names, self.fails = names, fails or {}
+
+    def __getattr__(self, function: str) -> Any:
+        return lambda *arguments: self.fails.get(function) or getattr(self, f"_{function}")(*arguments)
+
+    def _cuInit(self, flags: int) -> int:  # noqa: N802 -- the driver's name
+        return 0
+
+    def _cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802 -- the same
+        count._obj.value = len(self.names)
+        return 0
+
+    def _cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802 -- the same
+        handle._obj.value = number
+        return 0
+
+    def _cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:  # noqa: N802 -- the same
+        name.value = self.names[handle.value].encode()[: size - 1]
+        return 0
+
+
+class Host:
+    """A machine: packages with their versions, the providers that onnxruntime was built with, a driver, libraries."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.packages = {"onnxruntime-gpu": "1.31.1"}
+        self.built_with = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+        self.driver: FakeDriver | None = FakeDriver(GPUS)
+        self.missing: dict[str, str] = {}  # by part of a path: what the loader says
+        self.preloaded = 0
+        (folder / "capi").mkdir()
+        self.shared("cuda").touch()
+
+    def shared(self, library: str) -> Path:
+        return self.folder / "capi" / f"libonnxruntime_providers_{library}.so"
+
+    def load(self, path: str, mode: int = 0) -> Any:
+        if path == "libcuda.so.1" and self.driver:
+            return self.driver
+        if path == "libcuda.so.1":
+            raise OSError("libcuda.so.1: cannot open shared object file: No such file or directory")
+        for part, error in self.missing.items():
+            if part in path:
+                raise OSError(error)
+        assert path.startswith(str(self.folder)), path
+        return None
+
+    def version(self, package: str) -> str:
+        if package not in self.packages:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return self.packages[package]
+
+    def preload_dlls(self) -> None:
+        self.preloaded += 1
+
+    def get_available_providers(self) -> list[str]:
+        return self.built_with
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    host = Host(tmp_path)
+    runtime = SimpleNamespace(
+        __file__=str(tmp_path / "__init__.py"),
+        preload_dlls=host.preload_dlls,
+        get_available_providers=host.get_available_providers,
+    )
+    monkeypatch.setattr(nvidia, "runtime", lambda: runtime)
+    monkeypatch.setattr(importlib.metadata, "version", host.version)
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "onnxruntime" else None)
+    monkeypatch.setattr(ctypes, "CDLL", host.load)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "")  # so that it is taken away again afterwards
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
+    return host
+
+
+def refusal(device: str = "cuda") -> str:
+    with pytest.raises(UsageError) as caught:
+        PROVIDERS[device].find_devices()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_gpus_are_counted_and_named(host: Host, device: str) -> None:
+    assert PROVIDERS[device].find_devices() == GPUS
+
+
+def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
+    host.packages = {"onnxruntime": "1.32.0"}
+    host.shared("cuda").unlink()
+    assert refusal() == (
+        "--device cuda: the installed onnxruntime 1.32.0 is built without CUDAExecutionProvider: "
+        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[gpu]'"
+    )
+    assert refusal("tensorrt").endswith("onnxruntime onnxruntime-gpu && pip install 'bulkinfer[tensorrt]'")
+
+
+def test_two_runtimes_that_overwrite_each_other(host: Host) -> None:
+    """The libraries of the one lie there, and the module of the other is imported."""
+    host.packages["onnxruntime"] = "1.32.0"
+    host.built_with = ["CPUExecutionProvider"]
+    assert refusal() == (
+        "--device cuda: onnxruntime 1.32.0 and onnxruntime-gpu 1.31.1 are both installed and overwrite each other: "
+        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[gpu]'"
+    )
+
+
+def test_no_driver(host: Host) -> None:
+    host.driver = None
+    assert refusal().startswith("--device cuda: no NVIDIA driver here (libcuda.so.1: cannot open shared object file")
+    assert refusal().endswith("install it, or use --device cpu")
+
+
+@pytest.mark.parametrize(
+    "driver", [FakeDriver([]), FakeDriver(GPUS, {"cuInit": 100}), FakeDriver([], {"cuDeviceGetCount": 100})]
+)
+def test_no_gpu(host: Host, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.driver = driver
+    assert refusal() == "--device cuda: the NVIDIA driver shows no GPU: use --device cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert refusal() == "--device cuda: the NVIDIA driver shows no GPU (CUDA_VISIBLE_DEVICES is ''): use --device cpu"
+
+
+@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"])
+def test_a_driver_that_fails(host: Host, function: str) -> None:
+    host.driver = FakeDriver(GPUS, {function: 999})
+    assert refusal() == f"--device cuda: the NVIDIA driver fails ({function} gives 999): try nvidia-smi"
+
+
+class Options:
+    """Takes what an attach function sets."""
+
+    use_deterministic_compute = False
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+        self.providers: dict[str, dict[str, str]] = {}
+
+    def add_session_config_entry(self, name: str, value: str) -> None:
+        self.entries[name] = value
+
+    def add_provider(self, name: str, settings: dict[str, str]) -> None:
+        self.providers[name] = settings
+
+
+def attach(provider: str, graph: Path, precision: str = "fp32", device: int = 1) -> tuple[str, Options]:
+    options = Options()
+    return PROVIDERS[provider].attach(options, SessionSpec(str(graph), provider, precision, 2, 1, device=device)), options
+
+
+def test_cuda_runs_on_the_device_picked_in_full_precision(host: Host, tmp_path: Path) -> None:
+    told, options = attach("cuda", tmp_path / "model_6.onnx")
+    assert told == "GPU 1, NVIDIA B"
+    (settings,) = options.providers.values()
+    assert (settings["device_id"], settings["use_tf32"]) == ("1", "0")
+    assert options.use_deterministic_compute
+    assert options.entries == {"session.disable_cpu_ep_fallback": "1"}
+    assert host.preloaded == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "library", "error", "command"),
+    [
+        ("cuda", "cuda", "libcudnn.so.9: cannot open shared object file", "pip install 'bulkinfer[gpu]'"),
+        ("cuda", "shared", "libonnxruntime_providers_shared.so: file too short", "pip install 'bulkinfer[gpu]'"),
+        ("tensorrt", "tensorrt", "libnvinfer.so.10: cannot open shared object file", "pip install 'bulkinfer[tensorrt]'"),
+    ],
+)
+def test_a_missing_library_is_named(host: Host, tmp_path: Path, device: str, library: str, error: str, command: str) -> None:
+    """onnxruntime logs it and goes on without the provider."""
+    host.missing = {f"providers_{library}.so": error}
+    with pytest.raises(UsageError) as caught:
+        attach(device, tmp_path / "model_6.onnx")
+    assert (
+        str(caught.value)
+        == f"--device {device}: a library is missing ({error}): {command}, or name its folder in LD_LIBRARY_PATH"
+    )
+
+
+@pytest.mark.parametrize(("precision", "halves", "brains"), [("fp32", "0", "0"), ("fp16", "1", "0"), ("bf16", "0", "1")])
+def test_tensorrt_keeps_its_engines_beside_the_graph(
+    host: Host, tmp_path: Path, precision: str, halves: str, brains: str
+) -> None:
+    told, options = attach("tensorrt", tmp_path / "model_6.onnx", precision)
+    (settings,) = options.providers.values()
+    assert told == f"GPU 1, NVIDIA B, engines kept in {tmp_path / 'tensorrt'}"
+    assert (settings["trt_fp16_enable"], settings["trt_bf16_enable"]) == (halves, brains)
+    assert settings["trt_engine_cache_path"] == str(tmp_path / "tensorrt")
+    assert (tmp_path / "tensorrt").is_dir()
+
+
+def test_tensorrt_where_nothing_can_be_kept(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "tensorrt").write_text("a file in its place")
+    told, options = attach("tensorrt", tmp_path / "model_6.onnx")
+    assert told.endswith(f"engines not kept, {tmp_path / 'tensorrt'} cannot be written")
+    assert "trt_engine_cache_path" not in options.providers["TensorrtExecutionProvider"]
