@@ -49,12 +49,17 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
     return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags)
 
 
+def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Memory for the pictures of a batch: uint8, zeros."""
+    return np.zeros(shape, np.uint8)
+
+
 class Loader:
     """`num_threads` threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
 
-    `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in. Steps are taken
-    as soon as there is room, so loading runs across their borders. Any exception that is not a RecordError is raised in the
-    consumer. `num_streams` consumers each get None at the end.
+    `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
+    makes the memory of one, as empty_batch does. Steps are taken as soon as there is room, so loading runs across their borders.
+    Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Loader:
         num_threads: int,
         num_streams: int,
         meter: Meter,
+        new_batch: Callable[[tuple[int, ...]], np.ndarray[Any, Any]] = empty_batch,
     ) -> None:
         self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
         self._num_streams = num_streams
@@ -76,7 +82,7 @@ class Loader:
         size = batch_shape[0]
         # one being filled, one waiting and one being run per stream keeps both sides busy
         for _ in range(2 + 2 * num_streams + -(-num_threads // size)):
-            self._free.put(Batch(np.zeros(batch_shape, np.uint8), [None] * size, [None] * size))
+            self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
         self._slots = self._assign(steps, size)
         self._assign_lock = threading.Lock()
         self._count_lock = threading.Lock()

@@ -25,6 +25,7 @@ class Session:
         start = time.perf_counter()
         self._session, self.proof = open_session(spec)
         self._memory, self._device = PROVIDERS[spec.provider].memory, spec.device
+        self._pin, self.not_pinned = PROVIDERS[spec.provider].pin, ""
         self._bound = threading.local()  # a binding holds the input of one run: each stream has its own
         (graph_input,) = self._session.get_inputs()
         if graph_input.type not in _DTYPES:
@@ -36,6 +37,16 @@ class Session:
         shapes = {output.name: tuple(output.shape[1:]) for output in self._session.get_outputs()}
         self.output_shapes: dict[str, tuple[int, ...]] = {name: shapes[name] for name in output_names}
         self.load_s = time.perf_counter() - start
+
+    def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """Zeros, uint8, for pictures that `run` will get: in pages that the device can fetch from, where the provider can that.
+
+        Where that fails, copies make a detour, and `not_pinned` says why.
+        """
+        images = np.zeros(shape, np.uint8)
+        if self._pin is not None:
+            self.not_pinned = self._pin(images, self._device)
+        return images
 
     def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Outputs by name for a full batch of `batch_shape`; row i belongs to picture i. Raises what the runtime raises."""

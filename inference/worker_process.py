@@ -153,6 +153,8 @@ class Worker:
     def _run(self, session: Session, publisher: Publisher) -> None:
         """The main path, until the feed ends or a stop."""
         self._source = self._make_source(session, publisher)
+        if session.not_pinned:
+            self._say(f"batches stay in pageable memory: {session.not_pinned}")
         if self._stopping:
             self._source.stop()
         run_steps(
@@ -183,6 +185,7 @@ class Worker:
             num_threads=spec.num_workers,
             num_streams=spec.session.streams,
             meter=self._meter,
+            new_batch=session.new_batch,
         )
 
     def _records(self, step: Step) -> Iterator[Record]:

@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inference.errors import UsageError, first_line
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
@@ -23,6 +25,7 @@ _TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
 _DRIVER = "libcuda.so.1"
 _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
 def find_devices(device: str, ep_name: str, install: str) -> list[str]:
@@ -83,6 +86,26 @@ def _names(driver: Any, device: str) -> list[str]:
         call("cuDeviceGetName", name, len(name), handle)
         names.append(name.value.decode(errors="replace"))
     return names
+
+
+def pin(array: np.ndarray[Any, Any], device: int) -> str:
+    """Lock the array's pages for copies to any GPU, for as long as the process lives; returns why not, or nothing.
+
+    The driver does it in the device's primary context, the one that onnxruntime's libraries use.
+    """
+    driver, context, handle = ctypes.CDLL(_DRIVER), ctypes.c_void_p(), ctypes.c_int()
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("cuInit", (0,)),
+        ("cuDeviceGet", (ctypes.byref(handle), device)),
+        ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), handle)),
+        ("cuCtxPushCurrent_v2", (context,)),
+        ("cuMemHostRegister_v2", (ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), _PORTABLE)),
+        ("cuCtxPopCurrent_v2", (ctypes.byref(context),)),
+    ]
+    for function, arguments in calls:
+        if code := int(getattr(driver, function)(*arguments)):
+            return f"{function} gives {code}"
+    return ""
 
 
 def _load_libraries(library: str, install: str, device: str) -> None:
@@ -161,6 +184,7 @@ CUDA = Provider(
     _attach_cuda,
     is_counted=True,
     memory="cuda",
+    pin=pin,
 )
 TENSORRT = Provider(
     "TensorrtExecutionProvider",
@@ -172,4 +196,5 @@ TENSORRT = Provider(
     is_counted=True,
     is_automatic=False,  # building an engine takes minutes: not what one gets unasked
     memory="cuda",
+    pin=pin,
 )

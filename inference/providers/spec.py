@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
@@ -30,7 +32,8 @@ class Provider:
     which command brings it. `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description
     of the device. `is_counted` devices are told apart by number and get one worker each; the others are the host's processors.
     `is_automatic` ones are what `--device auto` may take. `memory` is where sessions keep their input, as OrtValue names it;
-    empty: in the host's.
+    empty: in the host's. `pin(array, device)` locks an array's pages, so that they are copied to the device without a detour,
+    and returns why it could not, or nothing.
     """
 
     ep_name: str
@@ -42,6 +45,7 @@ class Provider:
     is_counted: bool = False
     is_automatic: bool = True
     memory: str = ""
+    pin: Callable[[np.ndarray[Any, Any], int], str] | None = None
 
 
 def runtime() -> Any:

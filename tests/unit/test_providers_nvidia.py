@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inference.errors import UsageError
@@ -22,6 +23,7 @@ class FakeDriver:
 
     def __init__(self, names: list[str], fails: dict[str, int] | None = None) -> None:
         self.names, self.fails = names, fails or {}
+        self.calls: list[str] = []
 
     def __getattr__(self, function: str) -> Any:
         return lambda *arguments: self.fails.get(function) or getattr(self, f"_{function}")(*arguments)
@@ -39,6 +41,23 @@ class FakeDriver:
 
     def _cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:  # noqa: N802 -- the same
         name.value = self.names[handle.value].encode()[: size - 1]
+        return 0
+
+    def _cuDevicePrimaryCtxRetain(self, context: Any, handle: Any) -> int:  # noqa: N802 -- the same
+        context._obj.value = 1000 + handle.value
+        self.calls.append(f"retain {handle.value}")
+        return 0
+
+    def _cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802 -- the same
+        self.calls.append(f"push {context.value}")
+        return 0
+
+    def _cuMemHostRegister_v2(self, address: Any, size: Any, flags: int) -> int:  # noqa: N802 -- the same
+        self.calls.append(f"register {address.value} {size.value} {flags}")
+        return 0
+
+    def _cuCtxPopCurrent_v2(self, context: Any) -> int:  # noqa: N802 -- the same
+        self.calls.append("pop")
         return 0
 
 
@@ -151,6 +170,17 @@ def test_no_gpu(host: Host, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch)
 def test_a_driver_that_fails(host: Host, function: str) -> None:
     host.driver = FakeDriver(GPUS, {function: 999})
     assert refusal() == f"--device cuda: the NVIDIA driver fails ({function} gives 999): try nvidia-smi"
+
+
+def test_pages_are_locked_in_the_primary_context_of_the_device(host: Host) -> None:
+    driver = host.driver = FakeDriver(GPUS)
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    assert PROVIDERS["cuda"].pin is not None
+    assert PROVIDERS["cuda"].pin(images, 1) == ""
+    assert driver.calls == ["retain 1", "push 1001", f"register {images.ctypes.data} {images.nbytes} 1", "pop"]
+    for function in ("cuDevicePrimaryCtxRetain", "cuMemHostRegister_v2"):
+        host.driver = FakeDriver(GPUS, {function: 1})
+        assert PROVIDERS["cuda"].pin(images, 1) == f"{function} gives 1"
 
 
 class Options:

@@ -129,6 +129,25 @@ def test_warm_up_of_a_real_session(tmp_path: Path) -> None:
     assert warm_up(open_graph(tiny_graph(4), tmp_path), 2, 0.05) > 0
 
 
+def test_batches_lie_where_the_provider_wants_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = open_graph(tiny_graph(4), tmp_path)
+    assert (plain.new_batch((2, 3)).tolist(), plain.not_pinned) == ([[0] * 3] * 2, "")
+    locked: list[Any] = []
+
+    def pin(array: np.ndarray[Any, Any], device: int) -> str:
+        locked.append((array, device))
+        return "" if len(locked) == 1 else "no more"
+
+    monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], pin=pin))
+    session = open_graph(tiny_graph(4), tmp_path)
+    images = session.new_batch((4, 2, 2, 3))
+    assert (images.dtype, images.any(), session.not_pinned) == (np.uint8, False, "")
+    assert locked[0][0] is images
+    assert locked[0][1] == 0
+    session.new_batch((4, 2, 2, 3))
+    assert session.not_pinned == "no more"
+
+
 def test_an_input_that_stays_on_the_device_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of sessions on GPUs, with the host's memory as the device's: from several threads, nobody's outputs change."""
     monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], memory="cpu"))
