@@ -58,7 +58,7 @@ class Loader:
     """`num_threads` threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
 
     `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
-    makes the memory of one, as empty_batch does. Steps are taken as soon as there is room, so loading runs across their borders.
+    makes the memory of one, as empty_batch does. Steps are taken as soon as there is room: loading runs across their borders.
     Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
     """
 
