@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256, read_json, write_json
+from inference.stand_ins import what_it_is_instead
 from inference.structure import misfit
 
 RESIZE_MODES = ("short_side", "exact", "none")
@@ -196,8 +197,6 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
         if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
             raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): run get_model again")
     if (found := file_sha256(graph)) != sidecar.sha256:
-        raise RunError(
-            f"{graph} is not the graph of {graph.with_suffix('.json').name} (sha256 {found[:12]}, "
-            f"recorded {sidecar.sha256[:12]}): run get_model again"
-        )
+        why = what_it_is_instead(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
+        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why}): run get_model again")
     return card, sidecar, Path(graph).resolve()

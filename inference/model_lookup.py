@@ -11,6 +11,7 @@ from inference.card import GraphSidecar, ModelCard, check_graph_files, graph_pat
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256
+from inference.stand_ins import what_it_is_instead
 from inference.zoo import plain
 
 
@@ -38,8 +39,8 @@ def find_model(config: LaunchConfig) -> Model:
     if not weights.exists():
         raise UsageError(f"{weights}, the weights of {graph}, does not exist: run {command}")
     if (found := file_sha256(weights)) != card.external_data_sha256:
-        raise RunError(f"{weights} is not what card.json records (sha256 {found[:12]}, recorded "
-                       f"{card.external_data_sha256[:12]}): run {command}")  # fmt: skip
+        why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
+        raise RunError(f"{weights} is not what card.json records ({why}): run {command}")
     if misfit := _misfit(card, sidecar, config.batch_size):
         raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
     check_columns(config.save, card)

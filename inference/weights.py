@@ -22,6 +22,7 @@ from inference.errors import DownloadError, RunError, UsageError
 from inference.file_lock import exclusive
 from inference.hub import hub_file
 from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
+from inference.stand_ins import what_it_is_instead
 from inference.zoo import INSTALL, NetworkSpec
 
 CACHE = ".weights"  # folder inside the folder of models
@@ -235,24 +236,6 @@ def _check(path: Path, expected: str) -> tuple[str, str]:
     if not sha256.startswith(expected):
         return sha256, f"its sha256 is {sha256}, but must start with {expected} (--weights_sha256 names another)"
     return sha256, ""
-
-
-def what_it_is_instead(path: Path) -> str:
-    """In words, what a file is that cannot hold weights: empty, a web page, a pointer, cut short; empty if none of these."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(1024)
-        file.seek(max(0, size - 66_000))  # the end record of a zip file lies within its last 65,557 bytes
-        tail = file.read()
-    if not size:
-        return "it is empty (0 bytes)"
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
-        return f"it is an HTML page of {size:,} bytes, not weights (an error or login page saved under this name)"
-    if head.startswith(b"version https://git-lfs"):
-        return f"it is a Git LFS pointer of {size:,} bytes, not the file itself (run git lfs pull)"
-    if head.startswith(b"PK\x03\x04") and b"PK\x05\x06" not in tail:
-        return f"it is cut short ({size:,} bytes; a torch file whose end is missing)"
-    return ""
 
 
 def _ways_out(request: Request, reason: str) -> str:

@@ -15,9 +15,10 @@ ETAG = '"one"'
 class Site:
     """What the server gives. `script` holds one behaviour per request, the last repeats:
 
-    "whole", "cut" (half of what was promised), "unsized" (no Content-Length), "silent" (connection closed without an
-    answer), "other" (a range nobody asked for), a status number, or a URL to redirect to. Ranges are served when
-    `etag` is set and If-Range names it. `requests` collects (path, Range header, bytes sent).
+    "whole", "cut" (half of what was promised), "unsized" (no Content-Length), "stalled" (half, and the rest never),
+    "silent" (connection closed without an answer), "other" (a range nobody asked for), a status number, or a URL to
+    redirect to. Ranges are served when `etag` is set and If-Range names it. `requests` collects (path, Range header,
+    bytes sent).
     """
 
     body: bytes
@@ -26,6 +27,7 @@ class Site:
     requests: list[tuple[str, str, int]] = field(default_factory=list)
     port: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    over: threading.Event = field(default_factory=threading.Event)  # ends what stalls
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.port}/{name}"
@@ -56,7 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
             content_range = f"bytes {start}-{len(site.body) - 1}/{len(site.body)}"
             self._answer(206, site.body[start:], {"Content-Range": content_range}, cut=step == "cut")
         else:
-            self._answer(200, site.body, {}, cut=step == "cut", sized=step != "unsized")
+            self._answer(200, site.body, {}, cut=step in ("cut", "stalled"), sized=step != "unsized")
+        if step == "stalled":
+            self.wfile.flush()
+            site.over.wait()
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False, sized: bool = True) -> None:
         sent = body[: len(body) // 2] if cut else body
@@ -87,5 +92,6 @@ def serving(site: Site) -> Iterator[Site]:
         try:
             yield site
         finally:
+            site.over.set()
             server.shutdown()
             thread.join()

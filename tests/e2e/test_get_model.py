@@ -114,7 +114,7 @@ def test_a_damaged_fixed_graph_is_made_again(home: Path, tmp_path: Path) -> None
     assert graph.read_bytes() == whole
 
 
-def test_two_processes_and_a_hostile_server_fetch_once_and_export_the_same_bytes(home: Path, tmp_path: Path) -> None:
+def test_b65_two_processes_and_a_hostile_server_fetch_once_and_export_the_same_bytes(home: Path, tmp_path: Path) -> None:
     """The first transfer is cut, the next request redirected; the bytes equal those of the package's weights elsewhere."""
     with serving(Site(lite0_file().read_bytes(), ["cut", "/moved/file", "whole"])) as site:
         words = ("--batch-size", "6", "--model_name", "efficientnet_lite0", "--weights", site.url(LITE0))
@@ -169,14 +169,14 @@ def test_other_weights_and_another_input_replace_the_export_and_say_so(home: Pat
     assert card.external_data != old.external_data
 
 
-def test_a_wrong_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_b65_a_wrong_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with serving(Site(b"other bytes")) as site:
         text = get_model("--weights", site.url("resnext101_32x4d-29e315fa.pth"), cwd=tmp_path, code=1)
     assert f"its sha256 is {hashlib.sha256(b'other bytes').hexdigest()}, but must start with 29e315fa" in text
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_offline_is_one_sentence_with_both_ways_out(tmp_path: Path) -> None:
+def test_b65_offline_is_one_sentence_with_both_ways_out(tmp_path: Path) -> None:
     text = get_model("--weights", "http://127.0.0.1:1/resnext101_32x4d-29e315fa.pth", cwd=tmp_path, code=1)
     assert str(tmp_path / "models" / ".weights" / "resnext101_32x4d-29e315fa.pth") in text
     assert "--weights random" in text

@@ -227,18 +227,6 @@ def test_no_pictures_is_an_error(place: Path) -> None:
     assert "holds no pictures" in found.stderr
 
 
-def test_b34_one_cpu_only_and_a_clean_log(place: Path) -> None:
-    write(place, {"a.png": solid("red")})
-    for device in ("cpu", "openvino"):
-        words = command("infer_launch", *LAUNCH, "--device", device, "--output", f"out-{device}")
-        found = subprocess.run(
-            ["taskset", "-c", "0", *words], cwd=place, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert found.returncode == 0, found.stderr
-        assert "1 usable of 1 in the affinity mask" in found.stdout
-        assert "affinity" not in (place / "logs" / "latest" / "worker-0.log").read_text()
-
-
 def test_float32_graphs_get_normalised_input(place: Path) -> None:
     write_tiny_model(place / "models", "floats", input="float32")
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})

@@ -58,7 +58,7 @@ def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) ->
     assert "90 of 90 records are done" in again.stdout
 
 
-def test_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
+def test_b40_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
     (place / "site" / "sitecustomize.py").write_text(
         "import sys\nif 'inference.worker_process' in sys.orig_argv: sys.exit('no luck')"
     )
@@ -69,7 +69,7 @@ def test_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
-def test_a_graph_that_the_runtime_refuses_is_one_sentence(place: Path) -> None:
+def test_b28_a_graph_that_the_runtime_refuses_is_one_sentence(place: Path) -> None:
     graph = tiny_graph(6)
     graph.graph.node[0].op_type = "NoSuchOperator"
     write_tiny_model(place / "models", graph=graph)

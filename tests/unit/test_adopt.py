@@ -223,7 +223,7 @@ def test_a_folder_of_the_zoo_is_not_replaced(home: Home) -> None:
     assert set(before) <= {path.name for path in (home.folder / "models" / "net").iterdir()}
 
 
-def test_normalisation_inside_equals_normalisation_by_the_worker(home: Home) -> None:
+def test_b62_normalisation_inside_equals_normalisation_by_the_worker(home: Home) -> None:
     first = home.adopt(foreign_graph(), scores="logits", input="float32")
     assert first.sidecar.inputs == {"x": [6, 3, 8, 8]}
     second = home.adopt(scores="logits", name="other")

@@ -54,41 +54,41 @@ def quota(root: Path, groups: str | None, **files: str) -> float | None:
         ("0::/jobs\n1:cpu:/\n", {"unified__jobs__cpu_max": "100000 50000"}, 2.0),
     ],
 )  # fmt: skip
-def test_quota(tmp_path: Path, groups: str | None, files: dict[str, str], expected: float | None) -> None:
+def test_b35_quota(tmp_path: Path, groups: str | None, files: dict[str, str], expected: float | None) -> None:
     assert quota(tmp_path, groups, **files) == expected
 
 
-def test_affinity_is_this_process_own(tmp_path: Path) -> None:
+def test_b35_affinity_is_this_process_own(tmp_path: Path) -> None:
     assert core_budget(tmp_path).affinity == tuple(sorted(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize(
     ("cores", "quota", "usable"), [(8, None, 8), (8, 3.9, 3), (8, 100.0, 8), (2, 1.5, 1), (8, 0.5, 1), (1, None, 1)]
 )
-def test_usable_is_the_smaller_of_mask_and_quota_and_at_least_one(cores: int, quota: float | None, usable: int) -> None:
+def test_b35_usable_is_the_smaller_of_mask_and_quota_and_at_least_one(cores: int, quota: float | None, usable: int) -> None:
     assert CoreBudget(tuple(range(cores)), quota).usable == usable
 
 
-def test_the_header_shows_both() -> None:
+def test_b35_the_header_shows_both() -> None:
     assert str(CoreBudget((0, 1, 2, 3), 1.5)) == "1 usable of 4 in the affinity mask, quota 1.5"
     assert str(CoreBudget((0, 1), None)) == "2 usable of 2 in the affinity mask, no quota"
 
 
-def test_one_worker_takes_all_cores() -> None:
+def test_b35_one_worker_takes_all_cores() -> None:
     plan = plan_threads(CoreBudget((0, 1, 6, 7), None), num_devices=0, streams=0, num_workers=0)
     assert (plan.num_devices, plan.streams, plan.threads_per_stream, plan.num_workers) == (1, 4, 1, 4)
     assert plan.affinity == ((0, 1, 6, 7),)
     assert str(plan) == "1 worker, each 4 stream(s) x 1 thread(s) and 4 loader thread(s); spinning off"
 
 
-def test_more_workers_than_cores_share_them_all() -> None:
+def test_b35_more_workers_than_cores_share_them_all() -> None:
     plan = plan_threads(CoreBudget((2, 5), None), num_devices=8, streams=0, num_workers=0)
     assert (plan.streams, plan.threads_per_stream, plan.num_workers) == (1, 1, 1)
     assert plan.affinity == ((2, 5),) * 8
     assert str(plan).startswith("8 workers, each 1 stream(s)")
 
 
-def test_a_quota_of_one_and_a_half_plans_one_thread_that_may_use_every_core() -> None:
+def test_b35_a_quota_of_one_and_a_half_plans_one_thread_that_may_use_every_core() -> None:
     plan = plan_threads(CoreBudget((0, 1, 2, 3), 1.5), num_devices=1, streams=0, num_workers=0)
     assert (plan.streams, plan.threads_per_stream, plan.num_workers) == (1, 1, 1)
     assert plan.affinity == ((0, 1, 2, 3),)
@@ -97,13 +97,13 @@ def test_a_quota_of_one_and_a_half_plans_one_thread_that_may_use_every_core() ->
 @pytest.mark.parametrize(
     ("streams", "num_workers", "expected"), [(1, 0, (1, 4, 4)), (2, 3, (2, 2, 3)), (3, 0, (3, 1, 4)), (9, 1, (9, 1, 1))]
 )
-def test_what_is_given_is_kept(streams: int, num_workers: int, expected: tuple[int, int, int]) -> None:
+def test_b35_what_is_given_is_kept(streams: int, num_workers: int, expected: tuple[int, int, int]) -> None:
     plan = plan_threads(CoreBudget((0, 1, 2, 3), None), num_devices=1, streams=streams, num_workers=num_workers)
     assert (plan.streams, plan.threads_per_stream, plan.num_workers) == expected
 
 
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=64), st.data())
-def test_blocks_are_disjoint_and_cover_all_cores(cores: set[int], data: st.DataObject) -> None:
+def test_b35_blocks_are_disjoint_and_cover_all_cores(cores: set[int], data: st.DataObject) -> None:
     budget = CoreBudget(tuple(sorted(cores)), data.draw(st.none() | st.floats(0.5, 80)))
     devices = data.draw(st.integers(1, budget.usable))
     plan = plan_threads(budget, num_devices=devices, streams=0, num_workers=0)

@@ -31,13 +31,13 @@ def refused(site: Site, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "script", [["whole"], ["unsized"], ["cut", "whole"], ["silent", "cut", "cut", "whole"], [503, "whole"]]
 )
-def test_arrives_whole(script: list[str | int], tmp_path: Path) -> None:
+def test_b65_arrives_whole(script: list[str | int], tmp_path: Path) -> None:
     body, said = fetched(Site(BODY, list(script)), tmp_path)
     assert body == BODY
     assert len(said) == len(script) - 1, "a line for every new attempt"
 
 
-def test_a_cut_transfer_is_resumed_where_it_ended(tmp_path: Path) -> None:
+def test_b65_a_cut_transfer_is_resumed_where_it_ended(tmp_path: Path) -> None:
     site = Site(BODY, ["cut", "whole"])
     body, said = fetched(site, tmp_path)
     assert body == BODY
@@ -71,7 +71,7 @@ def test_a_range_beyond_the_file_begins_again(tmp_path: Path) -> None:
     assert fetched(Site(BODY, ["cut", 416, "whole"]), tmp_path)[0] == BODY
 
 
-def test_gives_up_after_five_attempts(tmp_path: Path) -> None:
+def test_b65_gives_up_after_five_attempts(tmp_path: Path) -> None:
     site = Site(BODY, ["cut"], etag="")
     assert "attempt 5 of 5" in refused(site, tmp_path)
     assert len(site.requests) == 5

@@ -38,7 +38,7 @@ def convolutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return published(Convolutions(), tmp_path_factory.mktemp("models") / "net")
 
 
-def test_channel_values_of_a_bgr_recipe_are_those_computed_by_hand(tmp_path: Path) -> None:
+def test_b62_channel_values_of_a_bgr_recipe_are_those_computed_by_hand(tmp_path: Path) -> None:
     folder = published(Mean(), tmp_path / "net", BGR, batch_size=2)
     solid = np.broadcast_to(np.array([200, 100, 50], np.uint8), (2, 8, 8, 3)).copy()
     outputs = run(folder / "model_2.onnx", solid)
@@ -46,14 +46,14 @@ def test_channel_values_of_a_bgr_recipe_are_those_computed_by_hand(tmp_path: Pat
     assert np.allclose(outputs["logits"], [[-108, -34, 144]] * 2)
 
 
-def test_a_float_input_is_not_normalised_again(tmp_path: Path) -> None:
+def test_b62_a_float_input_is_not_normalised_again(tmp_path: Path) -> None:
     folder = published(Mean(), tmp_path / "net", HALVES, "float32", batch_size=2)
     outputs = run(folder / "model_2.onnx", np.full((2, 3, 8, 8), 0.25, np.float32))
     assert np.allclose(outputs["embedding"], 0.25)
     assert read_sidecar(folder / "model_2.onnx").inputs == {"images": [2, 3, 8, 8]}
 
 
-def test_half_half_recipe_maps_black_and_white_to_minus_one_and_one() -> None:
+def test_b62_half_half_recipe_maps_black_and_white_to_minus_one_and_one() -> None:
     images = np.stack([np.zeros((8, 8, 3), np.uint8), np.full((8, 8, 3), 255, np.uint8)])
     inputs = network_input(images, HALVES)
     assert inputs.shape == (2, 3, 8, 8)
@@ -82,7 +82,7 @@ def test_golden_outputs_and_parity_are_recorded(convolutions: Path) -> None:
     assert 0 <= parity["max_abs_difference"] <= 1e-4 * parity["max_abs_value"]
 
 
-def test_versions_are_conservative_and_nothing_tells_of_this_machine(convolutions: Path) -> None:
+def test_b28_versions_are_conservative_and_nothing_tells_of_this_machine(convolutions: Path) -> None:
     for path in (convolutions / "model.onnx", convolutions / "model_6.onnx"):
         model = onnx.load(path, load_external_data=False)
         assert model.ir_version <= 9
@@ -127,9 +127,12 @@ def test_the_same_weights_give_the_same_bytes_in_another_folder(convolutions: Pa
         (torch.nn.Flatten(0), r"a tensor of shape \[192\]"),
     ],
 )
-def test_networks_that_fix_or_mix_their_batch_are_refused(network: torch.nn.Module, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_b26_networks_that_fix_or_mix_their_batch_are_refused(
+    batch_size: int, network: torch.nn.Module, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(RunError, match=words) as error:
-        published(network, tmp_path / "net")
+        published(network, tmp_path / "net", batch_size=batch_size)
     assert "\n" not in str(error.value)
     assert list((tmp_path / "net").iterdir()) == []
 
@@ -163,7 +166,7 @@ def golden_means() -> Golden:
     return Golden(images, {"logits": images.astype(np.float32).mean((1, 2))})
 
 
-def test_a_header_that_lies_about_the_batch_is_refused(tmp_path: Path) -> None:
+def test_b26_a_header_that_lies_about_the_batch_is_refused(tmp_path: Path) -> None:
     reshape = [helper.make_node("Reshape", ["mean", "one"], ["flat"]), helper.make_node("Identity", ["flat"], ["logits"])]
     graph = graph_with(reshape, {"one": np.array([1, -1])}, "batch", tmp_path / "m.onnx")
     with pytest.raises(RunError, match=r"m\.onnx: output logits has shape \[1, .*must be the batch \(free\)"):
@@ -172,7 +175,7 @@ def test_a_header_that_lies_about_the_batch_is_refused(tmp_path: Path) -> None:
         model_folder.fix_batch(graph.read_bytes(), 4)
 
 
-def test_a_header_that_no_shape_inference_can_convict_is_refused_after_running(tmp_path: Path) -> None:
+def test_b26_a_header_that_no_shape_inference_can_convict_is_refused_after_running(tmp_path: Path) -> None:
     hidden = [  # the shape [1, -1] is computed from the pictures
         helper.make_node("Mul", ["mean", "zero"], ["zeros"]),
         helper.make_node("ReduceMax", ["zeros"], ["nothing"], keepdims=0),
@@ -186,7 +189,7 @@ def test_a_header_that_no_shape_inference_can_convict_is_refused_after_running(t
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 5, 16])
-def test_honest_graphs_pass_at_any_batch_size(batch_size: int, tmp_path: Path) -> None:
+def test_b26_honest_graphs_pass_at_any_batch_size(batch_size: int, tmp_path: Path) -> None:
     identity = [helper.make_node("Identity", ["mean"], ["logits"])]
     graph = graph_with(identity, {}, "batch", tmp_path / "m.onnx")
     graph.write_bytes(model_folder.fix_batch(graph.read_bytes(), batch_size))
@@ -196,7 +199,7 @@ def test_honest_graphs_pass_at_any_batch_size(batch_size: int, tmp_path: Path) -
         check_graph(graph, "m.onnx", batch_size + 1, golden_means(), HALVES)
 
 
-def test_a_graph_that_differs_from_its_source_is_refused(tmp_path: Path) -> None:
+def test_b26_a_graph_that_differs_from_its_source_is_refused(tmp_path: Path) -> None:
     graph = graph_with([helper.make_node("Identity", ["mean"], ["logits"])], {}, 6, tmp_path / "m.onnx")
     golden = golden_means()
     golden.outputs["logits"][2, 1] *= 1.001

@@ -46,20 +46,20 @@ def test_only_the_outputs_asked_for_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 8])
-def test_no_other_shape_is_ever_fed(tmp_path: Path, count: int) -> None:
+def test_b38_no_other_shape_is_ever_fed(tmp_path: Path, count: int) -> None:
     session = open_graph(tiny_graph(4), tmp_path)
     with pytest.raises(AssertionError, match=r"is not the fixed shape \(4, 32, 32, 3\)"):
         session.run(np.zeros((count, SIZE, SIZE, 3), np.uint8))
 
 
-def test_an_input_type_that_nothing_prepares_is_refused(tmp_path: Path) -> None:
+def test_b31_an_input_type_that_nothing_prepares_is_refused(tmp_path: Path) -> None:
     graph = tiny_graph(4)
     graph.graph.input[0].type.tensor_type.elem_type = TensorProto.INT32
     with pytest.raises(UsageError, match=r"input type tensor\(int32\) is not one of tensor\(uint8\), tensor\(float\)"):
         open_graph(graph, tmp_path)
 
 
-def test_weights_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
+def test_b32_weights_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
     graph = tiny_graph(4)
     graph.graph.input.append(helper.make_tensor_value_info("bias", TensorProto.FLOAT, [len(COLOURS)]))
     assert open_graph(graph, tmp_path).batch_shape == (4, SIZE, SIZE, 3)

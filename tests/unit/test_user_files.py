@@ -31,7 +31,7 @@ def test_a_recipe_comes_from_a_file_or_from_a_network(tmp_path: Path) -> None:
     (json.dumps({**SCALED, "std": [1, 0, 1]}), "no std may be 0"),
     (json.dumps({**SCALED, "interpolation": "magic"}), "interpolation is 'magic'; known are nearest, "),
 ])  # fmt: skip
-def test_recipes_that_are_none(content: str, told: str, tmp_path: Path) -> None:
+def test_b62_recipes_that_are_none(content: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.json").write_text(content)
     with pytest.raises(UsageError, match=rf"^--recipe: .*{told}"):
         read_recipe(str(tmp_path / "recipe.json"))

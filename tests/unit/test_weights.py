@@ -14,7 +14,8 @@ import pytest
 from inference import weights
 from inference.card import Weights
 from inference.errors import DownloadError, RunError, UsageError
-from inference.weights import Found, Request, find, is_satisfied_by, what_it_is_instead
+from inference.stand_ins import what_it_is_instead
+from inference.weights import Found, Request, find, is_satisfied_by
 from inference.zoo import NETWORKS
 from tests.http_server import Site, serving
 
@@ -36,7 +37,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("digits", [1, 4, 8, 9, 16, 64])
-def test_a_prefix_of_any_length_is_checked(digits: int, tmp_path: Path) -> None:
+def test_b29_a_prefix_of_any_length_is_checked(digits: int, tmp_path: Path) -> None:
     with serving(Site(BODY)) as site:
         found = find_quietly(ask(tmp_path, site.url(f"a_net-{SHA256[:digits]}.pth")))
         assert (found.sha256, found.path and found.path.read_bytes()) == (SHA256, BODY)
@@ -71,7 +72,7 @@ def test_names_without_a_hash_are_kept_apart_by_url_and_bound_to_their_first_con
     assert not a.path.exists()
 
 
-def test_a_damaged_cached_file_is_named_and_fetched_again_once(tmp_path: Path) -> None:
+def test_b65_a_damaged_cached_file_is_named_and_fetched_again_once(tmp_path: Path) -> None:
     said: list[str] = []
     with serving(Site(BODY)) as site:
         request = ask(tmp_path, urls=(site.url("x"),))
@@ -84,7 +85,7 @@ def test_a_damaged_cached_file_is_named_and_fetched_again_once(tmp_path: Path) -
     assert said[0].startswith(f"{path} is damaged: its sha256 is ")
 
 
-def test_a_damaged_file_that_cannot_be_fetched_again_stays_and_is_an_error(tmp_path: Path) -> None:
+def test_b65_a_damaged_file_that_cannot_be_fetched_again_stays_and_is_an_error(tmp_path: Path) -> None:
     request = ask(tmp_path, urls=("http://127.0.0.1:1/x",))
     request.cache.mkdir(parents=True)
     request.cached.write_bytes(BODY[:10])
@@ -106,7 +107,7 @@ def test_a_hash_that_cannot_be_one_is_wrong_use(choice: str, sha256: str, tmp_pa
         ask(tmp_path, choice, sha256)
 
 
-def test_many_at_once_fetch_once(tmp_path: Path) -> None:
+def test_b65_many_at_once_fetch_once(tmp_path: Path) -> None:
     with serving(Site(BODY, ["cut", "whole"])) as site:
         request, results = ask(tmp_path, site.url(f"net-{SHA256[:8]}.pth")), []
         threads = [threading.Thread(target=lambda: results.append(find_quietly(request).sha256)) for _ in range(6)]
@@ -119,7 +120,7 @@ def test_many_at_once_fetch_once(tmp_path: Path) -> None:
     assert names(request.cache) == [f"net-{SHA256[:8]}.pth", f"net-{SHA256[:8]}.pth.json"]
 
 
-def test_leftovers_of_a_dead_process_go(tmp_path: Path) -> None:
+def test_b65_leftovers_of_a_dead_process_go(tmp_path: Path) -> None:
     with serving(Site(BODY)) as site:
         request = ask(tmp_path, site.url(f"net-{SHA256[:8]}.pth"))
         request.cache.mkdir(parents=True)
@@ -129,7 +130,7 @@ def test_leftovers_of_a_dead_process_go(tmp_path: Path) -> None:
     assert names(request.cache) == [f"net-{SHA256[:8]}.pth", f"net-{SHA256[:8]}.pth.json"]
 
 
-def test_offline_names_both_ways_out(tmp_path: Path) -> None:
+def test_b65_offline_names_both_ways_out(tmp_path: Path) -> None:
     request = ask(tmp_path, urls=("http://127.0.0.1:1/x.pth",))
     with pytest.raises(DownloadError) as error:
         find_quietly(request)
@@ -201,7 +202,7 @@ def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
         find_quietly(ask(tmp_path, str(tmp_path)))
 
 
-def test_what_stands_in_for_weights_is_said_in_words(tmp_path: Path) -> None:
+def test_b29_what_stands_in_for_weights_is_said_in_words(tmp_path: Path) -> None:
     whole = tmp_path / "whole.pth"
     with zipfile.ZipFile(whole, "w") as archive:
         archive.writestr("data.pkl", bytes(range(256)) * 100)
@@ -220,7 +221,7 @@ def test_what_stands_in_for_weights_is_said_in_words(tmp_path: Path) -> None:
     assert what_it_is_instead(whole) == ""
 
 
-def test_a_page_instead_of_the_file_is_said_even_with_status_200(tmp_path: Path) -> None:
+def test_b29_a_page_instead_of_the_file_is_said_even_with_status_200(tmp_path: Path) -> None:
     with (
         serving(Site(b"<html><body>Please log in</body></html>")) as site,
         pytest.raises(DownloadError, match="page of 39 bytes"),

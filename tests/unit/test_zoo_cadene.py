@@ -29,7 +29,7 @@ FIRST_PIXELS = {
 
 
 @pytest.mark.parametrize("name", FIRST_PIXELS)
-def test_first_pixels_equal_hand_computed_values_outside_the_graph(name: str) -> None:
+def test_b62_first_pixels_equal_hand_computed_values_outside_the_graph(name: str) -> None:
     recipe = zoo.NETWORKS[name].recipe
     image_HWC = np.zeros((recipe.height, recipe.width, 3), np.uint8)
     prepare(Image.new("RGB", (500, 400), (200, 100, 50)), recipe, image_HWC)
@@ -40,7 +40,7 @@ def test_first_pixels_equal_hand_computed_values_outside_the_graph(name: str) ->
 
 
 @pytest.mark.parametrize("name", FIRST_PIXELS)
-def test_first_pixels_equal_hand_computed_values_inside_the_graph(name: str, tmp_path: Path) -> None:
+def test_b62_first_pixels_equal_hand_computed_values_inside_the_graph(name: str, tmp_path: Path) -> None:
     recipe = zoo.NETWORKS[name].recipe
     folder = published(Mean(), tmp_path / "net", recipe, batch_size=1)
     solid = np.broadcast_to(np.array([200, 100, 50], np.uint8), (1, recipe.height, recipe.width, 3)).copy()
@@ -48,7 +48,7 @@ def test_first_pixels_equal_hand_computed_values_inside_the_graph(name: str, tmp
 
 
 @pytest.mark.parametrize("name", sorted(cadene.NETWORKS))
-def test_recipes_and_files_are_those_of_the_package_settings(name: str) -> None:
+def test_b62_recipes_and_files_are_those_of_the_package_settings(name: str) -> None:
     with zoo.quiet():
         from pretrainedmodels import pretrained_settings
 
