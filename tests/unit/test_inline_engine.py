@@ -96,12 +96,7 @@ def held_up(engine: InlineEngine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("way", ["refusal", "SIGINT", "SIGTERM"])
-def test_a_stop_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, way: str
-) -> None:
-    if way != "refusal":  # a shell may have started the tests with SIGINT ignored, and then the engine leaves it so
-        before = signal.signal(signal.Signals[way], signal.default_int_handler)
-        request.addfinalizer(lambda: signal.signal(signal.Signals[way], before))
+def test_a_stop_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     hooks = Hooks(split_step(Step(0, 0, 40), 4))
     engine = engine_for(launch_of(tmp_path, photos=40, batches_per_step=1), hooks)
     held_up(engine, monkeypatch)
