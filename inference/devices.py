@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -96,9 +97,16 @@ def _available(name: str, request: Request, reason: str) -> Choice:
     names = provider.find_devices()
     for number in request.numbers:
         if number >= len(names):
-            raise UsageError(f"--device {name}:{number}: there are {len(names)} devices here, numbered from 0")
+            here = ", ".join(f"{index}: {device}" for index, device in enumerate(names))
+            raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(name)}")
     numbers = request.numbers or tuple(range(len(names)))
     return Choice(name, reason, numbers, tuple(names[number] for number in numbers))
+
+
+def _hidden(name: str) -> str:
+    """What hides devices of the host, if anything does."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None and name in ("cuda", "tensorrt") else ""
 
 
 def named(name: str, request: Request, reason: str) -> Choice:

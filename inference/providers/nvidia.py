@@ -29,7 +29,10 @@ _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
 def find_devices(device: str, ep_name: str, install: str) -> list[str]:
-    """Names of the GPUs that the driver shows this process (CUDA_VISIBLE_DEVICES counts), in the order of their numbers."""
+    """The GPUs that the driver shows this process, by name and place on the bus, in the order of their numbers.
+
+    A number is a place in CUDA_VISIBLE_DEVICES where that is set, never the number of the whole host.
+    """
     _check_packages(device, ep_name, install)
     try:
         driver = ctypes.CDLL(_DRIVER)
@@ -81,10 +84,11 @@ def _names(driver: Any, device: str) -> list[str]:
         return []
     names = []
     for number in range(count.value):
-        handle, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        handle, name, bus = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
         call("cuDeviceGet", ctypes.byref(handle), number)
         call("cuDeviceGetName", name, len(name), handle)
-        names.append(name.value.decode(errors="replace"))
+        call("cuDeviceGetPCIBusId", bus, len(bus), handle)
+        names.append(f"{name.value.decode(errors='replace')} at {bus.value.decode(errors='replace')}")
     return names
 
 

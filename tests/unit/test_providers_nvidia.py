@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inference.config import LaunchConfig
+from inference.cores import CoreBudget
+from inference.devices import candidates, parse_device, plan_workers
 from inference.errors import UsageError
 from inference.providers import PROVIDERS, SessionSpec, nvidia
 
@@ -19,7 +23,7 @@ GPUS = ["NVIDIA A", "NVIDIA B"]
 
 
 class FakeDriver:
-    """libcuda as ctypes shows it, with `names` as its GPUs; `fails` maps a function to the code it gives."""
+    """libcuda as ctypes shows it, with `names` as the GPUs of the host; `fails` maps a function to the code it gives."""
 
     def __init__(self, names: list[str], fails: dict[str, int] | None = None) -> None:
         self.names, self.fails = names, fails or {}
@@ -31,16 +35,26 @@ class FakeDriver:
     def _cuInit(self, flags: int) -> int:  # noqa: N802 -- the driver's name
         return 0
 
+    def visible(self) -> list[int]:
+        """Numbers of the host, by their place in what the driver shows."""
+        asked = os.environ.get("CUDA_VISIBLE_DEVICES")
+        known = {str(number): number for number in range(len(self.names))} | {"GPU-b": 1}
+        return list(range(len(self.names))) if asked is None else [known[word] for word in asked.split(",") if word]
+
     def _cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802 -- the same
-        count._obj.value = len(self.names)
+        count._obj.value = len(self.visible())
         return 0
 
     def _cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802 -- the same
-        handle._obj.value = number
+        handle._obj.value = self.visible()[number]
         return 0
 
     def _cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:  # noqa: N802 -- the same
         name.value = self.names[handle.value].encode()[: size - 1]
+        return 0
+
+    def _cuDeviceGetPCIBusId(self, bus: Any, size: int, handle: Any) -> int:  # noqa: N802 -- the same
+        bus.value = b"0000:0%d:00.0" % handle.value
         return 0
 
     def _cuDevicePrimaryCtxRetain(self, context: Any, handle: Any) -> int:  # noqa: N802 -- the same
@@ -127,7 +141,47 @@ def refusal(device: str = "cuda") -> str:
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 def test_gpus_are_counted_and_named(host: Host, device: str) -> None:
-    assert PROVIDERS[device].find_devices() == GPUS
+    assert PROVIDERS[device].find_devices() == ["NVIDIA A at 0000:00:00.0", "NVIDIA B at 0000:01:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "asked", "given"),
+    [
+        (None, "cuda", {0: "NVIDIA A at 0000:00:00.0", 1: "NVIDIA B at 0000:01:00.0"}),
+        (None, "cuda:1", {1: "NVIDIA B at 0000:01:00.0"}),
+        ("1", "cuda", {0: "NVIDIA B at 0000:01:00.0"}),
+        ("1", "cuda:0", {0: "NVIDIA B at 0000:01:00.0"}),
+        ("1,0", "cuda:1", {1: "NVIDIA A at 0000:00:00.0"}),
+        ("GPU-b", "cuda:0", {0: "NVIDIA B at 0000:01:00.0"}),
+    ],
+)
+def test_b41_a_number_is_a_place_among_the_visible_devices(
+    host: Host, monkeypatch: pytest.MonkeyPatch, visible: str | None, asked: str, given: dict[int, str]
+) -> None:
+    """OpenNMT/OpenNMT-py#609: with device 1 alone visible it is number 0. Each worker gets exactly one."""
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (choice,) = candidates(parse_device(asked, "fp32"))
+    assert dict(zip(choice.numbers, choice.names, strict=True)) == given
+    assert plan_workers(LaunchConfig(), choice, CoreBudget((0, 1), None)).devices == tuple(given)
+    assert all(f"{number}: {name}" in str(choice) for number, name in given.items())
+
+
+@pytest.mark.parametrize(
+    ("visible", "asked", "told"),
+    [
+        ("1", "cuda:1", r"--device cuda:1 is not here; there are 0: NVIDIA B at 0000:01:00.0 \(CUDA_VISIBLE_DEVICES is '1'\)$"),
+        ("1,0", "cuda:0,2", r"--device cuda:2 is not here; there are 0: NVIDIA B at \S+, 1: NVIDIA A at \S+ \(CUDA_VISIBLE"),
+        ("", "cuda:0", r"the NVIDIA driver shows no GPU \(CUDA_VISIBLE_DEVICES is ''\)"),
+        ("0", "cuda:-1", r"--device cuda:-1: devices are picked by number"),
+    ],
+)
+def test_b41_devices_that_are_not_visible_are_refused_with_the_mapping(
+    host: Host, monkeypatch: pytest.MonkeyPatch, visible: str, asked: str, told: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(UsageError, match=told):
+        candidates(parse_device(asked, "fp32"))
 
 
 def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
@@ -166,7 +220,7 @@ def test_no_gpu(host: Host, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch)
     assert refusal() == "--device cuda: the NVIDIA driver shows no GPU (CUDA_VISIBLE_DEVICES is ''): use --device cpu"
 
 
-@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"])
+@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetPCIBusId"])
 def test_a_driver_that_fails(host: Host, function: str) -> None:
     host.driver = FakeDriver(GPUS, {function: 999})
     assert refusal() == f"--device cuda: the NVIDIA driver fails ({function} gives 999): try nvidia-smi"
@@ -206,7 +260,7 @@ def attach(provider: str, graph: Path, precision: str = "fp32", device: int = 1)
 
 def test_cuda_runs_on_the_device_picked_in_full_precision(host: Host, tmp_path: Path) -> None:
     told, options = attach("cuda", tmp_path / "model_6.onnx")
-    assert told == "GPU 1, NVIDIA B"
+    assert told == "GPU 1, NVIDIA B at 0000:01:00.0"
     (settings,) = options.providers.values()
     assert (settings["device_id"], settings["use_tf32"]) == ("1", "0")
     assert options.use_deterministic_compute
@@ -239,7 +293,7 @@ def test_tensorrt_keeps_its_engines_beside_the_graph(
 ) -> None:
     told, options = attach("tensorrt", tmp_path / "model_6.onnx", precision)
     (settings,) = options.providers.values()
-    assert told == f"GPU 1, NVIDIA B, engines kept in {tmp_path / 'tensorrt'}"
+    assert told == f"GPU 1, NVIDIA B at 0000:01:00.0, engines kept in {tmp_path / 'tensorrt'}"
     assert (settings["trt_fp16_enable"], settings["trt_bf16_enable"]) == (halves, brains)
     assert settings["trt_engine_cache_path"] == str(tmp_path / "tensorrt")
     assert (tmp_path / "tensorrt").is_dir()
