@@ -141,14 +141,13 @@ def _look(foreign: Foreign, config: GetModelConfig, say: Say) -> tuple[int, Obse
             name = config.output_name or next(iter(observed.left_out))
             raise RunError(f"output {name}: {observed.left_out[name]}")
     except BulkinferError as error:
-        fixed = _observe_fixed(foreign, batch or 1)
-        if not fixed.rows:
-            return 0, _told(fixed, foreign, say)
-        if config.batch_size != (batch or 1):
+        fixed, only = _observe_fixed(foreign, batch or 1)
+        if fixed.rows and config.batch_size != only:
             raise UsageError(f"--onnx: {foreign.name} fixes or mixes its batch inside ({error}); "
-                             f"it can only be adopted with --batch_size {batch or 1}") from error  # fmt: skip
-        say(f"batch: {batch or 1} only, fixed inside the graph ({error})")
-        return batch or 1, _told(fixed, foreign, say)
+                             f"it can only be adopted with --batch_size {only}") from error  # fmt: skip
+        observed = _told(fixed, foreign, say)
+        say(f"batch: {only} only, fixed inside the graph ({error})")
+        return only, observed
     say("batch: free" + (f" (the graph said {batch}; it runs at any)" if batch else ""))
     return 0, _told(observed, foreign, say)
 
@@ -182,10 +181,23 @@ def _agree(values: NDArray[Any], others: NDArray[Any], tolerance: float) -> bool
     return float(np.max(np.abs(first - second), initial=0)) <= tolerance * largest
 
 
-def _observe_fixed(foreign: Foreign, batch: int) -> Observed:
-    """The outputs of the graph as it came, at one batch."""
-    images = np.repeat(foreign.feed(golden_images(foreign.recipe))[:1], batch, axis=0)
-    return observe({batch: run_all(foreign.session, images)})
+def _observe_fixed(foreign: Foreign, batch: int) -> tuple[Observed, int]:
+    """The outputs of the graph as it came, at its batch, and the batch at which it can be used: that one, or 1 if it mixes."""
+    feed = foreign.feed(golden_images(foreign.recipe))
+    observed = observe({batch: run_all(foreign.session, np.repeat(feed[:1], batch, axis=0))})
+    return observed, 1 if batch > 1 and _mixed(foreign.session, feed, batch, observed) else batch
+
+
+def _mixed(session: Any, feed: NDArray[Any], batch: int, observed: Observed) -> str:
+    """The first output whose rows change with their neighbours in a batch; empty if none does."""
+    images = np.resize(feed, (batch, *feed.shape[1:]))
+    together = run_all(session, images)
+    for number in range(min(batch, len(feed))):
+        repeated = run_all(session, np.repeat(feed[number : number + 1], batch, axis=0))
+        for name in observed.rows:
+            if not _agree(together[name][number], repeated[name][number], PADDING_TOLERANCE):
+                return name
+    return ""
 
 
 def _told(observed: Observed, foreign: Foreign, say: Say) -> Observed:
@@ -209,16 +221,14 @@ def _observe_free(foreign: Foreign) -> Observed:
     observed = observe(runs)
     # A graph made for one batch may run at others and take their pictures for one; the checks of the finished graph tell
     # more, but could only refuse what this can still take at its own batch.
-    most = max(_BATCHES)
-    for number in range(most):
+    mixed = _mixed(session, feed, max(_BATCHES), observed)
+    for number in range(max(_BATCHES)):
         alone = run_all(session, feed[number : number + 1])
-        repeated = run_all(session, np.repeat(feed[number : number + 1], most, axis=0))
         for name in observed.rows:
-            row = runs[most][name][number]
-            if not (
-                _agree(row, repeated[name][number], PADDING_TOLERANCE) and _agree(row, alone[name][0], _tolerance(foreign))
-            ):
-                raise RunError(f"other rows of the batch change a picture's {name}")
+            if not _agree(runs[max(_BATCHES)][name][number], alone[name][0], _tolerance(foreign)):
+                mixed = mixed or name
+    if mixed:
+        raise RunError(f"other rows of the batch change a picture's {mixed}")
     return observed
 
 

@@ -83,17 +83,22 @@ def choose(output_name: str, observed: Observed) -> tuple[str, str]:
 def plan(observed: Observed, classified: str) -> list[GraphOutput]:
     """How each output is kept: at least one value per row, under a name that no column has."""
     outputs: list[GraphOutput] = []
+    kept = {source for source in observed.rows if _clean(source) == source} - TAKEN  # what can keep its name keeps it
     for source, (shape, dtype) in observed.rows.items():
         ours: tuple[int, ...] = shape or (1,)
         if source == classified:
             if sum(size > 1 for size in shape) > 1:
                 raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
             ours = (math.prod(shape),)
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", source).lstrip("-") or "output"
-        while name in TAKEN or name in {output.name for output in outputs}:
+        name = _clean(source)
+        while source not in kept and name in TAKEN | kept | {output.name for output in outputs}:
             name = f"output_{name}"
         outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
     return outputs
+
+
+def _clean(source: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", source).lstrip("-") or "output"
 
 
 def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str]:

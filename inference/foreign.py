@@ -24,6 +24,7 @@ from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
 
 DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16"}
+_NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # outputs that nothing here can fetch
 LAYOUTS = ("NCHW", "NHWC")
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
 _QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that round to 8 bits
@@ -141,8 +142,8 @@ def run_all(session: Any, images: NDArray[Any]) -> dict[str, Any]:
     """Every output by name, Unreadable where it cannot be fetched. Raises RunError like `run`."""
     found: dict[str, Any] = {}
     for output in session.get_outputs():
-        kind = output.type.removeprefix("tensor(").rstrip(")")
-        found[output.name] = Unreadable(kind) if re.match("bfloat16|float8|float4|u?int[24]$", kind) else None
+        kind = re.sub(r"^tensor\((.*)\)$", r"\1", output.type)
+        found[output.name] = Unreadable(kind) if _NOT_OF_NUMPY.match(kind) else None
     names = [name for name, value in found.items() if value is None]
     return {**found, **dict(zip(names, run(session, images, names) if names else [], strict=True))}
 
@@ -179,6 +180,9 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
     """Read a graph and see that `recipe` can feed it. Raises UsageError saying what is in the way."""
     model, external_sha256 = read_model(path)
     session = open_model(model, path.name)
+    if any(node.op_type == "BatchNormalization" and _is_training(node) for node in model.graph.node):
+        raise UsageError(f"--onnx: {path.name} was exported for training, its batch norms take their scale from the pictures: "
+                         "export the network for inference (in torch: after model.eval())")  # fmt: skip
     oldest = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
     if oldest < OLDEST_OPSET:
         raise UsageError(f"--onnx: {path.name} has opset {oldest}; the oldest that is taken is {OLDEST_OPSET}: "
@@ -196,6 +200,10 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
             raise UsageError(f"--recipe scales the values, but {path.name} takes uint8 pictures as they are: give value_range "
                              "[0, 255], mean [0, 0, 0] and std [1, 1, 1]")  # fmt: skip
     return Foreign(path.name, model, session, picture, recipe, external_sha256)
+
+
+def _is_training(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
 
 
 def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: str) -> PictureInput:

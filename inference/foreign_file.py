@@ -15,6 +15,7 @@ from inference.errors import UsageError
 from inference.signatures import HEAD_BYTES, identify
 from inference.user_files import read_bytes
 
+MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for what is added to the graph
 _IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
 _HELP = {
     "Git LFS pointer": "fetch the file itself with git lfs pull",
@@ -75,13 +76,17 @@ def tensors(message: Any) -> Iterator[onnx.TensorProto]:
 def _read_external(model: onnx.ModelProto, path: Path) -> str:
     """Bring in what lies in files beside the graph (or beside the file that it links to); returns its sha256."""
     folders = list(dict.fromkeys([path.parent, Path(os.path.realpath(path)).parent]))
-    digest = None
+    digest, size_bytes = None, model.ByteSize()
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         facts = {entry.key: entry.value for entry in tensor.external_data}
         file = _external_file(facts.get("location", ""), folders, path)
         tensor.raw_data = _part(file, facts, path)
+        size_bytes += len(tensor.raw_data)
+        if size_bytes >= MOST_BYTES:
+            raise UsageError(f"--onnx: {path} with its weights is larger than {MOST_BYTES:,} bytes, which no graph in memory "
+                             "may be: store its weights in half precision")  # fmt: skip
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
         digest = digest or hashlib.sha256()

@@ -164,3 +164,9 @@ def test_the_hash_follows_the_weights_beside_the_graph(external: Path, tmp_path:
     assert len(before) == 64
     assert read_model(external)[1] not in ("", before)
     assert read_model(save(foreign_graph(), tmp_path))[1] == ""
+
+
+def test_more_weights_than_a_graph_may_hold(external: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.foreign_file.MOST_BYTES", 6000)
+    with pytest.raises(UsageError, match=r"m\.onnx with its weights is larger than 6,000 bytes, which no graph in memory"):
+        read_model(external)
