@@ -8,6 +8,7 @@ import importlib.metadata
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from inference.card import GraphSidecar, ModelCard, Weights, graph_path, read_ca
 from inference.config import GetModelConfig
 from inference.errors import BulkinferError, RunError, UsageError
 from inference.file_lock import exclusive
-from inference.foreign import Foreign, open_foreign, open_model, precision, run, run_each
-from inference.graph_checks import Golden, golden_images
+from inference.foreign import Foreign, open_foreign, open_model, precision, run_all, run_each
+from inference.graph_checks import PADDING_TOLERANCE, PARITY_TOLERANCES, Golden, golden_images
 from inference.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
 from inference.graph_rewrite import GraphOutput
 from inference.paths import file_sha256
@@ -29,6 +30,7 @@ from inference.user_golden import check_user_golden, read_user_golden
 from inference.weights import Say
 
 _BATCHES = (1, 3)  # at which a graph of free batch is looked at
+_LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
 
 
 def adopt(config: GetModelConfig, say: Say) -> Provided:
@@ -36,8 +38,10 @@ def adopt(config: GetModelConfig, say: Say) -> Provided:
     start = time.monotonic()
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", config.name):
         raise UsageError(f"--name {config.name!r}: letters, digits, dot, dash and underscore make a name")
-    if zoo.plain(config.name) in map(zoo.plain, zoo.NETWORKS):
-        raise UsageError(f"--name {config.name}: a network of get_model --list is called so: give another name")
+    if len(config.name) > _LONGEST_NAME:
+        raise UsageError(f"--name: {len(config.name)} characters, at most {_LONGEST_NAME} make a name")
+    if config.name.lower().startswith("timm_") or zoo.plain(config.name) in map(zoo.plain, zoo.NETWORKS):
+        raise UsageError(f"--name {config.name}: a network of get_model --list is called so, or one of timm: give another name")
     try:
         card, export = _prepare(config, say)
     except ModuleNotFoundError as error:
@@ -103,12 +107,14 @@ def _prepare(config: GetModelConfig, say: Say) -> tuple[ModelCard, Export]:
         say(f"--golden {case.name}: {check_user_golden(foreign, case, outputs, classified)}")
     export = _rewrite(foreign, config.input, outputs, fixed_batch, golden)
     sha256 = file_sha256(path)
+    beside = f", weights beside it sha256 {foreign.external_sha256}" if foreign.external_sha256 else ""
     return ModelCard(
         name=config.name,
         recipe=foreign.recipe,
         weights=Weights(path.name, sha256, "file given to get_model --onnx"),
         licence=config.licence or "not stated",
-        origin=f"{path.name}, sha256 {sha256}",
+        origin=f"{path.name}, sha256 {sha256}"
+        + (f", weights beside it {beside}" if (beside := foreign.external_sha256) else ""),
         input=config.input,
         outputs=meanings,
         labels=labels,
@@ -128,21 +134,70 @@ def _look(foreign: Foreign, config: GetModelConfig, say: Say) -> tuple[int, Obse
     Raises UsageError where a batch that it fixes inside is not the one asked for.
     """
     batch = foreign.picture.batch
+    _check_repeatable(foreign)
     try:
         observed = _observe_free(foreign)
         if not observed.rows or (batch and config.output_name in observed.left_out):
             name = config.output_name or next(iter(observed.left_out))
             raise RunError(f"output {name}: {observed.left_out[name]}")
     except BulkinferError as error:
-        if batch != config.batch_size:
-            able = f"; it can only be adopted with --batch_size {batch}" if batch else ""
-            raise UsageError(f"--onnx: {foreign.name} fixes or mixes its batch inside ({error}){able}") from error
-        say(f"batch: {batch} only, fixed inside the graph ({error})")
-        names = [output.name for output in foreign.session.get_outputs()]
-        images = np.repeat(foreign.feed(golden_images(foreign.recipe))[:1], batch, axis=0)
-        return batch, _told(observe({batch: dict(zip(names, run(foreign.session, images, names), strict=True))}), foreign, say)
+        fixed, only = _observe_fixed(foreign, batch or 1)
+        if fixed.rows and config.batch_size != only:
+            raise UsageError(f"--onnx: {foreign.name} fixes or mixes its batch inside ({error}); "
+                             f"it can only be adopted with --batch_size {only}") from error  # fmt: skip
+        observed = _told(fixed, foreign, say)
+        say(f"batch: {only} only, fixed inside the graph ({error})")
+        return only, observed
     say("batch: free" + (f" (the graph said {batch}; it runs at any)" if batch else ""))
     return 0, _told(observed, foreign, say)
+
+
+def _check_repeatable(foreign: Foreign) -> None:
+    """Raises UsageError if the graph as it came gives the same pictures other values from run to run."""
+    images = np.repeat(foreign.feed(golden_images(foreign.recipe))[:1], foreign.picture.batch or 1, axis=0)
+    first, second = run_all(foreign.session, images), run_all(foreign.session, images)
+    for name, values in first.items():
+        if (
+            isinstance(values, np.ndarray)
+            and values.dtype.kind in "fiub"
+            and not _agree(values, second[name], _tolerance(foreign))
+        ):
+            raise UsageError(f"--onnx: {foreign.name} draws random numbers: {name} differs from run to run with one picture: "
+                             "export the network for inference (in torch: after model.eval())")  # fmt: skip
+
+
+def _tolerance(foreign: Foreign) -> float:
+    return PARITY_TOLERANCES[precision(foreign)]
+
+
+def _agree(values: NDArray[Any], others: NDArray[Any], tolerance: float) -> bool:
+    """Whether two results are the same but for the order of additions; values that are not finite are told elsewhere."""
+    if values.shape != others.shape:
+        return False
+    if not (np.isfinite(values).all() and np.isfinite(others).all()):
+        return True
+    first, second = values.astype(np.float64), others.astype(np.float64)
+    largest = float(np.max(np.abs(first), initial=0))
+    return float(np.max(np.abs(first - second), initial=0)) <= tolerance * largest
+
+
+def _observe_fixed(foreign: Foreign, batch: int) -> tuple[Observed, int]:
+    """The outputs of the graph as it came, at its batch, and the batch at which it can be used: that one, or 1 if it mixes."""
+    feed = foreign.feed(golden_images(foreign.recipe))
+    observed = observe({batch: run_all(foreign.session, np.repeat(feed[:1], batch, axis=0))})
+    return observed, 1 if batch > 1 and _mixed(foreign.session, feed, batch, observed) else batch
+
+
+def _mixed(session: Any, feed: NDArray[Any], batch: int, observed: Observed) -> str:
+    """The first output whose rows change with their neighbours in a batch; empty if none does."""
+    images = np.resize(feed, (batch, *feed.shape[1:]))
+    together = run_all(session, images)
+    for number in range(min(batch, len(feed))):
+        repeated = run_all(session, np.repeat(feed[number : number + 1], batch, axis=0))
+        for name in observed.rows:
+            if not _agree(together[name][number], repeated[name][number], PADDING_TOLERANCE):
+                return name
+    return ""
 
 
 def _told(observed: Observed, foreign: Foreign, say: Say) -> Observed:
@@ -161,9 +216,20 @@ def _observe_free(foreign: Foreign) -> Observed:
     if foreign.picture.batch and (fixed := graph_rewrite.fixed_outputs(model)):
         raise RunError(f"the batch of output {fixed[0]} does not follow that of the input")
     session = open_model(model, foreign.name)
-    names = [output.name for output in session.get_outputs()]
     feed = foreign.feed(golden_images(foreign.recipe))
-    return observe({count: dict(zip(names, run(session, feed[:count], names), strict=True)) for count in _BATCHES})
+    runs = {count: run_all(session, feed[:count]) for count in _BATCHES}
+    observed = observe(runs)
+    # A graph made for one batch may run at others and take their pictures for one; the checks of the finished graph tell
+    # more, but could only refuse what this can still take at its own batch.
+    mixed = _mixed(session, feed, max(_BATCHES), observed)
+    for number in range(max(_BATCHES)):
+        alone = run_all(session, feed[number : number + 1])
+        for name in observed.rows:
+            if not _agree(runs[max(_BATCHES)][name][number], alone[name][0], _tolerance(foreign)):
+                mixed = mixed or name
+    if mixed:
+        raise RunError(f"other rows of the batch change a picture's {mixed}")
+    return observed
 
 
 def _golden_rows(foreign: Foreign, images: NDArray[np.uint8], outputs: list[GraphOutput]) -> dict[str, NDArray[np.float32]]:
@@ -211,6 +277,7 @@ def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixe
     parameters = graph_rewrite.num_parameters(model)
     graph_rewrite.set_batch(model, foreign.picture, foreign.recipe, fixed_batch)
     graph_rewrite.keep_outputs(model, outputs)
+    graph_rewrite.drop_unused(model)
     graph_rewrite.feed_pictures(model, foreign.picture, foreign.recipe, input_kind)
     graph_rewrite.sort_nodes(model)
     weights, weights_file = move_weights_out(model)

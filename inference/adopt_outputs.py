@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.errors import UsageError
+from inference.foreign import Unreadable
 from inference.graph_rewrite import GraphOutput
 from inference.postprocess import Task
 from inference.results import schema
 
 SUM_TOLERANCE = 1e-3  # of a row of probabilities; half precision over 1000 classes stays below
+_EXACT = 2**24  # up to which float32 has every whole number
 _NO_TASK = Task(1, frozenset({"topk"}), True, 1, ("",), "", {})
 TAKEN = frozenset({*schema(_NO_TASK).names, "topk", "none", "images"})  # by columns, words of --save, and the input
 
@@ -45,12 +47,16 @@ def observe(runs: Mapping[int, Mapping[str, Any]]) -> Observed:
 def _not_rows(values: Mapping[int, Any]) -> str:
     """Why an output is not one row of numbers per picture; empty if it is."""
     for count, value in values.items():
+        if isinstance(value, Unreadable):
+            return f"it holds {value.kind}, which is no type of numpy"
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
             return "it holds no numbers"
         if value.ndim == 0:
             return "it is a single number"
         if len(value) != count:
             return f"it has {len(value)} rows for a batch of {count}"
+        if value.dtype.kind in "iu" and max(abs(int(value.max(initial=0))), abs(int(value.min(initial=0)))) > _EXACT:
+            return f"it holds whole numbers beyond {_EXACT:,}, which float32 would round"
     if len({value.shape[1:] for value in values.values()}) > 1:
         return "its size changes from run to run"
     return ""
@@ -77,17 +83,22 @@ def choose(output_name: str, observed: Observed) -> tuple[str, str]:
 def plan(observed: Observed, classified: str) -> list[GraphOutput]:
     """How each output is kept: at least one value per row, under a name that no column has."""
     outputs: list[GraphOutput] = []
+    kept = {source for source in observed.rows if _clean(source) == source} - TAKEN  # what can keep its name keeps it
     for source, (shape, dtype) in observed.rows.items():
         ours: tuple[int, ...] = shape or (1,)
         if source == classified:
             if sum(size > 1 for size in shape) > 1:
                 raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
             ours = (math.prod(shape),)
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", source).lstrip("-") or "output"
-        while name in TAKEN or name in {output.name for output in outputs}:
+        name = _clean(source)
+        while source not in kept and name in TAKEN | kept | {output.name for output in outputs}:
             name = f"output_{name}"
         outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
     return outputs
+
+
+def _clean(source: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", source).lstrip("-") or "output"
 
 
 def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str]:

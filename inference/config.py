@@ -61,6 +61,8 @@ class GetModelConfig:
             raise UsageError(
                 "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
             )
+        if self.onnx and self.model_name != type(self).model_name:
+            raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
         if self.output_name and self.scores == "none":

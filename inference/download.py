@@ -90,9 +90,10 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         error.close()
         if error.code == 416:  # our part is longer than the file: begin again
             transfer.validator = ""
+        reason = " ".join(str(error.reason).split())  # urllib's own, of redirects, has several lines
         if error.code == 416 or error.code in _RETRIED_STATUS:
-            raise _CutError(f"the server answered {error.code} {error.reason}") from None
-        raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from None
+            raise _CutError(f"the server answered {error.code} {reason}") from None
+        raise DownloadError(f"{url}: the server answered {error.code} {reason}") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
             raise _CutError(str(error.reason) or "timed out") from None

@@ -1,4 +1,4 @@
-"""A graph that somebody else made, as it is: read whole, its one picture input and its outputs found, run on CPU.
+"""A graph that somebody else made, as it is: its one picture input and its outputs found, run on CPU.
 
 Shape letters: N batch, H height, W width, C channels.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,16 @@ from onnx import TensorProto
 
 from inference.card import Recipe
 from inference.errors import RunError, UsageError, first_line
+from inference.foreign_file import read_model
 from inference.graph_checks import golden_images, network_input
 from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
-from inference.signatures import HEAD_BYTES, identify
 
 DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16"}
+_NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # outputs that nothing here can fetch
 LAYOUTS = ("NCHW", "NHWC")
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
-_IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
 _QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that round to 8 bits
-_HELP = {
-    "Git LFS pointer": "fetch the file itself with git lfs pull",
-    "HTML page": "what was downloaded is a page about the file: download the file itself",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,77 +51,6 @@ class PictureInput:
         if self.layout == "NCHW":
             return (3, recipe.height, recipe.width)
         return (recipe.height, recipe.width, 3)
-
-
-def read_model(path: Path) -> onnx.ModelProto:
-    """The graph of a file, links followed, with all its weights in memory. Raises UsageError saying what is wrong with it."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        what = "is a link to a file that is not there" if path.is_symlink() else "does not exist"
-        raise UsageError(f"--onnx: {path} {what}") from None
-    except IsADirectoryError:
-        raise UsageError(f"--onnx: {path} is a folder: give the .onnx file in it") from None
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-        is_whole = bool(model.graph.node and model.graph.output and (model.opset_import or model.ir_version < 3))
-    except Exception as error:  # protobuf's DecodeError has another class in each of its implementations
-        if type(error).__name__ != "DecodeError":
-            raise
-        is_whole = False
-    if not is_whole:
-        raise UsageError(f"--onnx: {path} ({len(data):,} bytes) {_what_instead(data)}")
-    _read_external(model, path)
-    return model
-
-
-def _what_instead(data: bytes) -> str:
-    if not data:
-        return "is empty: make or download it again"
-    found = identify(data[:HEAD_BYTES]).name
-    if found in _HELP:
-        article = "an" if found == "HTML page" else "a"
-        return f"is {article} {found}, no ONNX graph: {_HELP[found]}"
-    if data.startswith(_IR_VERSION_KEY):
-        return "is only the beginning of an ONNX graph, or damaged: make or download it again"
-    return f"is no ONNX graph ({found})"
-
-
-def tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a protobuf message: initializers, constants, those of subgraphs."""
-    if isinstance(message, onnx.TensorProto):
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in value if field.is_repeated else [value]:
-                yield from tensors(part)
-
-
-def _read_external(model: onnx.ModelProto, path: Path) -> None:
-    """Bring in what lies in files beside the graph (or beside the file that it links to)."""
-    folders = dict.fromkeys([path.parent, Path(os.path.realpath(path)).parent])
-    for tensor in tensors(model):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        facts = {entry.key: entry.value for entry in tensor.external_data}
-        location = facts.get("location", "")
-        if not location or PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts:
-            raise UsageError(f"--onnx: {path} names the file {location!r} for its weights, which is not inside its folder")
-        file = next((folder / location for folder in folders if (folder / location).is_file()), None)
-        if file is None:
-            raise UsageError(f"--onnx: {path} keeps its weights in {location}, which is not beside it: put both in one folder")
-        offset, size = int(facts.get("offset", 0)), file.stat().st_size
-        length = int(facts.get("length", size - offset))
-        if offset + length > size:
-            raise UsageError(f"--onnx: {file}, the weights of {path.name}, is cut off or another file: it has {size:,} bytes, "
-                             f"{offset + length:,} are needed")  # fmt: skip
-        with file.open("rb") as opened:
-            opened.seek(offset)
-            tensor.raw_data = opened.read(length)
-        tensor.ClearField("external_data")
-        tensor.ClearField("data_location")
 
 
 def open_model(model: onnx.ModelProto, name: str) -> Any:
@@ -207,6 +131,23 @@ def run_each(session: Any, feed: NDArray[Any], batch: int, names: list[str]) -> 
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for the value of an output of a type that numpy lacks, such as bfloat16: nothing can fetch it."""
+
+    kind: str
+
+
+def run_all(session: Any, images: NDArray[Any]) -> dict[str, Any]:
+    """Every output by name, Unreadable where it cannot be fetched. Raises RunError like `run`."""
+    found: dict[str, Any] = {}
+    for output in session.get_outputs():
+        kind = re.sub(r"^tensor\((.*)\)$", r"\1", output.type)
+        found[output.name] = Unreadable(kind) if _NOT_OF_NUMPY.match(kind) else None
+    names = [name for name, value in found.items() if value is None]
+    return {**found, **dict(zip(names, run(session, images, names) if names else [], strict=True))}
+
+
 def run(session: Any, images: NDArray[Any], names: list[str]) -> list[Any]:
     """One run of a graph with one input. Raises RunError with what the runtime says."""
     try:
@@ -218,13 +159,17 @@ def run(session: Any, images: NDArray[Any], names: list[str]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Foreign:
-    """The graph as it came: proto, session on CPU, picture input; `recipe` says how it is fed, `name` is the file's."""
+    """The graph as it came: proto, session on CPU, picture input; `recipe` says how it is fed, `name` is the file's.
+
+    `external_sha256` is of the weights that lie in other files, empty if none do.
+    """
 
     name: str
     model: onnx.ModelProto
     session: Any
     picture: PictureInput
     recipe: Recipe
+    external_sha256: str
 
     def feed(self, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
         """RGB pictures as this graph wants them."""
@@ -233,8 +178,11 @@ class Foreign:
 
 def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
     """Read a graph and see that `recipe` can feed it. Raises UsageError saying what is in the way."""
-    model = read_model(path)
+    model, external_sha256 = read_model(path)
     session = open_model(model, path.name)
+    if any(node.op_type == "BatchNormalization" and _is_training(node) for node in model.graph.node):
+        raise UsageError(f"--onnx: {path.name} was exported for training, its batch norms take their scale from the pictures: "
+                         "export the network for inference (in torch: after model.eval())")  # fmt: skip
     oldest = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
     if oldest < OLDEST_OPSET:
         raise UsageError(f"--onnx: {path.name} has opset {oldest}; the oldest that is taken is {OLDEST_OPSET}: "
@@ -251,7 +199,11 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
         if (recipe.value_range, recipe.mean, recipe.std) != ((0, 255), (0, 0, 0), (1, 1, 1)):
             raise UsageError(f"--recipe scales the values, but {path.name} takes uint8 pictures as they are: give value_range "
                              "[0, 255], mean [0, 0, 0] and std [1, 1, 1]")  # fmt: skip
-    return Foreign(path.name, model, session, picture, recipe)
+    return Foreign(path.name, model, session, picture, recipe, external_sha256)
+
+
+def _is_training(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
 
 
 def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: str) -> PictureInput:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from inference.card import Recipe
@@ -119,6 +120,7 @@ def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
     """Leave only these outputs, in the shapes and under the names that they say; the batch is that of the input."""
     batch = model.graph.input[0].type.tensor_type.shape.dim[0]
     del model.graph.output[:]
+    moved = _make_room(model, outputs)
     for number, output in enumerate(outputs):
         steps: list[tuple[str, list[str], dict[str, Any]]] = []
         if output.dtype not in ("float32", "float16"):
@@ -127,7 +129,7 @@ def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
             target = f"{PREFIX}shape_{number}"
             model.graph.initializer.append(numpy_helper.from_array(np.array([0, *output.shape], np.int64), target))
             steps.append(("Reshape", [target], {}))
-        here = output.source
+        here = moved.get(output.source, output.source)
         if not steps and here != output.name:
             steps.append(("Identity", [], {}))
         if steps and here == output.name:
@@ -139,6 +141,35 @@ def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
             here = there
         dims = [batch.dim_param or batch.dim_value, *output.shape]
         model.graph.output.append(helper.make_tensor_value_info(output.name, output.kept_type, dims))
+
+
+def _make_room(model: onnx.ModelProto, outputs: list[GraphOutput]) -> dict[str, str]:
+    """Give another name to every value that has the new name of an output but is not its source; returns old -> new."""
+    taken, moved = value_names(model), {}
+    for number, output in enumerate(outputs):
+        if output.name != output.source and output.name in taken:
+            moved[output.name] = f"{PREFIX}moved_{number}"
+            _rename(model.graph, output.name, moved[output.name])
+    return moved
+
+
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Take out nodes and weights that no output needs: what only outputs that were left out were made from."""
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    needed: set[str] = set()
+    wanted = [output.name for output in graph.output]
+    while wanted:
+        name = wanted.pop()
+        if name not in needed:
+            needed.add(name)
+            if name in makers:
+                wanted.extend(part for part in (*_taken(makers[name]), *makers[name].output) if part)
+    nodes = [node for node in graph.node if needed.intersection(node.output)]
+    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(weights)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -206,8 +237,11 @@ def _taken(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def weights_to_initializers(model: onnx.ModelProto) -> None:
-    """Large constants become initializers, and initializers raw bytes: the form in which they can go to the weights file."""
+    """Large constants become initializers, sparse ones dense, and all raw bytes: so they can go to the weights file."""
     graph = model.graph
+    for sparse in graph.sparse_initializer:  # onnx infers no shapes from them
+        graph.initializer.append(numpy_helper.from_array(_dense(sparse), sparse.values.name))
+    del graph.sparse_initializer[:]
     for node in [node for node in graph.node if node.op_type == "Constant" and node.domain in ("", "ai.onnx")]:
         (attribute,) = node.attribute
         if attribute.HasField("t") and attribute.t.data_type != TensorProto.STRING and attribute.t.ByteSize() >= EXTERNAL_BYTES:
@@ -217,6 +251,16 @@ def weights_to_initializers(model: onnx.ModelProto) -> None:
     for tensor in graph.initializer:
         if not tensor.raw_data and tensor.data_type != TensorProto.STRING and tensor.ByteSize() >= EXTERNAL_BYTES:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> NDArray[Any]:
+    values, places = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    whole = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        whole.reshape(-1)[places] = values
+    else:
+        whole[tuple(places.T)] = values
+    return whole
 
 
 def num_parameters(model: onnx.ModelProto) -> int:

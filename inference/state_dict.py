@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from inference.errors import RunError
 
 RANDOM_SEED = 0
+WRAPPERS = ("module.", "_orig_mod.")
 
 Adapter = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -24,8 +26,11 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
     """
     try:
         if _is_safetensors(path):
-            return safetensors.torch.load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+            state = safetensors.torch.load_file(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what is not such a file; that is told below
+                state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # what an unpickler raises on foreign bytes is not a closed list
@@ -34,9 +39,31 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
             "network's state_dict() alone"
         ) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise RunError(f"{path} holds more than tensors by name: save the network's state_dict() alone")
+        raise RunError(f"{path} holds more than tensors by name{_inner(state)}: save the network's state_dict() alone")
     if not all(isinstance(name, str) for name in state):
         raise RunError(f"{path} holds tensors under names that are no text: save the network's state_dict() alone")
+    if not state:  # timm would take its own weights instead
+        raise RunError(f"{path} holds no tensors: save the network's state_dict() after it has been built")
+    if odd := [name for name, tensor in state.items() if tensor.layout != torch.strided or tensor.is_meta]:
+        raise RunError(f"{path} holds sparse or empty tensors ({odd[0]}): save the network's state_dict() as plain numbers")
+    return _unwrapped(state)
+
+
+def _inner(state: object) -> str:
+    """Which of the entries of a checkpoint are state dicts: there may be several (EMA), so the user must choose."""
+    inner = [
+        str(name)
+        for name, value in (state.items() if isinstance(state, Mapping) else ())
+        if isinstance(value, Mapping) and value and all(isinstance(part, torch.Tensor) for part in value.values())
+    ]
+    return f" (those that fit a network may be under {', '.join(inner)})" if inner else ""
+
+
+def _unwrapped(state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """Without what torch puts in front of every name when a network is trained in parallel or compiled."""
+    for prefix in WRAPPERS:
+        if all(name.startswith(prefix) for name in state):
+            return _unwrapped({name.removeprefix(prefix): tensor for name, tensor in state.items()})
     return state
 
 
@@ -52,8 +79,11 @@ def load(network: torch.nn.Module, path: Path, adapt: Adapter = dict) -> None:
 
     Raises RunError if the file holds anything but tensors by name, or tensors that do not fit.
     """
-    state = adapt(read(path))
-    own = network.state_dict()
+    given, own = read(path), network.state_dict()
+    rounded = [name for name in own if name in given and own[name].is_floating_point() != given[name].is_floating_point()]
+    if rounded:  # torch would cut them off to whole numbers, or leave out imaginary parts
+        raise RunError(f"{path} does not fit the network: {_some('of another kind of numbers', rounded)}")
+    state = adapt(given)
     # Counters of training steps: absent in files of torch before 0.4.1, and without effect on inference.
     counters = {name for name in own if name.endswith("num_batches_tracked")}
     faults = [

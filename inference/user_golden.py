@@ -14,6 +14,7 @@ from inference.errors import RunError, UsageError, first_line
 from inference.foreign import Foreign, precision, run_each
 from inference.graph_checks import PARITY_TOLERANCES
 from inference.graph_rewrite import GraphOutput
+from inference.user_files import regular_file
 
 INPUT_SUFFIX, OUTPUT_SUFFIX = "_input.npy", "_output.npy"
 
@@ -46,6 +47,7 @@ def read_user_golden(folder: Path) -> list[UserGolden]:
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file by name; that of an npy has none."""
+    regular_file(path, "--golden")
     try:
         loaded = np.load(path)
         if isinstance(loaded, np.ndarray):
@@ -69,6 +71,10 @@ def check_user_golden(foreign: Foreign, case: UserGolden, outputs: list[GraphOut
     if images.dtype != picture.dtype or images.shape[1:] != picture.picture_shape(foreign.recipe):
         raise UsageError(f"--golden {case.name}: its input is {images.dtype} {list(images.shape)}; prepared pictures (uint8, "
                          f"N x {' x '.join(map(str, shape))}, RGB) or what the graph takes is needed")  # fmt: skip
+    if not len(images):
+        raise UsageError(f"--golden {case.name}: its input holds no pictures")
+    if odd := next((name for name, values in arrays.items() if values.dtype.kind not in "fiub"), None):
+        raise UsageError(f"--golden {case.name}: {odd} is {arrays[odd].dtype}: real numbers are needed")
     sources = {output.name: output.source for output in outputs} | {output.source: output.source for output in outputs}
     sources |= {"output": classified or outputs[0].source} if "output" not in sources else {}
     if not arrays or (unknown := sorted(set(arrays) - set(sources))):

@@ -90,6 +90,8 @@ def adapt(architecture: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     import timm
 
+    if not state:
+        raise RunError(f"there are no tensors for timm's {architecture}")  # without any, timm would fetch its own
     try:
         network = timm.create_model(architecture, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)})
     except (RuntimeError, KeyError, AttributeError, ValueError, TypeError) as error:

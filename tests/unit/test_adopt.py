@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from inference.adopt import adopt, widen
 from inference.card import read_card
@@ -112,7 +112,8 @@ def test_b25_a_fixed_batch_is_made_free(home: Home, batch: int) -> None:
 
 def test_b26_a_reshape_to_a_literal_batch_is_refused(home: Home) -> None:
     told = home.refusal(reshaped("N", 1, -1))
-    assert told == "--onnx: m.onnx fixes or mixes its batch inside (output z: it has 1 rows for a batch of 3)"
+    assert told.startswith("--onnx: m.onnx fixes or mixes its batch inside (output z: it has 1 rows for a batch of 3); ")
+    assert told.endswith("; it can only be adopted with --batch_size 1")
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -131,8 +132,9 @@ def test_b26_or_taken_with_that_batch_alone(home: Home, batch: int) -> None:
 @pytest.mark.parametrize("batch", ["N", 6])
 def test_b26_rows_that_change_their_neighbours_are_refused(home: Home, batch: int | str) -> None:
     nodes = [helper.make_node("ReduceMax", ["y"], ["top"], axes=[0]), helper.make_node("Add", ["y", "top"], ["z"])]
-    told = home.refusal(foreign_graph(batch, nodes=nodes, outputs={"z": None}), RunError, scores="logits")
-    assert "other rows of the batch change a picture's z" in told
+    told = home.refusal(foreign_graph(batch, nodes=nodes, outputs={"z": None}), scores="logits")
+    assert told.endswith("(other rows of the batch change a picture's z); it can only be adopted with --batch_size 1")
+    assert home.adopt(scores="logits", batch_size=1).card.fixed_batch == 1
 
 
 def test_b26_samples_that_merge_are_refused(home: Home) -> None:
@@ -142,7 +144,7 @@ def test_b26_samples_that_merge_are_refused(home: Home) -> None:
         helper.make_node("Reshape", ["turned", "shape"], ["z"]),
     ]
     model = foreign_graph(nodes=nodes, outputs={"z": None}, constants={"shape": np.array([-1, 5])})
-    assert "change a picture's z" in home.refusal(model, RunError, scores="logits")
+    assert "change a picture's z" in home.refusal(model, scores="logits")
 
 
 def test_b26_a_range_taken_over_the_whole_batch_is_refused(home: Home) -> None:
@@ -153,8 +155,67 @@ def test_b26_a_range_taken_over_the_whole_batch_is_refused(home: Home) -> None:
         helper.make_node("ReduceMean", ["rounded"], ["pooled"], axes=[2, 3], keepdims=0),
         helper.make_node("MatMul", ["pooled", "w"], ["z"]),
     ]
-    told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), RunError, scores="logits")
-    assert "other rows of the batch change a picture's z" in told
+    told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), scores="logits")
+    assert "other rows of the batch change a picture's z); it can only be adopted with --batch_size 1" in told
+    assert home.adopt(batch_size=1, scores="logits").card.fixed_batch == 1
+
+
+@pytest.mark.parametrize("batch", [1, "N"])
+def test_pictures_that_a_graph_of_one_takes_for_one(home: Home, batch: int | str) -> None:
+    """A softmax over all values at once: right for one picture, and of the right shape for several."""
+    nodes = [
+        helper.make_node("Reshape", ["y", "flat"], ["all"]),
+        helper.make_node("Softmax", ["all"], ["soft"], axis=1),
+        helper.make_node("Reshape", ["soft", "rows"], ["z"]),
+    ]
+    constants = {"flat": np.array([1, -1]), "rows": np.array([-1, 5])}
+    told = home.refusal(foreign_graph(batch, nodes=nodes, outputs={"z": None}, constants=constants))
+    assert told.endswith("(other rows of the batch change a picture's z); it can only be adopted with --batch_size 1")
+    assert home.adopt(batch_size=1).card.outputs == {"z": "probabilities"}
+
+
+def test_batch_norms_in_training_are_refused(home: Home) -> None:
+    nodes = [helper.make_node("BatchNormalization", ["y", "one", "nil", "nil", "one"], ["z", "m", "v"], training_mode=1)]
+    constants = {"one": np.ones(5, np.float32), "nil": np.zeros(5, np.float32)}
+    told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants), batch_size=1)
+    assert "m.onnx was exported for training" in told
+
+
+def test_random_numbers_are_called_so(home: Home) -> None:
+    nodes = [helper.make_node("RandomNormalLike", ["y"], ["noise"], scale=1e-4), helper.make_node("Add", ["y", "noise"], ["z"])]
+    told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), scores="logits")
+    assert "m.onnx draws random numbers: z differs from run to run" in told
+
+
+def test_outputs_that_cannot_be_kept_are_left_out_with_their_nodes(home: Home) -> None:
+    nodes = [
+        helper.make_node("Optional", ["y"], ["maybe"]),
+        helper.make_node("Cast", ["y"], ["half"], to=TensorProto.BFLOAT16),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1),
+        helper.make_node("Add", ["best", "base"], ["number"]),
+    ]
+    kinds = {"y": None, "half": TensorProto.BFLOAT16, "number": TensorProto.INT64}
+    model = foreign_graph(nodes=nodes, outputs=kinds, constants={"base": np.array(2**40 + 1)})
+    maybe = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 5]))
+    model.graph.output.append(helper.make_value_info("maybe", maybe))
+    provided = home.adopt(model, scores="logits")
+    assert "output half is left out: it holds bfloat16, which is no type of numpy" in home.said
+    assert "output maybe is left out: it holds optional(tensor(float)), which is no type of numpy" in home.said
+    assert "output number is left out: it holds whole numbers beyond 16,777,216, which float32 would round" in home.said
+    kept = onnx.load(provided.folder / "model.onnx").graph
+    assert not {"Cast", "ArgMax"} & {node.op_type for node in kept.node if node.output[0] in ("half", "best")}
+    assert [tensor.name for tensor in kept.initializer if tensor.name == "base"] == []
+
+
+def test_other_small_weights_beside_the_same_graph_replace(home: Home) -> None:
+    """They are too small for our weights file, and the graph file that names them stays as it is."""
+    path = save(foreign_graph(), home.folder, save_as_external_data=True, location="w.data", size_threshold=0)
+    first = read_golden(home.adopt(scores="logits").folder / "golden.npz").outputs["y"]
+    data = path.with_name("w.data")
+    (np.fromfile(data, np.float32) * 2).astype(np.float32).tofile(data)
+    provided = home.adopt(scores="logits")
+    assert provided.done == "exported"
+    np.testing.assert_allclose(read_golden(provided.folder / "golden.npz").outputs["y"], first * 2, rtol=1e-6)
 
 
 def test_static_quantisation_is_taken(home: Home) -> None:
@@ -192,6 +253,8 @@ def test_weights_that_give_no_numbers(home: Home) -> None:
 @pytest.mark.parametrize(("flags", "told"), [
     ({"name": "a/b"}, "--name 'a/b': letters, digits, dot, dash and underscore"),
     ({"name": ".hidden"}, "--name '.hidden'"),
+    ({"name": "x" * 300}, "--name: 300 characters, at most 100 make a name"),
+    ({"name": "timm_resnet18"}, "a network of get_model --list is called so, or one of timm"),
     ({"name": "EfficientNet-Lite0"}, "a network of get_model --list is called so"),
     ({"output_name": "z"}, "--output_name: there is no output 'z'; there are y"),
 ])  # fmt: skip

@@ -52,8 +52,8 @@ def test_names_and_shapes() -> None:
               "topk": (2,)}  # fmt: skip
     outputs = plan(observed(**shapes), "y")
     assert [(output.source, output.name, output.shape) for output in outputs] == [
-        ("y", "y", (5,)), ("map", "map", (2, 3, 3)), ("flat", "flat", (1,)), ("scores", "output_scores", (4,)),
-        ("output_scores", "output_output_scores", (4,)), ("a/b:0", "a_b_0", (2,)), ("-x", "x", (1,)),
+        ("y", "y", (5,)), ("map", "map", (2, 3, 3)), ("flat", "flat", (1,)), ("scores", "output_output_scores", (4,)),
+        ("output_scores", "output_scores", (4,)), ("a/b:0", "a_b_0", (2,)), ("-x", "x", (1,)),
         ("topk", "output_topk", (2,)),
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"output map has rows of \[2, 3, 3\]: class values are one row of numbers"):
@@ -92,3 +92,9 @@ def test_scores(flag: str, values: np.ndarray, meaning: str, why: str) -> None:
 def test_scores_that_are_open_or_contradict(flag: str, values: np.ndarray, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         meaning_of_scores(flag, values)
+
+
+def test_a_name_that_can_stay_is_not_given_to_another() -> None:
+    rows = dict.fromkeys(["scores", "output_scores", "a/b", "a_b"], np.zeros((1, 5), np.float32))
+    names = {output.source: output.name for output in plan(observe({1: rows}), "a/b")}
+    assert names == {"scores": "output_output_scores", "output_scores": "output_scores", "a/b": "output_a_b", "a_b": "a_b"}

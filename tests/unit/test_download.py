@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import urllib.error
 import urllib.request
+from email.message import Message
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -92,6 +95,16 @@ def test_redirects_are_followed(tmp_path: Path) -> None:
 
 def test_a_redirect_away_from_http_is_refused(tmp_path: Path) -> None:
     assert "not http" in refused(Site(BODY, ["ftp://127.0.0.1/file.pth"]), tmp_path)
+
+
+def test_redirects_in_a_circle_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    circle = urllib.error.HTTPError(
+        "http://a", 302, "would lead to a loop.\nThe last 30x error message was:\nFound", Message(), None
+    )
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", Mock(side_effect=circle))
+    with pytest.raises(DownloadError) as error:
+        fetch("http://a/file.pth", tmp_path / "file", lambda _: None, pause_s=0.01)
+    assert str(error.value).endswith("answered 302 would lead to a loop. The last 30x error message was: Found")
 
 
 def test_redirects_may_gain_but_not_lose_encryption() -> None:

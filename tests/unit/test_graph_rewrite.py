@@ -104,6 +104,36 @@ def test_outputs_are_cast_flattened_and_renamed() -> None:
         np.testing.assert_allclose(values, expected, atol=2e-6)
 
 
+def test_a_new_name_that_another_value_has() -> None:
+    nodes = [
+        helper.make_node("Neg", ["y"], ["a/b"]),
+        helper.make_node("Abs", ["y"], ["a_b"]),
+        helper.make_node("Relu", ["a_b"], ["output_key"]),
+        helper.make_node("Neg", ["output_key"], ["key"]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs=dict.fromkeys(["y", "a/b", "a_b", "output_key", "key"]))
+    session = rewritten(model, SCALED, "uint8", [GraphOutput(old, new, (5,), (5,), "float32") for old, new in (
+        ("y", "y"), ("a/b", "a_b"), ("a_b", "output_a_b"), ("output_key", "output_output_key"), ("key", "output_key"),
+    )])  # fmt: skip
+    y, *others = run(session, PIXELS, ["y", "a_b", "output_a_b", "output_output_key", "output_key"])
+    for values, expected in zip(others, (-y, np.abs(y), np.abs(y), -np.abs(y)), strict=True):
+        assert np.array_equal(values, expected)
+
+
+@pytest.mark.parametrize("places", [np.array([1, 7]), np.array([[0, 1], [1, 2]])])
+def test_sparse_weights_become_dense(places: np.ndarray) -> None:
+    model = foreign_graph(num_classes=5)
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32([2, 3]), "s"), numpy_helper.from_array(places, "at"), [3, 5]
+    )
+    model.graph.sparse_initializer.append(sparse)
+    weights_to_initializers(model)
+    expected = np.zeros((3, 5), np.float32)
+    expected[0, 1], expected[1, 2] = 2, 3
+    assert not model.graph.sparse_initializer
+    assert np.array_equal(numpy_helper.to_array(model.graph.initializer[-1]), expected)
+
+
 def test_names_are_changed_inside_subgraphs_too() -> None:
     branch = helper.make_graph(
         [helper.make_node("Neg", ["y"], ["negated"])], "then", [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,27 @@ def test_loads_every_tensor(tmp_path: Path) -> None:
     filled = network()
     load(filled, saved(state, tmp_path))
     assert all(bool((tensor == 3).all()) for tensor in filled.state_dict().values())
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_of_a_network_trained_in_parallel_or_compiled(prefix: str, tmp_path: Path) -> None:
+    filled, source = network(), network()
+    randomise(source, torch.rand(2, 3, 8, 8))
+    load(filled, saved({prefix + name: tensor for name, tensor in source.state_dict().items()}, tmp_path))
+    assert state_sha256(filled) == state_sha256(source)
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda state: {}, "holds no tensors"),
+    (lambda state: {**state, "0.bias": state["0.bias"].long()}, r"1 tensors of another kind of numbers \(0\.bias\)"),
+    (lambda state: {**state, "0.bias": state["0.bias"].to(torch.complex64)}, "of another kind of numbers"),
+    (lambda state: {**state, "0.bias": state["0.bias"].to("meta")}, r"holds sparse or empty tensors \(0\.bias\)"),
+    (lambda state: {**state, "5.weight": state["5.weight"].to_sparse()}, r"holds sparse or empty tensors \(5\.weight\)"),
+    (lambda state: {"state_dict": state, "ema": state, "epoch": 3}, r"\(those .* may be under state_dict, ema\)"),
+])  # fmt: skip
+def test_states_that_would_load_as_something_else(change: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=told):
+        load(network(), saved(change(network().state_dict()), tmp_path))
 
 
 def test_files_without_step_counters_load(tmp_path: Path) -> None:

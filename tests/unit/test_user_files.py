@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ def test_a_recipe_comes_from_a_file_or_from_a_network(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "told"), [
     ("{", "is no JSON that can be read"),
+    ("[" * 100_000, r"is no JSON that can be read \(too deeply nested\)"),
+    ('{"height": NaN}', r"is no JSON that can be read \(NaN is no number\)"),
+    (json.dumps({**SCALED, "value_range": [1, 1]}), r"value_range \[1, 1\] makes black and white the same"),
+    (json.dumps({**SCALED, "resize_size": 10**12}), "resize_size may be 65535 pixels at most"),
+    (json.dumps({**SCALED, "std": [1e-40, 1, 1]}), "mean, std and value_range make inputs as large as"),
+    (json.dumps({**SCALED, "mean": [0, 0, 0.5]}).replace("0.5]", "1e999]"), "make inputs as large as inf"),
     ("[1]", "holds no JSON object"),
     (json.dumps({**SCALED, "hight": 3, "crop": 1}), "has unknown keys: crop, hight; known are height, width, "),
     (json.dumps({"height": 3, "resize": "exact"}), "lacks width, resize_size, crop_fraction, interpolation, mean, std"),
@@ -59,6 +66,8 @@ def test_labels(name: str, content: str, tmp_path: Path) -> None:
     ("a.json", b'{"cat": 0, "dog": 0}', "must number its names from 0 on, each number once"),
     ("a.json", b'{"0": ["n01", "cat"]}', "must hold a list of names, or an object of number and name"),
     ("a.json", b"[]", "must hold a list of names"),
+    ("a.json", b'["\\ud800"]', "has a name with half a surrogate pair"),
+    ("a.json", b"[" * 100_000, "too deeply nested"),
     ("a.json", b"3", "must hold a list of names"),
 ])  # fmt: skip
 def test_labels_that_are_none(name: str, content: Any, told: str, tmp_path: Path) -> None:
@@ -68,5 +77,16 @@ def test_labels_that_are_none(name: str, content: Any, told: str, tmp_path: Path
 
 
 def test_labels_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no text that can be read"):
+    with pytest.raises(UsageError, match=r"^--labels: .*labels\.txt does not exist$"):
         read_labels(tmp_path / "labels.txt")
+    os.mkfifo(tmp_path / "pipe")
+    for name, told in (("pipe", "is a pipe or a device"), (".", "is a folder: give the file in it")):
+        with pytest.raises(UsageError, match=told):
+            read_labels(tmp_path / name)
+    with pytest.raises(UsageError, match="is neither a JSON file nor a network"):
+        read_recipe("x" * 5000)
+
+
+def test_only_ends_of_lines_end_a_label(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("a\u2028b\nc\x0bd\x85e", "utf-8")
+    assert read_labels(tmp_path / "labels.txt") == ("a\u2028b", "c\x0bd\x85e")

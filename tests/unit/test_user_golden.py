@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_user_golden(tmp_path)
 
 
+def test_a_pipe_among_the_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(UsageError, match=r"a\.npz is a pipe or a device"):
+        read_user_golden(tmp_path)
+
+
 def test_pictures_and_the_graphs_own_input(foreign: Foreign) -> None:
     for arrays in ({"input": PIXELS, "output": EXPECTED}, {"images": PIXELS, "y": EXPECTED},
                    {"x": SCALED_PIXELS, "y": EXPECTED}, {"x": SCALED_PIXELS, "y": EXPECTED.astype(np.float64)}):  # fmt: skip
@@ -74,6 +81,9 @@ def test_a_difference_is_refused(foreign: Foreign) -> None:
     ({"x": PIXELS, "z": EXPECTED}, "it has unknown outputs z; the graph has y"),
     ({"x": PIXELS[:, :4], "y": EXPECTED}, r"its input is uint8 \[3, 4, 8, 3\]; prepared pictures \(uint8, N x 8 x 8 x 3"),
     ({"x": SCALED_PIXELS.astype(np.float64), "y": EXPECTED}, r"its input is float64 \[3, 3, 8, 8\]"),
+    ({"x": PIXELS[:0], "y": EXPECTED[:0]}, "its input holds no pictures"),
+    ({"x": PIXELS, "y": np.full((3, 5), "a")}, "y is <U1: real numbers are needed"),
+    ({"x": PIXELS, "y": EXPECTED.astype(complex)}, "y is complex128: real numbers are needed"),
     ({"x": PIXELS, "y": EXPECTED[:2]}, r"y is \[2, 5\], the graph gives \[3, 5\]"),
 ])  # fmt: skip
 def test_arrays_that_do_not_fit(foreign: Foreign, arrays: dict[str, Any], told: str) -> None:
