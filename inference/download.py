@@ -6,10 +6,12 @@ server can prove that the file is still the same, else begun again.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ssl
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +37,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             return super().redirect_request(req, fp, code, msg, headers, newurl)
         fp.close()
         reason = "from https to plain http" if new.startswith("http://") else "which is not http"
-        raise DownloadError(f"{req.full_url} redirects to {newurl}, {reason}: refused")
+        raise DownloadError(f"{public(req.full_url)} redirects to {public(newurl)}, {reason}: refused")
 
 
 @dataclass
@@ -50,10 +52,11 @@ class _Transfer:
 def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 0.5) -> None:
     """Write the file at `url` to `path`; `say` gets a line for every new attempt.
 
-    Pauses `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part.
+    A user and password in the address are sent as Basic authorization, to its own host only, and shown nowhere. Pauses
+    `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part.
     """
     if not url.lower().startswith(("http://", "https://")):
-        raise DownloadError(f"{url} is neither http nor https")
+        raise DownloadError(f"{public(url)} is neither http nor https")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _Transfer()
     with path.open("wb") as file:
@@ -62,21 +65,42 @@ def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 
                 _attempt(opener, url, file, transfer)
                 return
             except ValueError as error:  # from urllib: this address, or one that it redirects to, cannot be taken apart
-                raise DownloadError(f"{url} is, or redirects to, a malformed address ({error})") from None
+                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
             except _CutError as cut:
                 reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
                 if attempt == ATTEMPTS:
-                    raise DownloadError(f"{url}: {reason}") from None
-                say(f"{url}: {reason}; trying again")
+                    raise DownloadError(f"{public(url)}: {reason}") from None
+                say(f"{public(url)}: {reason}; trying again")
                 time.sleep(pause_s * 2 ** (attempt - 1))
+
+
+def public(url: str) -> str:
+    """The address without what may be a secret: user and password, query and fragment."""
+    place, _, _ = url.partition("#")
+    place, mark, _ = place.partition("?")
+    scheme, slashes, rest = place.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark and '?...'}"
+
+
+def _request(url: str) -> urllib.request.Request:
+    """A request without user and password in its address. Raises ValueError if it is none."""
+    scheme, slashes, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, host = authority.rpartition("@")
+    request = urllib.request.Request(f"{scheme}{slashes}{host}{slash}{path}", headers={"User-Agent": "bulkinfer"})
+    if user:
+        token = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
 
 
 def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfer: _Transfer) -> None:
     """One request; appends to `file` what the server sends. Raises _CutError if another attempt makes sense."""
     try:
-        request = urllib.request.Request(url, headers={"User-Agent": "bulkinfer"})
+        request = _request(url)
     except ValueError as error:
-        raise DownloadError(f"{url} is not a URL ({error})") from None
+        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
     if transfer.done_bytes and transfer.validator:
         request.add_header("Range", f"bytes={transfer.done_bytes}-")
         request.add_header("If-Range", transfer.validator)  # a changed file is sent whole instead
@@ -93,13 +117,13 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         reason = " ".join(str(error.reason).split())  # urllib's own, of redirects, has several lines
         if error.code == 416 or error.code in _RETRIED_STATUS:
             raise _CutError(f"the server answered {error.code} {reason}") from None
-        raise DownloadError(f"{url}: the server answered {error.code} {reason}") from None
+        raise DownloadError(f"{public(url)}: the server answered {error.code} {reason}") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
             raise _CutError(str(error.reason) or "timed out") from None
-        raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
+        raise DownloadError(f"{public(url)} cannot be reached ({error.reason})") from None
     except http.client.InvalidURL as error:
-        raise DownloadError(f"{url} is not a URL ({error})") from None
+        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
     except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         raise _CutError(f"the transfer broke off after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference.card import RANDOM_WEIGHTS, Weights
-from inference.download import fetch
+from inference.download import fetch, public
 from inference.errors import DownloadError, RunError, UsageError
 from inference.file_lock import exclusive
 from inference.hub import hub_file
@@ -171,7 +171,7 @@ def _from_hub(request: Request, say: Say) -> Found:
 
 
 def _cached(request: Request, sha256: str) -> Found:
-    source = request.choice if request.is_url else request.file_name
+    source = public(request.choice) if request.is_url else request.file_name
     return Found(request.cached, source, sha256, f"cache {CACHE}/{request.cached.name}")
 
 
@@ -204,7 +204,7 @@ def _fetched(request: Request, say: Say) -> Found:
                 return _cached(request, sha256)
         reasons = []
         for url in request.urls:
-            say(f"fetching {url}")
+            say(f"fetching {public(url)}")
             try:
                 with publishing(final) as temporary:
                     fetch(url, temporary, say)
@@ -213,7 +213,7 @@ def _fetched(request: Request, say: Say) -> Found:
                 reasons.append(str(error))
                 continue
             _check_cached(request)
-            return Found(final, url if request.is_url else request.file_name, sha256, f"fetched from {url}")
+            return Found(final, public(url) if request.is_url else request.file_name, sha256, f"fetched from {public(url)}")
     raise DownloadError(_ways_out(request, "; ".join(reasons)))
 
 
@@ -224,7 +224,7 @@ def _check_fetched(request: Request, url: str, path: Path) -> str:
     if not problem and record.exists() and (recorded := read_json(record)["sha256"]) != sha256:
         problem = f"its sha256 is {sha256}, but at its first use it was {recorded}; remove {record} to accept the new file"
     if problem:
-        raise DownloadError(f"{url} gave another file than asked for: {problem}")
+        raise DownloadError(f"{public(url)} gave another file than asked for: {problem}")
     return sha256
 
 

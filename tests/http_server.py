@@ -18,13 +18,14 @@ class Site:
     "whole", "cut" (half of what was promised), "unsized" (no Content-Length), "stalled" (half, and the rest never),
     "silent" (connection closed without an answer), "other" (a range nobody asked for), a status number, or a URL to
     redirect to. Ranges are served when `etag` is set and If-Range names it. `requests` collects (path, Range header,
-    bytes sent).
+    bytes sent), `authorizations` the header of that name.
     """
 
     body: bytes
     script: list[str | int] = field(default_factory=lambda: ["whole"])
     etag: str = ETAG
     requests: list[tuple[str, str, int]] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
     port: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)  # ends what stalls
@@ -66,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False, sized: bool = True) -> None:
         sent = body[: len(body) // 2] if cut else body
         with self.site.lock:
+            self.site.authorizations.append(self.headers.get("Authorization", ""))
             self.site.requests.append((self.path, self.headers.get("Range", ""), len(sent)))
         self.send_response(status)
         for name, value in headers.items():

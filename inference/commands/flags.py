@@ -263,6 +263,11 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _one_line(text: str) -> str:
+    """The text with line breaks and other control characters, as names of files may hold, escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequence[str], positional: str) -> int:
     try:
         code: int = action(parse(command, config_class, argv, positional=positional))
@@ -271,7 +276,7 @@ def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequen
         print(text)
         return 0
     except BulkinferError as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        print(f"{command}: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         raise

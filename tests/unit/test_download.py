@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from inference.download import _Redirects, fetch
+from inference.download import _Redirects, fetch, public
 from inference.errors import DownloadError
 from tests.http_server import Site, serving
 
@@ -124,3 +124,35 @@ def test_unreachable_or_foreign_urls_are_one_sentence(url: str, tmp_path: Path) 
         fetch(url, tmp_path / "file", lambda _: None)
     assert url in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_password_goes_to_its_own_host_only_and_is_shown_nowhere(tmp_path: Path) -> None:
+    """RFC 7617: Basic and base64 of user:password, whose escapes are those of the address."""
+    said: list[str] = []
+    with serving(Site(BODY)) as elsewhere:
+        site = Site(BODY, [503, elsewhere.url("other.pth")])
+        with serving(site):
+            fetch(site.url("file.pth").replace("://", "://ann:s%40crt@"), tmp_path / "file", said.append, pause_s=0.01)
+            site.script = [403]
+            with pytest.raises(DownloadError) as error:
+                fetch(site.url("file.pth?token=s@crt").replace("://", "://ann:s%40crt@"), tmp_path / "other", said.append)
+    assert (tmp_path / "file").read_bytes() == BODY
+    assert site.authorizations == ["Basic YW5uOnNAY3J0"] * 3
+    assert elsewhere.authorizations == [""]
+    assert str(error.value) == f"{site.url('file.pth')}?...: the server answered 403 Forbidden"
+    assert "crt" not in "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host/a/b.pth", "https://host/a/b.pth"),
+        ("https://ann:secret@host:8080/a@b.pth", "https://host:8080/a@b.pth"),
+        ("https://token@host", "https://host"),
+        ("https://host/a?X-Signature=secret#part", "https://host/a?..."),
+        ("https://host?a=b@c/d", "https://host?..."),
+        ("ftp://ann:secret@host/a", "ftp://host/a"),
+    ],
+)
+def test_what_of_an_address_is_shown(url: str, shown: str) -> None:
+    assert public(url) == shown
