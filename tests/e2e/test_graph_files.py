@@ -105,7 +105,10 @@ def test_b28_a_folder_for_a_newer_runtime_is_one_line_from_three_workers(kind: s
     write_tiny_model(tmp_path / "models", graph=newer(kind))
     pictures.write_files(tmp_path / "photos", {f"{n}.png": pictures.encode(pictures.solid()) for n in range(30)})
     words = ("--model_name", "tiny", "--data_dir", "photos", "--num_devices", 3)
-    told = refusal("infer_launch", *words, cwd=tmp_path, code=2)
+    measured = refusal("infer_launch", *words, cwd=tmp_path, code=2)  # auto finds it before any worker starts
+    assert reason in measured
+    assert not list(tmp_path.glob("logs/*"))
+    told = refusal("infer_launch", *words, "--device", "cpu", cwd=tmp_path, code=2)
     assert "/models/tiny/model_6.onnx: " in told
     assert reason in told
     logs = [path.read_text() for path in tmp_path.glob("logs/*/worker-*.log")]
