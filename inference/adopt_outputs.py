@@ -20,7 +20,9 @@ from inference.results import schema
 SUM_TOLERANCE = 1e-3  # of a row of probabilities; half precision over 1000 classes stays below
 _EXACT = 2**24  # up to which float32 has every whole number
 _NO_TASK = Task(1, frozenset({"topk"}), True, 1, ("",), "", {})
-TAKEN = frozenset({*schema(_NO_TASK).names, "topk", "none", "images"})  # by columns, words of --save, and the input
+# By columns, words of --save, the input, and numpy's own words for an archive of arrays. Compared without regard to case:
+# many readers of Parquet know columns so.
+TAKEN = frozenset({*schema(_NO_TASK).names, "topk", "none", "images", "file", "allow_pickle"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,9 @@ def choose(output_name: str, observed: Observed) -> tuple[str, str]:
 def plan(observed: Observed, classified: str) -> list[GraphOutput]:
     """How each output is kept: at least one value per row, under a name that no column has."""
     outputs: list[GraphOutput] = []
-    kept = {source for source in observed.rows if _clean(source) == source} - TAKEN  # what can keep its name keeps it
+    sources = [source for source in observed.rows if _clean(source) == source and source.lower() not in TAKEN]
+    kept = {source for source in sources if [other.lower() for other in sources].count(source.lower()) == 1}
+    taken = TAKEN | {source.lower() for source in kept}  # what can keep its name keeps it
     for source, (shape, dtype) in observed.rows.items():
         ours: tuple[int, ...] = shape or (1,)
         if source == classified:
@@ -91,7 +95,7 @@ def plan(observed: Observed, classified: str) -> list[GraphOutput]:
                 raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
             ours = (math.prod(shape),)
         name = _clean(source)
-        while source not in kept and name in TAKEN | kept | {output.name for output in outputs}:
+        while source not in kept and name.lower() in taken | {output.name.lower() for output in outputs}:
             name = f"output_{name}"
         outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
     return outputs

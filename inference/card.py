@@ -48,6 +48,17 @@ class Recipe:
     value_range: tuple[float, float] = (0.0, 1.0)
     orientation: str = "exif"
 
+    @property
+    def scale(self) -> tuple[float, ...]:
+        """By channel, in the order of `channels`: what a value of 0..255 is multiplied with. See `offset`."""
+        low, high = self.value_range
+        return tuple((high - low) / 255 / std for std in self.std)
+
+    @property
+    def offset(self) -> tuple[float, ...]:
+        """What is then added. One multiplication and one addition: computed in float64, so that only these two round."""
+        return tuple((self.value_range[0] - mean) / std for mean, std in zip(self.mean, self.std, strict=True))
+
     def __post_init__(self) -> None:
         for name, legal in (
             ("resize", RESIZE_MODES),

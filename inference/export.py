@@ -34,11 +34,8 @@ class _GraphNetwork(torch.nn.Module):
         self.network = network
         self.takes_pictures = input_kind == "uint8"
         self.is_bgr = recipe.channels == "BGR"
-        low, high = recipe.value_range
-        mean, std = np.asarray(recipe.mean), np.asarray(recipe.std)
-        # One multiplication and one addition; computed in float64 so that only the two operations round.
-        self.register_buffer("scale", torch.tensor(((high - low) / 255 / std).reshape(3, 1, 1), dtype=torch.float32))
-        self.register_buffer("offset", torch.tensor(((low - mean) / std).reshape(3, 1, 1), dtype=torch.float32))
+        self.register_buffer("scale", torch.tensor(recipe.scale, dtype=torch.float32).reshape(3, 1, 1))
+        self.register_buffer("offset", torch.tensor(recipe.offset, dtype=torch.float32).reshape(3, 1, 1))
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self.takes_pictures:

@@ -5,7 +5,6 @@ Shape letters: N batch, H height, W width, C channels.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from onnx import TensorProto
 from inference.card import Recipe
 from inference.errors import RunError, UsageError, first_line
 from inference.foreign_file import read_model
-from inference.graph_checks import golden_images, network_input
+from inference.graph_checks import cpu_session, golden_images, network_input
 from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
 
@@ -55,17 +54,12 @@ class PictureInput:
 
 def open_model(model: onnx.ModelProto, name: str) -> Any:
     """A session on the CPU provider. Raises UsageError with the versions of the graph and what the runtime takes."""
-    onnxruntime = runtime()
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    options.log_severity_level = 4  # what fails is raised, and told once
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no base class
+        return cpu_session(model.SerializeToString())
+    except Exception as error:  # see cpu_session
         opsets = ", ".join(f"{opset.domain or 'ai.onnx'} {opset.version}" for opset in model.opset_import)
         raise UsageError(
-            f"--onnx: onnxruntime {onnxruntime.__version__} cannot run {name} (IR version {model.ir_version}, opset {opsets}): "
+            f"--onnx: onnxruntime {runtime().__version__} cannot run {name} (IR version {model.ir_version}, opset {opsets}): "
             f"{runtime_reason(error)}"
         ) from error
 

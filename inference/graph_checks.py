@@ -83,16 +83,21 @@ def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.
     return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2), dtype=np.float32)
 
 
-def open_session(graph: Path) -> Any:
-    """A session on the CPU provider. Raises RunError if onnxruntime cannot load the graph."""
+def cpu_session(graph: str | bytes) -> Any:
+    """A session on the CPU provider for checks. Raises what onnxruntime raises: errors that share no base class."""
     onnxruntime = runtime()
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own
     options.log_severity_level = 4  # what fails is raised, and told once
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def open_session(graph: Path) -> Any:
+    """A session on the CPU provider. Raises RunError if onnxruntime cannot load the graph."""
     try:
-        return onnxruntime.InferenceSession(os.path.realpath(graph), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no base class
+        return cpu_session(os.path.realpath(graph))
+    except Exception as error:  # see cpu_session
         raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {runtime_reason(error)}") from error
 
 

@@ -56,8 +56,6 @@ def set_batch(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, bat
 
 def fixed_outputs(model: onnx.ModelProto) -> list[str]:
     """Outputs whose first dimension is a number although the batch is free, as far as shapes can be inferred."""
-    if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
-        return []  # not for inference in memory; such a graph is still run at several batch sizes
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     shapes = {output.name: output.type.tensor_type.shape.dim for output in inferred.graph.output}
     return [name for name, dims in shapes.items() if len(dims) > 1 and dims[0].dim_value > 0]
@@ -102,13 +100,10 @@ def _steps(picture: PictureInput, recipe: Recipe, kind: str) -> list[tuple[str, 
         if is_nchw:
             steps.append(("Transpose", None, {"perm": [0, 3, 1, 2]}))
         if picture.dtype != "uint8":
-            low, high = recipe.value_range
-            mean, std = np.asarray(recipe.mean), np.asarray(recipe.std)
             shape = (3, 1, 1) if is_nchw else (3,)
-            # One multiplication and one addition; computed in float64 so that only the two operations round.
             steps.append(("Cast", None, {"to": TensorProto.FLOAT}))
-            steps.append(("Mul", ((high - low) / 255 / std).reshape(shape).astype(np.float32), {}))
-            steps.append(("Add", ((low - mean) / std).reshape(shape).astype(np.float32), {}))
+            steps.append(("Mul", np.array(recipe.scale, np.float32).reshape(shape), {}))
+            steps.append(("Add", np.array(recipe.offset, np.float32).reshape(shape), {}))
     elif not is_nchw:
         steps.append(("Transpose", None, {"perm": [0, 2, 3, 1]}))
     if picture.dtype == "float16":

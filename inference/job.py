@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -88,6 +89,13 @@ class Job:
     @property
     def num_records(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of the saved outputs of one record."""
+        shapes = self.model.sidecar.outputs
+        values = sum(math.prod(map(int, shapes[name][1:])) for name in self.model.card.outputs if name in self.config.save)
+        return values * (2 if self.config.save_precision == "fp16" else 4)
 
     def session_spec(self, plan: ThreadPlan) -> SessionSpec:
         """What the first worker asks of the runtime; the others differ in the device."""

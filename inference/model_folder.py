@@ -138,9 +138,13 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
             check_file(temporary, final.name)
             sidecar = check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)
             checked.append((temporary, final, sidecar))
+        golden = temporary_path(folder / GOLDEN)
+        on_failure.callback(golden.unlink, missing_ok=True)
+        write_golden(golden, export.golden)
         removed = _clear(folder, keep=export.weights_file)
         on_failure.pop_all()
-    write_golden(folder / GOLDEN, export.golden)
+    with publishing(folder / GOLDEN) as renamed:
+        golden.rename(renamed)
     for temporary, final, sidecar in checked:
         write_sidecar(final, sidecar)
         with publishing(final) as renamed:

@@ -26,7 +26,7 @@ class Model:
 
 def find_model(config: LaunchConfig) -> Model:
     """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
-    folder, others = _model_folder(config)
+    folder, others = named_folder(config.model_path, config.model_name)
     words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
     command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
     graph = graph_path(folder, config.batch_size)
@@ -43,7 +43,7 @@ def find_model(config: LaunchConfig) -> Model:
         raise RunError(f"{weights} is not what card.json records ({why}): run {command}")
     if misfit := _misfit(card, sidecar, config.batch_size):
         raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
-    check_columns(config.save, card)
+    check_columns(config, card)
     return Model(card, sidecar, resolved)
 
 
@@ -63,22 +63,24 @@ def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
     return ""
 
 
-def check_columns(save: tuple[str, ...], card: ModelCard) -> None:
+def check_columns(config: LaunchConfig, card: ModelCard) -> None:
     """Raises UsageError with the legal values for a column that the network cannot give."""
     legal = [*(["topk"] if card.classified else []), *card.outputs, "none"]
-    for name in save:
+    for name in config.save:
         if name not in legal:
             raise UsageError(f"--save {name}: {card.name} has only {', '.join(legal)}")
+    if config.save_precision != LaunchConfig.save_precision and not set(card.outputs) & set(config.save):
+        raise UsageError(f"--save_precision is of saved outputs, and none is: name one with --save ({', '.join(card.outputs)})")
 
 
-def _model_folder(config: LaunchConfig) -> tuple[Path, list[str]]:
+def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names."""
-    models = Path(config.model_path)
-    exact = models / config.model_name
+    models = Path(model_path)
+    exact = models / model_name
     if exact.exists() or not models.is_dir():
         return exact, []
     by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / "card.json").is_file()}
-    wanted = plain(config.model_name)
+    wanted = plain(model_name)
     same = [name for name, plain_name in by_name.items() if plain_name == wanted]
     if len(same) == 1:
         return models / same[0], []

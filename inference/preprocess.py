@@ -161,11 +161,9 @@ def normalise(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.floa
     assert images_NHWC.ndim == 4, images_NHWC.shape
     assert images_NHWC.shape[3] == 3, images_NHWC.shape
     count, height, width, _ = images_NHWC.shape
-    low, high = recipe.value_range
     images_NCHW = np.empty((count, 3, height, width), np.float32)
-    for channel, (name, mean, std) in enumerate(zip(recipe.channels, recipe.mean, recipe.std, strict=True)):
+    for channel, (name, scale, offset) in enumerate(zip(recipe.channels, recipe.scale, recipe.offset, strict=True)):
         plane_NHW = images_NCHW[:, channel]
-        scale, offset = np.float32((high - low) / 255 / std), np.float32((low - mean) / std)
-        np.multiply(images_NHWC[..., "RGB".index(name)], scale, out=plane_NHW, dtype=np.float32)
-        plane_NHW += offset
+        np.multiply(images_NHWC[..., "RGB".index(name)], np.float32(scale), out=plane_NHW, dtype=np.float32)
+        plane_NHW += np.float32(offset)
     return images_NCHW

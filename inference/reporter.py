@@ -24,7 +24,7 @@ class Reporter:
     def make_steps(self, rate: float) -> list[Step]:
         """Cut what is to do into steps, and keep how long they are."""
         launch, config = self._launch, self._launch.job.config
-        batches, steps = plan_steps(config, launch.plan.num_devices, launch.todo, rate)
+        batches, steps = plan_steps(config, launch.plan.num_devices, launch.todo, rate, launch.job.row_bytes)
         measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
         self._screen.line(f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
         if launch.output is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_HTML_STARTS = (b"<!doctype html", b"<html", b"<head")
+from inference.signatures import HEAD_BYTES, identify
+
 _ONNX_START = b"\x08"  # the IR version, with which every ONNX file begins
 _FIXED_WIDTHS = {1: 8, 5: 4}  # wire types of protobuf, in bytes
 
@@ -18,9 +19,10 @@ def what_it_is_instead(path: Path) -> str:
         tail = file.read()
     if not size:
         return "it is empty (0 bytes)"
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(_HTML_STARTS):
+    found = identify(head[:HEAD_BYTES]).name
+    if found == "HTML page":
         return f"it is an HTML page of {size:,} bytes, an error or login page saved under this name"
-    if head.startswith(b"version https://git-lfs"):
+    if found == "Git LFS pointer":
         return f"it is a Git LFS pointer of {size:,} bytes, not the file itself: git lfs pull fetches that"
     if head.startswith(b"PK\x03\x04") and b"PK\x05\x06" not in tail:
         return f"it is cut short ({size:,} bytes; a torch file whose end is missing)"

@@ -12,6 +12,7 @@ from inference.types import Step
 
 MAX_BATCHES_PER_STEP = 1500  # the reference system's step
 STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
+_STEP_BYTES = 1 << 28  # of saved outputs, which a worker holds until the step is published
 _STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
 DEATHS_BEFORE_SUSPICION = 2  # one death is bad luck (someone's kill -9), two of the same step are not
 
@@ -76,8 +77,13 @@ def split_step(step: Step, size: int) -> list[Step]:
     return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]
 
 
-def plan_steps(config: LaunchConfig, num_devices: int, todo: list[Step], rate: float) -> tuple[int, list[Step]]:
-    """Batches per step, and the steps: about 10 s each by the warm-up's rate (without pictures 5 s), at most 1500 batches."""
+def plan_steps(
+    config: LaunchConfig, num_devices: int, todo: list[Step], rate: float, row_bytes: int = 0
+) -> tuple[int, list[Step]]:
+    """Batches per step, and the steps: about 10 s each by the warm-up's rate (without pictures 5 s), at most 1500 batches.
+
+    `row_bytes` is the size of the outputs saved of one record: a step holds at most 256 MiB of them, or one batch.
+    """
     seconds = SYNTHETIC_STEP_S if config.input != "pictures" else STEP_S
     batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
     if config.input != "pictures":
@@ -86,5 +92,6 @@ def plan_steps(config: LaunchConfig, num_devices: int, todo: list[Step], rate: f
         return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
     if not config.batches_per_step:
         fair = sum(map(len, todo)) / (num_devices * _STEPS_PER_WORKER * config.batch_size)
-        batches = max(1, min(batches, math.ceil(fair)))
+        most = _STEP_BYTES // max(1, row_bytes * config.batch_size)
+        batches = max(1, min(batches, math.ceil(fair), most))
     return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]

@@ -147,6 +147,8 @@ def providers_differ(folder: Path) -> float:
 
 def table(names: list[str]) -> str:
     """The results as a Markdown table, with what they were measured on."""
+    from inference.runlog import processor
+
     results = done()
     lines = [
         "| network | source | input | parameters | embedding | export s | parity | independent | cpu and openvino | result |",
@@ -165,9 +167,9 @@ def table(names: list[str]) -> str:
     versions = ", ".join(
         f"{p} {metadata.version(p)}" for p in ("torch", "timm", "onnx", "onnxruntime", "onnxruntime-ep-openvino")
     )
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    processor = cpuinfo.partition("model name")[2].partition("\n")[0].strip("\t :") or platform.machine()
-    return "\n".join([*lines, "", f"{passed} of {len(names)} ok. {processor}; Python {platform.python_version()}, {versions}."])
+    return "\n".join(
+        [*lines, "", f"{passed} of {len(names)} ok. {processor()}; Python {platform.python_version()}, {versions}."]
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from inference import model_folder
 from inference.adopt import adopt, widen
 from inference.card import read_card
 from inference.config import GetModelConfig
@@ -86,6 +87,47 @@ def test_the_same_again_verifies_and_other_facts_replace(home: Home) -> None:
     assert home.adopt(scores="logits", batch_size=2).done == "added"
     assert home.adopt(scores="logits", licence="MIT").done == "exported"
     assert home.said[-1] == "removed the graphs of the export before: model_2.onnx"
+
+
+def test_an_output_that_numpys_archives_cannot_name_leaves_the_network_there_whole(home: Home) -> None:
+    first = home.adopt(foreign_graph(), scores="logits")
+    nodes = [helper.make_node("Neg", ["y"], ["file"]), helper.make_node("Abs", ["y"], ["Allow_Pickle"])]
+    graph = foreign_graph(nodes=nodes, outputs={"file": None, "Allow_Pickle": None})
+    renamed = home.adopt(graph, scores="logits", output_name="file")
+    assert list(renamed.card.outputs) == ["output_file", "output_Allow_Pickle"]
+    assert renamed.folder == first.folder
+    assert not model_folder.damage(renamed.folder, renamed.card)
+
+
+def test_an_output_that_is_not_finite_is_left_out(home: Home) -> None:
+    """The logarithm of what a relu makes zero says nothing against the recipe."""
+    nodes = [helper.make_node("Sub", ["y", "y"], ["none"]), helper.make_node("Log", ["none"], ["z"])]
+    graph = foreign_graph(nodes=nodes, outputs={"y": None, "z": None})
+    assert list(home.adopt(graph, scores="logits", output_name="y").card.outputs) == ["y"]
+    assert "output z is left out: it is not finite on ordinary pictures" in home.said
+    with pytest.raises(RunError, match="z is not finite on ordinary pictures: is it fed by the right recipe"):
+        home.adopt(graph, scores="logits", output_name="z")
+
+
+def test_a_damaged_card_of_the_zoo_is_no_matter_of_adopted_networks(home: Home) -> None:
+    for name in ("efficientnet_lite0", "mine"):
+        folder = home.folder / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "card.json").write_text("{")
+    assert widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="efficientnet_lite0")) is None
+    with pytest.raises(UsageError, match="mine"):
+        widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="mine"))
+
+
+@pytest.mark.parametrize(("flags", "told"), [
+    ({"input": "float32"}, "--input float32: net was adopted with --input uint8"),
+    ({"weights_sha256": "ab" * 32}, r"--weights: net was adopted from m\.onnx, which holds its own"),
+    ({"weights": "random"}, r"--weights: net was adopted from m\.onnx, which holds its own"),
+])  # fmt: skip
+def test_flags_that_an_adopted_network_cannot_follow(home: Home, flags: dict[str, Any], told: str) -> None:
+    home.adopt(foreign_graph(), scores="logits")
+    with pytest.raises(UsageError, match=told):
+        widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="Net", **flags))
 
 
 def test_a_batch_size_is_added_without_the_file(home: Home) -> None:

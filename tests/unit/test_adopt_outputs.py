@@ -47,6 +47,12 @@ def test_the_classified_output() -> None:
         choose("loss", observed(a=(3,)))
 
 
+def test_names_that_differ_by_case_alone_are_told_apart() -> None:
+    """Many readers of Parquet know columns without regard to case."""
+    found = plan(observed(Scores=(3,), a=(3,), A=(3,), b=(3,)), "a")
+    assert [output.name for output in found] == ["output_Scores", "a", "output_A", "b"]
+
+
 def test_names_and_shapes() -> None:
     shapes = {"y": (5, 1, 1), "map": (2, 3, 3), "flat": (), "scores": (4,), "output_scores": (4,), "a/b:0": (2,), "-x": (1,),
               "topk": (2,)}  # fmt: skip

@@ -98,7 +98,6 @@ def test_a_setting_that_changes_no_row_may_change(models: Path, name: str) -> No
 
 
 def test_the_precision_of_saved_outputs_decides_where_some_are_saved(models: Path) -> None:
-    assert job_of(models).fingerprint == job_of(models, save_precision="fp16").fingerprint
     before, now = (job_of(models, save=("embedding",), save_precision=precision) for precision in ("fp32", "fp16"))
     assert 'differs in save_precision ("fp32" there, "fp16" now)' in refusal(before, now)
 

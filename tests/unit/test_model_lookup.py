@@ -125,10 +125,13 @@ def test_columns_of_a_network_that_classifies_nothing() -> None:
         classified: str
 
     network: Any = Card("net", {"pooled": "values"}, "")
-    check_columns(("pooled",), network)
-    check_columns(("none",), network)
+    check_columns(LaunchConfig(save=("pooled",)), network)
+    check_columns(LaunchConfig(save=("none",)), network)
+    check_columns(LaunchConfig(save=("pooled",), save_precision="fp16"), network)
+    with pytest.raises(UsageError, match=r"--save_precision is of saved outputs, and none is: name one with --save \("):
+        check_columns(LaunchConfig(save=("none",), save_precision="fp16"), network)
     with pytest.raises(UsageError, match="--save topk: net has only pooled, none"):
-        check_columns(("topk",), network)
+        check_columns(LaunchConfig(save=("topk",)), network)
 
 
 def test_a_column_that_the_network_cannot_give(models: Path) -> None:

@@ -175,6 +175,19 @@ def test_the_length_that_was_asked_for_is_taken_as_it_is() -> None:
     assert plan_steps(config, 8, [Step(0, 0, 9000)], 1.0) == (2000, [Step(0, 0, 8000), Step(0, 8000, 9000)])
 
 
+def test_large_outputs_make_short_steps() -> None:
+    """A worker holds the outputs of a step until it is published."""
+    row_bytes = 21 * 520 * 520 * 4
+    todo = [Step(0, 0, 100_000)]
+    batches, _ = plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, row_bytes)
+    assert 1 <= batches * 6 * row_bytes <= 1 << 28
+    assert plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, 1 << 30)[0] == 1, "one batch at least"
+    assert plan_steps(LaunchConfig(batch_size=6, batches_per_step=70), 1, todo, 50.0, row_bytes)[0] == 70, "as asked"
+    assert (
+        plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, 4)[0] == plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0)[0]
+    )
+
+
 def test_steps_of_a_synthetic_run() -> None:
     """Each worker has a partition of its own; a step takes 5 s; nobody waits for another's end, so there is no fair share."""
     steps = [Step(worker, start, start + 600) for start in (0, 600) for worker in (0, 1)]

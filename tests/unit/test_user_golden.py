@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from inference.adopt_outputs import observe, plan
 from inference.errors import RunError, UsageError
@@ -63,7 +64,28 @@ def test_a_pipe_among_the_files(tmp_path: Path) -> None:
 def test_pictures_and_the_graphs_own_input(foreign: Foreign) -> None:
     for arrays in ({"input": PIXELS, "output": EXPECTED}, {"images": PIXELS, "y": EXPECTED},
                    {"x": SCALED_PIXELS, "y": EXPECTED}, {"x": SCALED_PIXELS, "y": EXPECTED.astype(np.float64)}):  # fmt: skip
-        assert check(foreign, **arrays).startswith("agrees, the largest difference is ")
+        assert check(foreign, **arrays).startswith("agrees: ")
+
+
+def test_a_wrong_recipe_shows_in_8_bits_too(tmp_path: Path) -> None:
+    """Golden outputs made with the channels turned, or another mean and std: the graph's own rounding hides neither."""
+    constants = {"scale": np.float32(0.02), "zero": np.uint8(128)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["y", "scale", "zero"], ["quantised"]),
+        helper.make_node("DequantizeLinear", ["quantised", "scale", "zero"], ["z"]),
+    ]
+    graph = foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants)
+    foreign = open_foreign(save(graph, tmp_path), recipe_of(), "uint8")
+    outputs = plan(observe({1: {"z": EXPECTED[:1]}, 3: {"z": EXPECTED}}), "z")
+    exact = np.clip(np.round(EXPECTED / 0.02), -128, 127) * 0.02
+    told = check_user_golden(foreign, UserGolden("mine.npz", {"input": PIXELS, "z": exact}), outputs, "z")
+    assert told.startswith("agrees: z within ")
+    assert "(allowed " in told
+    turned = ((PIXELS[..., ::-1] / 255 - SCALED["mean"]) / SCALED["std"]).mean((1, 2)) @ head()
+    halves = ((PIXELS / 255 - 0.5) / 0.5).mean((1, 2)) @ head()
+    for wrong in (turned, halves):
+        with pytest.raises(RunError, match="z differs by"):
+            check_user_golden(foreign, UserGolden("mine.npz", {"input": PIXELS, "z": wrong}), outputs, "z")
 
 
 def test_a_difference_is_refused(foreign: Foreign) -> None:
