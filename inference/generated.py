@@ -11,14 +11,15 @@ from inference.card import Recipe
 from inference.metrics import Meter
 from inference.types import Facts, Record, Step
 
-_NUM_PICTURES = 64  # different ones; more than any processor's cache holds, as decoded pictures would be
+_POOL_BYTES = 1 << 27  # of different pictures: beyond what the caches of most processors hold, as decoded ones would be
 
 
 class Generator:
     """Stands in for files: each record is one of a few random pictures of the network's own size, copied into its slot."""
 
     def __init__(self, recipe: Recipe, meter: Meter) -> None:
-        shape = (_NUM_PICTURES, recipe.height, recipe.width, 3)
+        size_bytes = recipe.height * recipe.width * 3
+        shape = (max(2, _POOL_BYTES // size_bytes), recipe.height, recipe.width, 3)
         self._images_NHWC = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         self._facts = Facts("generated", 1, recipe.width, recipe.height)
         self._meter = meter
@@ -26,7 +27,7 @@ class Generator:
     def load(self, record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
         """Fill a slot, as loader.load_record does."""
         with self._meter.timing("preprocess"):
-            out_HWC[:] = self._images_NHWC[record.number % _NUM_PICTURES]
+            out_HWC[:] = self._images_NHWC[record.number % len(self._images_NHWC)]
         return self._facts
 
 

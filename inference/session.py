@@ -45,7 +45,7 @@ class Session:
         """
         images = np.zeros(shape, np.uint8)
         if self._pin is not None:
-            self.not_pinned = self._pin(images, self._device)
+            self.not_pinned = self.not_pinned or self._pin(images, self._device)
         return images
 
     def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:

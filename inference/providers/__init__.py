@@ -40,8 +40,10 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
-        described = provider.attach(options, spec)
-        session = onnxruntime.InferenceSession(spec.graph, options)
+        with provider.opening(spec):
+            described = provider.attach(options, spec)
+            # without a fallback: it would go on with another provider in the middle of a run, behind the proof's back
+            session = onnxruntime.InferenceSession(spec.graph, options, enable_fallback=0)
     except UsageError:
         raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented

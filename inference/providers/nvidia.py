@@ -11,12 +11,16 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from inference.errors import UsageError, first_line
+from inference.file_lock import exclusive
+from inference.paths import file_sha256
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 _INSTALL = "pip install 'bulkinfer[gpu]'"
@@ -104,12 +108,14 @@ def pin(array: np.ndarray[Any, Any], device: int) -> str:
         ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), handle)),
         ("cuCtxPushCurrent_v2", (context,)),
         ("cuMemHostRegister_v2", (ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), _PORTABLE)),
-        ("cuCtxPopCurrent_v2", (ctypes.byref(context),)),
     ]
-    for function, arguments in calls:
-        if code := int(getattr(driver, function)(*arguments)):
-            return f"{function} gives {code}"
-    return ""
+
+    def call(function: str, *arguments: Any) -> int:
+        return int(getattr(driver, function)(*arguments))
+
+    failed = next((f"{function} gives {code}" for function, arguments in calls if (code := call(function, *arguments))), "")
+    call("cuCtxPopCurrent_v2", ctypes.byref(context))  # changes nothing where none was pushed
+    return failed
 
 
 def _load_libraries(library: str, install: str, device: str) -> None:
@@ -148,31 +154,44 @@ def _attach_cuda(options: Any, spec: SessionSpec) -> str:
     return _described(spec)
 
 
+def _engines(spec: SessionSpec) -> Path:
+    """Where the engines of a graph are kept. The runtime tells engines apart by names only, not by weights: hence the hash."""
+    return Path(spec.graph).parent / "tensorrt" / file_sha256(spec.graph)[:16]
+
+
+@contextmanager
+def _one_builds(spec: SessionSpec) -> Iterator[None]:
+    """One process builds the engine and the others take it: another would choose its kernels anew, by what it measures, and
+    give rows that differ in the last bits.
+    """
+    folder = _engines(spec)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        raise UsageError(
+            f"--device tensorrt keeps its engines in {folder}, which cannot be written ({error.strerror}): make it writable"
+        ) from None
+    with exclusive(folder / ".lock", lambda: None):
+        yield
+
+
 def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
-    os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # before its libraries are loaded: fp32 means fp32
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # before its libraries are loaded: fp32 means fp32
     _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
     refuse_other_nodes(options, spec)
+    folder = str(_engines(spec))
     settings = {
         "device_id": str(spec.device),
         "trt_fp16_enable": "1" if spec.precision == "fp16" else "0",
         "trt_bf16_enable": "1" if spec.precision == "bf16" else "0",
+        "trt_engine_cache_enable": "1",  # an engine takes minutes to build
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": folder,
     }
-    cache = Path(spec.graph).parent / "tensorrt"
-    try:
-        cache.mkdir(exist_ok=True)
-        is_kept = os.access(cache, os.W_OK)
-    except OSError:
-        is_kept = False
-    if is_kept:  # an engine takes minutes to build; its name holds the graph, the GPU and the versions
-        settings |= {
-            "trt_engine_cache_enable": "1",
-            "trt_engine_cache_path": str(cache),
-            "trt_timing_cache_enable": "1",
-            "trt_timing_cache_path": str(cache),
-        }
     options.add_provider("TensorrtExecutionProvider", settings)
-    engines = f"engines kept in {cache}" if is_kept else f"engines not kept, {cache} cannot be written"
-    return f"{_described(spec)}, {engines}"
+    return f"{_described(spec)}, engines kept in {folder}"
 
 
 def _described(spec: SessionSpec) -> str:
@@ -198,6 +217,7 @@ TENSORRT = Provider(
     lambda: find_devices("tensorrt", "TensorrtExecutionProvider", _TENSORRT_INSTALL),
     _attach_tensorrt,
     is_counted=True,
+    opening=_one_builds,
     is_automatic=False,  # building an engine takes minutes: not what one gets unasked
     memory="cuda",
     pin=pin,

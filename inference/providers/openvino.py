@@ -53,7 +53,9 @@ def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
     if capability != "FP32" and capability not in device.ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split():
         lacks = _LACKS.get(spec.precision, f"does not compute in {spec.precision}")
         raise UsageError(f"--precision {spec.precision}: {name} {lacks}: use --precision fp32")
-    settings = {"INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": str(spec.streams)}
+    settings = {"INFERENCE_PRECISION_HINT": hint}
+    if kind != "NPU":  # which decides about its streams by itself
+        settings["NUM_STREAMS"] = str(spec.streams)
     if kind == "CPU":
         settings["INFERENCE_NUM_THREADS"] = str(spec.streams * spec.threads_per_stream)
         # the process's affinity pins; the plugin would put every process on the first core

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,11 @@ class SessionSpec:
     device: int = 0
 
 
+def _at_once(_spec: SessionSpec) -> AbstractContextManager[None]:
+    """Workers open their sessions at the same time."""
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """One entry of PROVIDERS.
@@ -33,7 +39,7 @@ class Provider:
     of the device. `is_counted` devices are told apart by number and get one worker each; the others are the host's processors.
     `is_automatic` ones are what `--device auto` may take. `memory` is where sessions keep their input, as OrtValue names it;
     empty: in the host's. `pin(array, device)` locks an array's pages, so that they are copied to the device without a detour,
-    and returns why it could not, or nothing.
+    and returns why it could not, or nothing. `opening(spec)` is held while a session is opened.
     """
 
     ep_name: str
@@ -46,6 +52,7 @@ class Provider:
     is_automatic: bool = True
     memory: str = ""
     pin: Callable[[np.ndarray[Any, Any], int], str] | None = None
+    opening: Callable[[SessionSpec], AbstractContextManager[None]] = _at_once
 
 
 def runtime() -> Any:

@@ -40,7 +40,7 @@ def spec(architecture: str) -> NetworkSpec:
         builder="inference.zoo.timm:build",
         architecture=full_name,
         recipe=recipe(full_name, facts),
-        labels=IMAGENET_LABELS if facts.num_classes == 1000 and not facts.label_names else "",
+        labels=IMAGENET_LABELS if _is_imagenet(facts) else "",
         num_parameters=0,
         licence=str(facts.license or "not stated"),
         origin=f"timm {full_name} ({', '.join(source for source in sources if source)})",
@@ -49,6 +49,11 @@ def spec(architecture: str) -> NetworkSpec:
         urls=urls,
         adapter="inference.zoo.timm:adapt",
     )
+
+
+def _is_imagenet(facts: Any) -> bool:
+    """Whether the classes are those of ImageNet-1k: a thousand, and the tag of the weights does not say otherwise."""
+    return facts.num_classes == 1000 and not facts.label_names and (not facts.tag or "in1k" in facts.tag)
 
 
 def recipe(name: str, facts: Any) -> Recipe:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from inference import generated
 from inference.card import Recipe
 from inference.generated import Generator, generated_records
 from inference.metrics import Meter
@@ -17,10 +19,11 @@ def test_records_are_numbered_as_in_their_step() -> None:
     assert len({record.key for record in generated_records(Step(0, 0, 100))}) == 100
 
 
-def test_pictures_differ_fill_their_slot_and_come_again() -> None:
+def test_pictures_differ_fill_their_slot_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter()
-    generator, again = Generator(RECIPE, meter), Generator(RECIPE, meter)
     slots = np.zeros((66, 24, 32, 3), np.uint8)
+    monkeypatch.setattr(generated, "_POOL_BYTES", 64 * 24 * 32 * 3)
+    generator, again = Generator(RECIPE, meter), Generator(RECIPE, meter)
     for record in generated_records(Step(0, 0, 66)):
         facts = generator.load(record, slots[record.number])
     assert (facts.format, facts.width, facts.height) == ("generated", 32, 24)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
 from inference.errors import UsageError, first_line
 from inference.providers import PROVIDERS, SessionSpec, describe_proof, open_session, prove
@@ -107,6 +108,25 @@ def test_a_session_that_silently_fell_back_is_caught(tmp_path: Path, monkeypatch
             UsageError, match=r"--device cuda was asked for, but the session placed \d+ nodes on CPUExecution\w+$"
         ):
             open_session(spec(graph, "cuda", mixed=mixed))
+
+
+def test_a_provider_that_fails_in_the_middle_of_a_run_is_not_replaced(tmp_path: Path) -> None:
+    """The runtime's own habit is to go on with another provider, and nobody would know."""
+    session, _ = open_session(spec(save(tiny_graph(4), tmp_path), "openvino", mixed=True))
+
+    class Broken:
+        working = session._sess
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.working, name)
+
+        def run(self, *words: Any) -> Any:
+            raise EPFail("the device is lost")
+
+    session._sess = Broken()
+    with pytest.raises(EPFail, match="the device is lost"):
+        session.run(None, {"images": np.zeros((4, 32, 32, 3), np.uint8)})
+    assert session.get_providers()[0] == "OpenVINOExecutionProvider"
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

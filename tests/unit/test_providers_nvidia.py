@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -280,27 +283,62 @@ def test_a_missing_library_is_named(host: Host, tmp_path: Path, device: str, lib
     """onnxruntime logs it and goes on without the provider."""
     host.missing = {f"providers_{library}.so": error}
     with pytest.raises(UsageError) as caught:
-        attach(device, tmp_path / "model_6.onnx")
+        attach(device, graph_of(tmp_path))
     assert (
         str(caught.value)
         == f"--device {device}: a library is missing ({error}): {command}, or name its folder in LD_LIBRARY_PATH"
     )
 
 
+def graph_of(folder: Path, content: bytes = b"a graph") -> Path:
+    path = folder / "model_6.onnx"
+    path.write_bytes(content)
+    return path
+
+
 @pytest.mark.parametrize(("precision", "halves", "brains"), [("fp32", "0", "0"), ("fp16", "1", "0"), ("bf16", "0", "1")])
 def test_tensorrt_keeps_its_engines_beside_the_graph(
     host: Host, tmp_path: Path, precision: str, halves: str, brains: str
 ) -> None:
-    told, options = attach("tensorrt", tmp_path / "model_6.onnx", precision)
+    graph = graph_of(tmp_path)
+    told, options = attach("tensorrt", graph, precision)
     (settings,) = options.providers.values()
-    assert told == f"GPU 1, NVIDIA B at 0000:01:00.0, engines kept in {tmp_path / 'tensorrt'}"
+    folder = tmp_path / "tensorrt" / hashlib.sha256(b"a graph").hexdigest()[:16]
+    assert told == f"GPU 1, NVIDIA B at 0000:01:00.0, engines kept in {folder}"
     assert (settings["trt_fp16_enable"], settings["trt_bf16_enable"]) == (halves, brains)
-    assert settings["trt_engine_cache_path"] == str(tmp_path / "tensorrt")
-    assert (tmp_path / "tensorrt").is_dir()
+    assert settings["trt_engine_cache_path"] == str(folder)
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
 
 
-def test_tensorrt_where_nothing_can_be_kept(host: Host, tmp_path: Path) -> None:
+def test_an_engine_is_of_one_graph_and_its_weights(host: Host, tmp_path: Path) -> None:
+    """The graph's bytes name its weights by their hash; the runtime's own name for an engine does not."""
+    folders = set()
+    for content in (b"weights-0a.bin", b"weights-0b.bin", b"weights-0a.bin"):
+        _, options = attach("tensorrt", graph_of(tmp_path, content))
+        folders.add(options.providers["TensorrtExecutionProvider"]["trt_engine_cache_path"])
+    assert len(folders) == 2
+
+
+def test_one_process_builds_the_engine_and_the_others_wait(host: Host, tmp_path: Path) -> None:
+    spec = SessionSpec(str(graph_of(tmp_path)), "tensorrt", "fp32", 2, 1)
+    inside: list[str] = []
+
+    def second() -> None:
+        with PROVIDERS["tensorrt"].opening(spec):
+            inside.append("second")
+
+    thread = threading.Thread(target=second)
+    with PROVIDERS["tensorrt"].opening(spec):
+        thread.start()
+        time.sleep(0.1)
+        inside.append("first")
+    thread.join(30)
+    assert inside == ["first", "second"]
+
+
+def test_engines_that_cannot_be_kept_are_refused(host: Host, tmp_path: Path) -> None:
     (tmp_path / "tensorrt").write_text("a file in its place")
-    told, options = attach("tensorrt", tmp_path / "model_6.onnx")
-    assert told.endswith(f"engines not kept, {tmp_path / 'tensorrt'} cannot be written")
-    assert "trt_engine_cache_path" not in options.providers["TensorrtExecutionProvider"]
+    spec = SessionSpec(str(graph_of(tmp_path)), "tensorrt", "fp32", 2, 1)
+    with pytest.raises(UsageError, match=r"--device tensorrt keeps its engines in \S+, which cannot be written \(") as caught:
+        PROVIDERS["tensorrt"].opening(spec).__enter__()
+    assert str(caught.value).endswith("make it writable")
