@@ -6,11 +6,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan, plan_threads
-from inference.errors import UsageError
+from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
 
 AUTO = "auto"
@@ -41,6 +41,11 @@ class Choice:
         """Its devices are told apart and get one worker each."""
         return PROVIDERS[self.provider].is_counted
 
+    @property
+    def models(self) -> list[str]:
+        """Which kinds of device these are, without their places."""
+        return sorted({name.partition(" at ")[0] for name in self.names})
+
     def __str__(self) -> str:
         devices = ", ".join(f"{number}: {name}" for number, name in zip(self.numbers, self.names, strict=True))
         return f"{self.provider} ({self.reason})" + (f"; {devices}" if self.is_counted else "")
@@ -65,22 +70,32 @@ def parse_device(text: str, precision: str) -> Request:
     return Request(name, picked, precision)
 
 
-def candidates(request: Request) -> list[Choice]:
-    """What could serve the request here, as far as it can be told without loading anything; for auto, all that could.
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What could serve a request here, in the order of preference; and why providers that are partly here cannot."""
+
+    choices: tuple[Choice, ...]
+    passed_over: tuple[str, ...] = ()
+
+
+def find_candidates(request: Request) -> Candidates:
+    """What could serve the request, as far as it can be told without loading anything; for auto, all that could.
 
     Raises UsageError if nothing can, saying what is missing.
     """
     if request.provider != AUTO:
-        return [_available(request.provider, request, "as asked")]
-    found, reasons = [], []
+        return Candidates((_available(request.provider, request, "as asked"),))
+    found, passed_over, reasons = [], [], []
     for name, provider in PROVIDERS.items():
         if provider.is_automatic and request.precision in provider.precisions:
             try:
                 found.append(_available(name, request, ""))
             except UsageError as error:
                 reasons.append(str(error))
+                if not isinstance(error, AbsentError):
+                    passed_over.append(_told(name, str(error)))
     if found:
-        return found
+        return Candidates(tuple(found), tuple(passed_over))
     raise UsageError(reasons[-1] if reasons else f"--precision {request.precision} runs on no provider that auto takes")
 
 
@@ -93,7 +108,7 @@ def _available(name: str, request: Request, reason: str) -> Choice:
         raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
     for module in provider.modules:
         if importlib.util.find_spec(module) is None:
-            raise UsageError(f"--device {name} needs the package {module}: {provider.install}")
+            raise AbsentError(f"--device {name} needs the package {module}: {provider.install}")
     names = provider.find_devices()
     for number in request.numbers:
         if number >= len(names):
@@ -115,26 +130,35 @@ def named(name: str, request: Request, reason: str) -> Choice:
     return _available(name, Request(name, numbers, request.precision), reason)
 
 
-def choose(found: list[Choice], measure: Callable[[list[Choice]], Mapping[str, float | str]]) -> Choice:
-    """The one of `found` to take: the only one, or what `measure` finds clearly faster than those that stand before it.
+def choose(found: Candidates, measure: Callable[[tuple[Choice, ...]], Mapping[str, float | str]]) -> Choice:
+    """The candidate to take: the only one, or what `measure` finds clearly faster than those that stand before it.
 
-    `measure` gives pictures per second by provider, or the sentence of why it does not run. Raises UsageError where none does.
+    `measure` gives pictures per second of one worker by provider, or the sentence of why it does not run, or nothing at all
+    where it may not measure; each of several GPUs adds as much again. Raises UsageError where none runs.
     """
-    first = found[0]
+    first, *others = found.choices
     if first.reason:
         return first
-    if len(found) == 1:
-        return Choice(first.provider, "auto: nothing else is here that could", first.numbers, first.names)
-    measured = measure(found)
-    rates = {name: rate for name, rate in measured.items() if not isinstance(rate, str)}
+    if not others:
+        told = ["nothing else is here that could", *found.passed_over]
+        return replace(first, reason=f"auto: {'; '.join(told)}")
+    measured = measure(found.choices)
+    if not measured:
+        names = ", ".join(choice.provider for choice in found.choices)
+        return replace(first, reason=f"auto: a launch would first measure {names}")
+    rates = {
+        choice.provider: rate * (len(choice.numbers) if choice.is_counted else 1)
+        for choice in found.choices
+        if not isinstance(rate := measured[choice.provider], str)
+    }
     if not rates:
-        raise UsageError(f"--device auto: none can run the network; {measured[found[-1].provider]}")
-    best = next(choice for choice in found if choice.provider in rates)
-    for choice in found:
+        raise UsageError(f"--device auto: none can run the network; {measured[found.choices[-1].provider]}")
+    best = next(choice for choice in found.choices if choice.provider in rates)
+    for choice in found.choices:
         if rates.get(choice.provider, 0.0) > _CLEARLY_FASTER * rates[best.provider]:
             best = choice
-    told = "; ".join(_told(name, rate) for name, rate in measured.items())
-    return Choice(best.provider, f"auto: {told}", best.numbers, best.names)
+    told = [_told(choice.provider, rates.get(choice.provider, measured[choice.provider])) for choice in found.choices]
+    return replace(best, reason=f"auto: {'; '.join([*told, *found.passed_over])}")
 
 
 def _told(name: str, rate: float | str) -> str:
@@ -146,6 +170,8 @@ def _told(name: str, rate: float | str) -> str:
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
     """Workers, their devices and threads. Raises UsageError for more workers than the devices take."""
     per_device = config.processes_per_device or 1
+    if config.processes_per_device and config.num_devices and not choice.is_counted:
+        raise UsageError(f"--processes_per_device beside --num_devices is for GPUs: {choice.provider} takes one of them")
     room = len(choice.numbers) * per_device
     if choice.is_counted and config.num_devices > room:
         each = f", {per_device} processes each" if per_device > 1 else ""
@@ -155,7 +181,7 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
         )
     plan = plan_threads(
         budget,
-        num_devices=config.num_devices or room,
+        num_devices=config.num_devices or (1 if config.engine == "inline" else room),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
     )

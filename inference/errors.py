@@ -2,6 +2,7 @@
 
 BulkinferError                one sentence for the user: what, where, what to do
 ├── UsageError      exit 2    the command, its flags or what they name is wrong; nothing was started
+│   └── AbsentError           nothing of the provider asked for is on this host
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
 │   ├── UnreadableError       a sound file could not be read, for lack of memory or threads
@@ -26,6 +27,10 @@ class UsageError(BulkinferError):
     """The command, its flags or the files they name are wrong; nothing was started."""
 
     exit_code = 2
+
+
+class AbsentError(UsageError):
+    """Nothing of a provider is here, neither packages nor hardware: nobody expects it to be taken unasked."""
 
 
 class RunError(BulkinferError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from inference.config import LaunchConfig
-from inference.devices import Choice, parse_device
+from inference.devices import Choice, Request
 from inference.entries import hash_keys
 from inference.errors import RunError, UsageError
 from inference.model_lookup import Model
@@ -71,7 +71,8 @@ class Job:
 
     config: LaunchConfig
     model: Model
-    choice: Choice
+    request: Request
+    choice: Choice  # the first candidate, until the launch has settled it
     dataset: Dataset | None
     counts: dict[int, int]
     identity: dict[str, Any]
@@ -99,7 +100,11 @@ class Job:
 
     def session_spec(self, plan: ThreadPlan) -> SessionSpec:
         """What the first worker asks of the runtime; the others differ in the device."""
-        return session_spec(self.config, self.model, self.choice.provider, plan)
+        config, graph = self.config, str(self.model.graph)
+        streams, threads = plan.streams, plan.threads_per_stream
+        return SessionSpec(
+            graph, self.choice.provider, config.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0]
+        )
 
 
 @dataclass(frozen=True)
@@ -117,23 +122,17 @@ class Launch:
     todo: list[Step]
 
 
-def session_spec(config: LaunchConfig, model: Model, provider: str, plan: ThreadPlan) -> SessionSpec:
-    """What a worker on the plan's first device asks of the runtime."""
-    streams, threads = plan.streams, plan.threads_per_stream
-    return SessionSpec(str(model.graph), provider, config.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0])
-
-
-def make_job(config: LaunchConfig, model: Model, choice: Choice, dataset: Dataset | None) -> Job:
+def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:
     """Bind `config` to its network, devices and data set."""
     counts = {}
     left = config.limit or float("inf")
     for partition in dataset.partitions if dataset else ():
         counts[partition.index] = int(min(left, partition.manifest.num_records))
         left -= counts[partition.index]
-    return Job(config, model, choice, dataset, counts, _identity(config, model, dataset))
+    return Job(config, model, request, choice, dataset, counts, _identity(config, model, request, dataset))
 
 
-def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> dict[str, Any]:
+def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dataset | None) -> dict[str, Any]:
     """Every fact that decides what the rows hold, by the name under which a mismatch is reported."""
     card = model.card
     facts = {name: getattr(config, name) for name in ("batch_size", "precision", "limit", "max_pixels",
@@ -143,7 +142,7 @@ def _identity(config: LaunchConfig, model: Model, dataset: Dataset | None) -> di
     saves_outputs = bool(set(card.outputs) & set(config.save))
     return {
         **facts,
-        "device": parse_device(config.device, config.precision).provider,  # which of its devices decides nothing
+        "device": request.provider,  # which of its devices decides nothing
         "model_name": card.name,
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
@@ -168,7 +167,7 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "fingerprint": job.fingerprint,
         "identity": job.identity,
         "config": asdict(job.config),
-        "resolved": {"provider": job.choice.provider, **resolved},
+        "resolved": {"provider": job.choice.provider, "devices": job.choice.models, **resolved},
         "versions": versions(),
         "weights": asdict(job.model.card.weights),
         "source": dataset.source if dataset else job.config.input,

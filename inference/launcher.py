@@ -10,20 +10,20 @@ from pathlib import Path
 from inference.aggregate import Aggregate
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget
-from inference.devices import Choice, candidates, choose, parse_device, plan_workers
+from inference.devices import Candidates, Choice, choose, find_candidates, named, parse_device, plan_workers
 from inference.engine import make_engine
 from inference.errors import BulkinferError, UsageError
-from inference.job import Job, Launch, make_job, resolve_data_dir, session_spec, write_job
+from inference.job import JOB_FILE, Job, Launch, make_job, resolve_data_dir, write_job
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
-from inference.model_lookup import Model, find_model
+from inference.model_lookup import find_model
 from inference.output_lock import output_lock
 from inference.postprocess import task_for
-from inference.probe import KEPT_FILE, Candidate, measure
+from inference.probe import KEPT_FILE, Trial, measure
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import claim_output, note_parts, preview, remaining_steps
+from inference.resume import begun_with, claim_output, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.summary import OK, WITHOUT, begin, finish
 
@@ -31,11 +31,12 @@ from inference.summary import OK, WITHOUT, begin, finish
 def launch(config: LaunchConfig) -> int:
     """Run the job of `config`; returns the exit code: 0, 1, 3, 130 or 143, as in the README."""
     started = time.perf_counter()
-    job = open_job(config)
-    plan = plan_workers(config, job.choice, core_budget())
+    job, found = open_job(config)
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
     refuse_inside_partition(job, output or log_dir)
+    job = settle_device(job, found, output)
+    plan = plan_workers(config, job.choice, core_budget())
     announce(job, plan, log_dir, output)
     if config.dry_run:
         if output is not None:
@@ -47,8 +48,7 @@ def launch(config: LaunchConfig) -> int:
             return run(Launch(job, plan, log_dir, None, {}, []), started)
         output.mkdir(parents=True, exist_ok=True)
         with output_lock(output, flag="--output"):
-            job, description = claim_output(job, output)
-            plan = plan_workers(config, job.choice, core_budget())  # a resume takes the devices that the job began with
+            description = claim_output(job, output)
             todo = remaining_steps(job, output, description)
             write_job(output, description)
             return run(Launch(job, plan, log_dir, output, description, todo), started)
@@ -74,26 +74,36 @@ def free_log_dir(job: Job) -> Path:
     return log_dir
 
 
-def open_job(config: LaunchConfig) -> Job:
-    """The job, its devices chosen and its pictures counted; of the output nothing is written yet."""
-    found = candidates(parse_device(config.device, config.precision))  # first of all: what cannot run is told at once
+def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
+    """The job, its pictures counted, and what could run it; nothing is written yet."""
+    request = parse_device(config.device, config.precision)
+    found = find_candidates(request)  # first of all: what cannot run is told at once
     model = find_model(config)
     dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
-    return make_job(config, model, choose(found, lambda several: measured(config, model, several)), dataset)
+    return make_job(config, model, request, found.choices[0], dataset), found
 
 
-def measured(config: LaunchConfig, model: Model, found: list[Choice]) -> dict[str, float | str]:
+def settle_device(job: Job, found: Candidates, output: Path | None) -> Job:
+    """The job on the device that it began with in `output`, or else on the one to take here."""
+    if output is not None and (begun := begun_with(job, output)):
+        if begun["provider"] == job.request.provider:
+            return job
+        return replace(job, choice=named(begun["provider"], job.request, f"as the job began, in {output / JOB_FILE}"))
+    return replace(job, choice=choose(found, lambda choices: measured(job, choices)))
+
+
+def measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
     """Pictures per second of each candidate with this network, by one worker that has the host to itself.
 
     So the answer is the same for any number of workers, and for any columns.
     """
-    alone = replace(config, num_devices=1, processes_per_device=0, streams=0, num_workers=0)
-    several = []
-    for choice in found:
+    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0)
+    trials = []
+    for choice in choices:
         plan = plan_workers(alone, choice, core_budget())
-        session = session_spec(config, model, choice.provider, plan)
-        several.append(Candidate(session, list(model.card.outputs), list(plan.affinity[0])))
-    return measure(several, model.sidecar.sha256, model.graph.parent / KEPT_FILE)
+        session = replace(job, choice=choice).session_spec(plan)
+        trials.append(Trial(session, choice.models, list(job.model.card.outputs), list(plan.affinity[0])))
+    return measure(trials, job.model.sidecar.sha256, job.model.graph.parent / KEPT_FILE, only_kept=job.config.dry_run)
 
 
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inference.devices import named, parse_device
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
 from inference.paths import file_sha256, remove_stale_temporaries
@@ -26,8 +24,25 @@ from inference.runlog import say, versions, warn
 from inference.types import Step
 
 
-def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
-    """Make the directory ours, or refuse it. A resume takes what `auto` became the first time.
+def begun_with(job: Job, output: Path) -> dict[str, Any]:
+    """What `auto` became when the job in `output` began; empty if a launch would begin it anew.
+
+    Raises UsageError if the directory belongs to another job, or to a provider that this version does not know.
+    """
+    if job.config.overwrite or (found := read_job(output)) is None:
+        return {}
+    check_same_job(output, found, job)
+    resolved: dict[str, Any] = found["resolved"]
+    if resolved["provider"] not in PROVIDERS:
+        provider = resolved["provider"]
+        raise UsageError(
+            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
+        )
+    return resolved
+
+
+def claim_output(job: Job, output: Path) -> dict[str, Any]:
+    """Make the directory ours, or refuse it; returns the content of its _job.json.
 
     Raises UsageError if it belongs to another job, RunError if it has parts but no sound _job.json.
     """
@@ -38,7 +53,7 @@ def claim_output(job: Job, output: Path) -> tuple[Job, dict[str, Any]]:
         return _continue(job, output, found)
     if strangers := published_steps(output):
         raise _strangers(output, strangers)
-    return job, describe_job(job, {})
+    return describe_job(job, {})
 
 
 def preview(job: Job, output: Path) -> None:
@@ -52,7 +67,6 @@ def preview(job: Job, output: Path) -> None:
         return
     found, published = read_job(output), published_steps(output)
     if found is not None:
-        check_same_job(output, found, job)
         todo = sum(len(step) for index, count in job.counts.items() for step in missing_ranges(index, count, published))
         say(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
     elif published:
@@ -63,21 +77,18 @@ def _strangers(output: Path, published: list[Step]) -> RunError:
     return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
 
 
-def _continue(job: Job, output: Path, found: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
-    """The job as it began in `output`, where it is the same."""
-    check_same_job(output, found, job)
-    provider = found["resolved"]["provider"]
-    if provider not in PROVIDERS:
-        raise UsageError(
-            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
-        )
-    if provider != job.choice.provider:
-        request = parse_device(job.config.device, job.config.precision)
-        job = replace(job, choice=named(provider, request, f"as the job began, in {output / JOB_FILE}"))
-        say(f"device: {job.choice}")
-    if changes := version_changes(found["versions"], versions()):
+def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The description of the job that began in `output`, where it is the same."""
+    resolved = begun_with(job, output)
+    if resolved["provider"] != job.choice.provider:
+        raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
+    changes = version_changes(found["versions"], versions())
+    if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
+        there = ", ".join(map(str, before)) if isinstance(before, list) else before
+        changes.append(f"{there} (now {', '.join(job.choice.models)})")
+    if changes:
         warn(f"infer_launch: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
-    return job, {**found, "complete": False}
+    return {**found, "complete": False}
 
 
 def remove_results(output: Path) -> None:

@@ -7,7 +7,6 @@ When stdin closes without an End the launcher is gone, and this process ends at 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
 from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
 from inference.generated import Generator, generated_records
+from inference.lifeline import die_with_parent
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
 from inference.messages import STOP_SIGNALS, Command, End, Ended, Event, Ready, Refused, RunSpec, RunStep, Stop, decode, encode
@@ -39,7 +39,6 @@ from inference.session import Session, warm_up
 from inference.types import Facts, Record, Step
 from inference.worker import StepFeed, run_steps
 
-_PR_SET_PDEATHSIG = 1
 _MANIFESTS_KEPT = 2  # the running step's and the next one's
 
 
@@ -204,11 +203,6 @@ def _synthetic_batch(session: Session) -> np.ndarray[Any, Any]:
     """Random input in the graph's own type: nothing is left to convert."""
     pixels = np.random.default_rng(0).integers(0, 256, session.batch_shape, np.uint8)
     return pixels if session.dtype == np.uint8 else (pixels / np.float32(127.5) - 1).astype(session.dtype)
-
-
-def die_with_parent() -> None:
-    """The kernel kills this process when the launcher dies, however it dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def listen(worker: Worker) -> None:

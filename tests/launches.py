@@ -10,7 +10,7 @@ from PIL import Image
 
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan
-from inference.devices import candidates, parse_device
+from inference.devices import find_candidates, parse_device
 from inference.job import Job, Launch, describe_job, make_job, write_job
 from inference.launcher import open_job, write_run
 from inference.manifest import Dataset
@@ -47,14 +47,14 @@ def config_of(folder: Path, *, photos: int = 10, input: str = "uint8", **changes
 
 def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
     """The job of a config on the first device that could serve it: nothing is measured."""
-    choice = candidates(parse_device(config.device, config.precision))[0]
-    return make_job(config, find_model(config), choice, dataset)
+    request = parse_device(config.device, config.precision)
+    return make_job(config, find_model(config), request, find_candidates(request).choices[0], dataset)
 
 
 def launch_of(folder: Path, **options: Any) -> Launch:
     """The launch of config_of(folder, **options), its directories made and nothing done yet."""
     config = config_of(folder, **options)
-    job = open_job(config)
+    job, _ = open_job(config)
     log_dir = Path(config.log_path) / job.name
     log_dir.mkdir(parents=True)
     if config.input != "pictures":

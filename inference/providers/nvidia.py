@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.errors import UsageError, first_line
+from inference.errors import AbsentError, UsageError, first_line
 from inference.file_lock import exclusive
 from inference.paths import file_sha256
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
@@ -71,7 +71,16 @@ def _check_packages(device: str, ep_name: str, install: str) -> None:
     told = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
     if len(found) == 2:
         raise UsageError(f"--device {device}: {told} are both installed and overwrite each other: {_REMOVE} && {install}")
-    raise UsageError(f"--device {device}: the installed {told} is built without {ep_name}: {_REMOVE} && {install}")
+    kind = UsageError if _has_driver() else AbsentError
+    raise kind(f"--device {device}: the installed {told} is built without {ep_name}: {_REMOVE} && {install}")
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
 
 
 def _names(driver: Any, device: str) -> list[str]:

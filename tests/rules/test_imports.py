@@ -13,7 +13,19 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 
 # From the bottom up: a module imports only from layers below its own. `zoo` stands for all of zoo/, the other folders likewise.
 LAYERS = (
-    ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split", "structure"),
+    (
+        "__init__",
+        "errors",
+        "signatures",
+        "links",
+        "file_lock",
+        "markers",
+        "decoder_notices",
+        "metrics",
+        "split",
+        "structure",
+        "lifeline",
+    ),
     ("runtime_reason", "stand_ins"),
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),

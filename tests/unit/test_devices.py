@@ -11,8 +11,8 @@ import pytest
 
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
-from inference.devices import Choice, Request, candidates, choose, named, parse_device, plan_workers
-from inference.errors import UsageError
+from inference.devices import Candidates, Choice, Request, choose, find_candidates, named, parse_device, plan_workers
+from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
 
 FIND_SPEC = importlib.util.find_spec
@@ -29,12 +29,12 @@ def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else FIND_SPEC(name))
 
 
-def never(found: list[Choice]) -> dict[str, float | str]:
+def never(found: tuple[Choice, ...]) -> dict[str, float | str]:
     raise AssertionError("nothing is to be measured")
 
 
 def asked(device: str, precision: str = "fp32") -> Choice:
-    (choice,) = candidates(parse_device(device, precision))
+    (choice,) = find_candidates(parse_device(device, precision)).choices
     return choice
 
 
@@ -127,7 +127,7 @@ def test_devices_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(precision: str = "fp32") -> list[str]:
-        return [choice.provider for choice in candidates(parse_device("auto", precision))]
+        return [choice.provider for choice in find_candidates(parse_device("auto", precision)).choices]
 
     assert found() == ["cpu", "openvino"]
     assert found("bf16") == ["openvino"]
@@ -141,9 +141,9 @@ def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> No
 def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "onnxruntime_ep_openvino")
     with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
-        candidates(parse_device("auto", "bf16"))
+        find_candidates(parse_device("auto", "bf16"))
     with pytest.raises(UsageError, match=r"--precision fp16 runs on no provider that auto takes$"):
-        candidates(parse_device("auto", "fp16"))
+        find_candidates(parse_device("auto", "fp16"))
 
 
 def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,16 +161,16 @@ def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what is taken -------------------------------------------------------------------------------------------------------
 
 
-def of(*providers: str) -> list[Choice]:
-    return [Choice(provider, "", (0,), ("one",)) for provider in providers]
+def of(*providers: str, passed_over: tuple[str, ...] = ()) -> Candidates:
+    return Candidates(tuple(Choice(provider, "", (0,), ("one",)) for provider in providers), passed_over)
 
 
-def giving(**rates: float | str) -> Callable[[list[Choice]], dict[str, float | str]]:
+def giving(**rates: float | str) -> Callable[[tuple[Choice, ...]], dict[str, float | str]]:
     return lambda found: {choice.provider: rates[choice.provider] for choice in found}
 
 
 def test_nothing_is_measured_where_there_is_no_choice() -> None:
-    assert choose([asked("openvino")], never) == asked("openvino")
+    assert choose(Candidates((asked("openvino"),)), never) == asked("openvino")
     assert choose(of("cpu"), never) == Choice("cpu", "auto: nothing else is here that could", (0,), ("one",))
 
 
@@ -198,10 +198,39 @@ def test_auto_where_all_fail() -> None:
         choose(of("cpu", "openvino"), giving(cpu="no", openvino="--device openvino cannot run m.onnx: so"))
 
 
+def test_a_host_of_gpus_is_weighed_as_a_whole() -> None:
+    eight = Candidates((replace(of("cuda").choices[0], numbers=tuple(range(8)), names=("one",) * 8), *of("cpu").choices))
+    choice = choose(eight, giving(cuda=100.0, cpu=120.0))
+    assert (choice.provider, choice.reason) == ("cuda", "auto: cuda 800.0 images/sec; cpu 120.0 images/sec")
+
+
+def test_what_is_partly_here_is_told_and_what_is_absent_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(error: UsageError) -> Candidates:
+        def fails() -> list[str]:
+            raise error
+
+        monkeypatch.setitem(PROVIDERS, "cuda", replace(PROVIDERS["cuda"], find_devices=fails))
+        return find_candidates(parse_device("auto", "fp32"))
+
+    assert find(AbsentError("--device cuda: nothing of it is here")).passed_over == ()
+    found = find(UsageError("--device cuda: the NVIDIA driver fails (cuInit gives 803): try nvidia-smi"))
+    told = "cuda does not run: the NVIDIA driver fails (cuInit gives 803): try nvidia-smi"
+    assert found.passed_over == (told,)
+    assert choose(found, giving(cpu=10.0, openvino=10.0)).reason.endswith(f"; {told}")
+    without(monkeypatch, "onnxruntime_ep_openvino")
+    alone = find(UsageError("--device cuda: the NVIDIA driver fails (cuInit gives 803): try nvidia-smi"))
+    assert choose(alone, never).reason == f"auto: nothing else is here that could; {told}"
+
+
+def test_where_nothing_may_be_measured_it_is_said() -> None:
+    choice = choose(of("cpu", "openvino"), lambda found: {})
+    assert (choice.provider, choice.reason) == ("cpu", "auto: a launch would first measure cpu, openvino")
+
+
 # -- who gets what -------------------------------------------------------------------------------------------------------
 
 
-def plan(choice: Choice, **flags: int) -> Any:
+def plan(choice: Choice, **flags: Any) -> Any:
     return plan_workers(LaunchConfig(**flags), choice, FOUR_CORES)
 
 
@@ -231,6 +260,15 @@ def test_more_workers_than_gpus_are_refused_with_the_count() -> None:
         plan(TWO_GPUS, num_devices=3)
     with pytest.raises(UsageError, match=r"--num_devices 7: cuda has 2 here, 3 processes each;"):
         plan(TWO_GPUS, num_devices=7, processes_per_device=3)
+
+
+def test_the_inline_engine_has_one_worker_whatever_is_here() -> None:
+    assert plan(TWO_GPUS, engine="inline").devices == (1,)
+
+
+def test_processes_for_each_device_beside_their_number_mean_nothing_on_a_processor() -> None:
+    with pytest.raises(UsageError, match=r"--processes_per_device beside --num_devices is for GPUs: cpu takes one of them"):
+        plan(PROCESSOR, num_devices=4, processes_per_device=2)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_description(models: Path, tmp_path: Path) -> None:
     described = describe_job(job, {"batches_per_step": 3})
     assert (described["fingerprint"], described["identity"]) == (job.fingerprint, job.identity)
     assert described["config"] == asdict(job.config)
-    assert described["resolved"] == {"provider": "cpu", "batches_per_step": 3}
+    assert described["resolved"] == {"provider": "cpu", "devices": ["the processor"], "batches_per_step": 3}
     assert described["versions"] == versions()
     assert (described["num_records"], described["complete"], described["parts"]) == (6, False, {})
     assert {index: part["num_records"] for index, part in described["partitions"].items()} == {"0": 5, "1": 1}

@@ -31,7 +31,7 @@ class Noon(datetime):
 
 
 def test_a_job_logs_where_it_logged_before(tmp_path: Path) -> None:
-    job = open_job(config_of(tmp_path))
+    job, _ = open_job(config_of(tmp_path))
     for _ in range(2):
         log_dir = free_log_dir(job)
         assert log_dir == tmp_path / "logs" / f"tiny-{job.fingerprint[:8]}"
@@ -40,7 +40,7 @@ def test_a_job_logs_where_it_logged_before(tmp_path: Path) -> None:
 
 def test_synthetic_runs_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher_module, "datetime", Noon)
-    job = open_job(config_of(tmp_path, synthetic=True))
+    job, _ = open_job(config_of(tmp_path, synthetic=True))
     found = []
     for _ in range(3):
         found.append(free_log_dir(job))

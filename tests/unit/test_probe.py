@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inference import probe
-from inference.probe import KEPT_FILE, Candidate, measure
+from inference.probe import KEPT_FILE, Trial, measure
 from inference.providers import SessionSpec
 from tests.graphs import save
 from tests.models import tiny_graph
@@ -22,8 +22,8 @@ def graph(tmp_path: Path) -> str:
     return save(tiny_graph(4), tmp_path)
 
 
-def candidate(graph: str, provider: str = "cpu") -> Candidate:
-    return Candidate(SessionSpec(graph, provider, "fp32", 1, 1), ["logits"], [0])
+def candidate(graph: str, provider: str = "cpu") -> Trial:
+    return Trial(SessionSpec(graph, provider, "fp32", 1, 1), ["the processor"], ["logits"], [0])
 
 
 def test_rates_of_real_sessions(graph: str, tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, candidate: Candidate) -> float:
-        self.asked.append(candidate.session.provider)
+    def __call__(self, trial: Trial) -> float:
+        self.asked.append(trial.session.provider)
         return 10.0 * len(self.asked)
 
 
@@ -73,12 +73,21 @@ def test_what_was_measured_is_kept_as_long_as_nothing_changes(counting: Counting
         (both, "cd" * 32),
         (both[:1], SHA256),
         ([replace(one, cores=[0, 1]) for one in both], SHA256),
+        ([replace(one, devices=["another"]) for one in both], SHA256),
         ([replace(one, session=replace(one.session, streams=2)) for one in both], SHA256),
     ):
         before = len(counting.asked)
         measure(others, sha256, kept)
         assert len(counting.asked) > before
     assert measure(both, SHA256, kept) == first, "the older ones are still there"
+
+
+def test_a_dry_run_takes_what_is_kept_and_measures_nothing(counting: Counting, tmp_path: Path) -> None:
+    kept = tmp_path / KEPT_FILE
+    assert measure([candidate("a.onnx")], SHA256, kept, only_kept=True) == {}
+    assert (counting.asked, kept.exists()) == ([], False)
+    first = measure([candidate("a.onnx")], SHA256, kept)
+    assert measure([candidate("a.onnx")], SHA256, kept, only_kept=True) == first
 
 
 def test_another_processor_or_version_measures_again(
@@ -117,9 +126,18 @@ def test_a_process_that_dies_or_hangs_fails_alone(graph: str, monkeypatch: pytes
         ("kill -SEGV $$", "--device cpu ends its process: exit code -11"),
         ("echo 'first'; echo 'out of memory' >&2; exit 3", "--device cpu ends its process: out of memory"),
         ("echo 'no number'", "--device cpu ends its process: exit code 0"),
+        ("echo '0x7f00 frame'; kill -SEGV $$", "--device cpu ends its process: exit code -11"),
         ("sleep 60", "--device cpu took more than 1 s to open and run once"),
     ):
         python.write_text(f"#!/bin/sh\n{script}\n")
         python.chmod(0o755)
         monkeypatch.setattr(probe, "_LIMIT_S", 1.0 if "sleep" in script else 30.0)
         assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": told}
+
+
+def test_what_libraries_print_is_not_the_answer(tmp_path: Path, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'Failed to load libcudnn'\necho 'measured: 12.5'\necho 'and a last word'\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(probe.sys, "executable", str(python))
+    assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": 12.5}

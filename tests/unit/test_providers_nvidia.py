@@ -18,8 +18,8 @@ import pytest
 
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
-from inference.devices import candidates, parse_device, plan_workers
-from inference.errors import UsageError
+from inference.devices import find_candidates, parse_device, plan_workers
+from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS, SessionSpec, nvidia
 
 GPUS = ["NVIDIA A", "NVIDIA B"]
@@ -164,7 +164,7 @@ def test_b41_a_number_is_a_place_among_the_visible_devices(
     """OpenNMT/OpenNMT-py#609: with device 1 alone visible it is number 0. Each worker gets exactly one."""
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    (choice,) = candidates(parse_device(asked, "fp32"))
+    (choice,) = find_candidates(parse_device(asked, "fp32")).choices
     assert dict(zip(choice.numbers, choice.names, strict=True)) == given
     assert plan_workers(LaunchConfig(), choice, CoreBudget((0, 1), None)).devices == tuple(given)
     assert all(f"{number}: {name}" in str(choice) for number, name in given.items())
@@ -184,7 +184,7 @@ def test_b41_devices_that_are_not_visible_are_refused_with_the_mapping(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(UsageError, match=told):
-        candidates(parse_device(asked, "fp32"))
+        find_candidates(parse_device(asked, "fp32"))
 
 
 def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
@@ -194,6 +194,12 @@ def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
         "--device cuda: the installed onnxruntime 1.32.0 is built without CUDAExecutionProvider: "
         "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[gpu]'"
     )
+    with pytest.raises(UsageError) as with_driver:  # a GPU lies idle: worth a word also where nobody asked for it
+        PROVIDERS["cuda"].find_devices()
+    assert not isinstance(with_driver.value, AbsentError)
+    host.driver = None
+    with pytest.raises(AbsentError):
+        PROVIDERS["cuda"].find_devices()
     assert refusal("tensorrt").endswith("onnxruntime onnxruntime-gpu && pip install 'bulkinfer[tensorrt]'")
 
 

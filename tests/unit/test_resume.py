@@ -11,12 +11,14 @@ import pytest
 
 from inference import resume
 from inference.config import LaunchConfig
+from inference.devices import Candidates
 from inference.entries import Entry
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
+from inference.launcher import settle_device
 from inference.manifest import Dataset, Manifest, Partition
 from inference.results import Part, part_name, write_part
-from inference.resume import claim_output, note_parts, remaining_steps, remove_results
+from inference.resume import begun_with, claim_output, note_parts, remaining_steps, remove_results
 from inference.types import Step
 from tests.launches import bind
 from tests.models import write_tiny_model
@@ -63,37 +65,51 @@ def begun(output: Path, job: Job, *steps: Step, **changes: Any) -> dict[str, Any
 
 
 def test_an_empty_output_is_a_new_job(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert claim_output(job, output) == (job, describe_job(job, {}))
+    assert claim_output(job, output) == describe_job(job, {})
     assert list(output.iterdir()) == []
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     begun(output, job, Step(0, 0, 5), complete=True)
-    same, description = claim_output(job, output)
-    assert same == job
+    description = claim_output(job, output)
     assert (list(description["parts"]), description["complete"]) == ([part_name(Step(0, 0, 5))], False)
     assert capfd.readouterr() == ("", "")
 
 
 def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     begun(output, job, resolved={"provider": "openvino", "batches_per_step": 3})
-    found, description = claim_output(job, output)
-    assert (found.choice.provider, found.choice.reason) == ("openvino", f"as the job began, in {output / JOB_FILE}")
-    assert description["resolved"]["batches_per_step"] == 3
-    assert f"device: openvino (as the job began, in {output / JOB_FILE})" in capfd.readouterr().out
+    settled = settle_device(job, Candidates((job.choice,)), output)
+    assert (settled.choice.provider, settled.choice.reason) == ("openvino", f"as the job began, in {output / JOB_FILE}")
+    assert claim_output(settled, output)["resolved"]["batches_per_step"] == 3
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(RunError, match=r"another launch began the job in .* meanwhile: run the command again"):
+        claim_output(job, output)
+
+
+def test_nothing_is_measured_for_a_job_that_has_begun(job: Job, output: Path) -> None:
+    begun(output, job)
+    others = Candidates(tuple(replace(job.choice, provider=name, reason="") for name in ("cpu", "openvino")))
+    assert settle_device(replace(job, choice=others.choices[0]), others, output).choice.reason.startswith("as the job began")
+
+
+def test_devices_of_another_kind_are_told(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The last bits of two kinds of GPU differ."""
+    begun(output, job, resolved={"provider": "cpu", "devices": ["NVIDIA A"]})
+    claim_output(job, output)
+    assert f"{output} was begun with NVIDIA A (now the processor): new rows may differ" in capfd.readouterr().err
 
 
 def test_a_provider_that_is_unknown_here(job: Job, output: Path) -> None:
     begun(output, job, resolved={"provider": "tpu"})
     with pytest.raises(UsageError, match=r"_job\.json was begun on provider tpu, which is unknown here: install a newer"):
-        claim_output(job, output)
+        begun_with(job, output)
 
 
 def test_a_resume_with_other_versions_is_told_in_one_line(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     now = describe_job(job, {})["versions"]
     begun(output, job, versions=now | {"Pillow": "1.0", "numpy": "0.9", "python": "2.7"})
-    _, description = claim_output(job, output)
+    description = claim_output(job, output)
     told = capfd.readouterr().err
     assert told == (
         f"infer_launch: warning: {output} was begun with numpy 0.9 (now {now['numpy']}), Pillow 1.0 (now {now['Pillow']}): "
@@ -133,7 +149,7 @@ def test_overwrite_gets_past_any_description(job: Job, output: Path, content: st
     publish(output, job, Step(0, 0, 5))
     (output / JOB_FILE).write_text(content)
     job = overwriting(job)
-    assert claim_output(job, output) == (job, describe_job(job, {}))
+    assert claim_output(job, output) == describe_job(job, {})
     assert list(output.iterdir()) == []
 
 
