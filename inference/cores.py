@@ -10,6 +10,8 @@ from pathlib import Path
 
 from inference.errors import UsageError
 
+MAX_PROCESSES = 1024  # of one host
+
 
 @dataclass(frozen=True, slots=True)
 class CoreBudget:
@@ -109,8 +111,8 @@ def plan_threads(budget: CoreBudget, *, num_devices: int, streams: int, num_work
     worker tied to one core would leave the others idle when its neighbours end first.
     """
     devices = num_devices or 1
-    if devices > 1024:
-        raise UsageError(f"--num_devices {devices} is more than the 1024 processes that one host is given")
+    if devices > MAX_PROCESSES:
+        raise UsageError(f"{devices} worker processes are more than the {MAX_PROCESSES} that one host is given")
     share = max(1, budget.usable // devices)
     chosen_streams = streams or share
     if devices <= budget.usable:

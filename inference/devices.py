@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from inference.config import LaunchConfig
@@ -46,6 +46,11 @@ class Choice:
         """Which kinds of device these are, without their places."""
         return sorted({name.partition(" at ")[0] for name in self.names})
 
+    def only(self, numbers: Collection[int]) -> Choice:
+        """The same without the devices that no worker gets."""
+        used = [(number, name) for number, name in zip(self.numbers, self.names, strict=True) if number in numbers]
+        return replace(self, numbers=tuple(number for number, _ in used), names=tuple(name for _, name in used))
+
     def __str__(self) -> str:
         devices = ", ".join(f"{number}: {name}" for number, name in zip(self.numbers, self.names, strict=True))
         return f"{self.provider} ({self.reason})" + (f"; {devices}" if self.is_counted else "")
@@ -53,20 +58,21 @@ class Choice:
 
 def parse_device(text: str, precision: str) -> Request:
     """PROVIDER or PROVIDER:NUMBER,... as a request. Raises UsageError with the legal values."""
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
     known = [name for name in (AUTO, *PROVIDERS) if f"{text.lower()}:".startswith(f"{name}:")]
     if not known:
-        raise UsageError(f"--device {text}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number")
+        raise UsageError(f"--device {shown}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number")
     name = max(known, key=len)
-    numbers = text[len(name) + 1 :]
-    if not numbers:
+    if len(text) == len(name):
         return Request(name, (), precision)
     if name == AUTO or not PROVIDERS[name].is_counted:
-        raise UsageError(f"--device {text}: {name} has no devices to pick by number: use --device {name}")
-    if not re.fullmatch(r"\d+(,\d+)*", numbers, re.ASCII):
-        raise UsageError(f"--device {text}: devices are picked by number, as in {name}:1,3")
+        raise UsageError(f"--device {shown}: {name} has no devices to pick by number: use --device {name}")
+    numbers = text[len(name) + 1 :]
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", numbers, re.ASCII):
+        raise UsageError(f"--device {shown}: devices are picked by number, as in {name}:1,3")
     picked = tuple(map(int, numbers.split(",")))
     if len(set(picked)) != len(picked):
-        raise UsageError(f"--device {text}: a device is named twice; --processes_per_device runs several workers on each")
+        raise UsageError(f"--device {shown}: a device is named twice; --processes_per_device runs several workers on each")
     return Request(name, picked, precision)
 
 
@@ -96,7 +102,9 @@ def find_candidates(request: Request) -> Candidates:
                     passed_over.append(_told(name, str(error)))
     if found:
         return Candidates(tuple(found), tuple(passed_over))
-    raise UsageError(reasons[-1] if reasons else f"--precision {request.precision} runs on no provider that auto takes")
+    able = " or ".join(f"--device {name}" for name, provider in PROVIDERS.items() if request.precision in provider.precisions)
+    none = f"--precision {request.precision} runs on no provider that auto takes: use {able}"
+    raise UsageError(reasons[-1] if reasons else none)
 
 
 def _available(name: str, request: Request, reason: str) -> Choice:

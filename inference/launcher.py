@@ -37,6 +37,7 @@ def launch(config: LaunchConfig) -> int:
     refuse_inside_partition(job, output or log_dir)
     job = settle_device(job, found, output)
     plan = plan_workers(config, job.choice, core_budget())
+    job = replace(job, choice=job.choice.only(plan.devices))
     announce(job, plan, log_dir, output)
     if config.dry_run:
         if output is not None:

@@ -1,6 +1,6 @@
 """How fast each candidate of `--device auto` runs the network, each in a process of its own; measured once, and kept.
 
-    python -m inference.probe
+    python -m inference.probe PARENT_PID
 
 reads a trial as JSON from stdin and prints its rate. A candidate that crashes, hangs or takes memory for ever does so alone.
 """
@@ -8,9 +8,11 @@ reads a trial as JSON from stdin and prints its rate. A candidate that crashes, 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -25,6 +27,8 @@ from inference.structure import misfit
 
 KEPT_FILE = "fastest.json"
 _ANSWER = "measured: "
+_KEPT_BYTES = 1 << 20  # more was not written by us
+_KEPT_ENTRIES = 50  # the newest: hosts and versions come and go
 _MEASURE_S = 1.5
 _LIMIT_S = 300.0  # opening a large network on a slow disk takes its time; more than this is a hang
 
@@ -47,17 +51,17 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
     """
     sessions = [{**asdict(trial), "session": {**asdict(trial.session), "graph": graph_sha256}} for trial in trials]
     facts = {"processor": processor(), "versions": versions(), "trials": sessions}
-    before = _read(kept)
-    for entry in before:
+    for entry in _read(kept):
         if all(entry.get(name) == value for name, value in facts.items()):
-            return dict(entry["images_per_s"])
+            return {trial.session.provider: entry["images_per_s"][trial.session.provider] for trial in trials}
     if only_kept:
         return {}
     say(f"device: auto measures {', '.join(trial.session.provider for trial in trials)} once for this network")
     measured = {trial.session.provider: _one(trial) for trial in trials}
     if all(isinstance(value, float) for value in measured.values()):  # what fails today may be mended tomorrow
         try:
-            write_json(kept, {"measured": [*before, {**facts, "images_per_s": measured}]})
+            others = _read(kept)[1 - _KEPT_ENTRIES :]  # again: another launch may have written meanwhile
+            write_json(kept, {"measured": [*others, {**facts, "images_per_s": measured}]})
         except OSError as error:
             warn(f"infer_launch: {kept} is not written ({error.strerror}): the next launch measures again")
     return measured
@@ -66,7 +70,8 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
 class _Entry(TypedDict):
     """One measurement that is kept; the facts under which it holds stand beside it."""
 
-    images_per_s: dict[str, Any]
+    images_per_s: dict[str, float]
+    trials: list[Any]
 
 
 class _Kept(TypedDict):
@@ -74,12 +79,18 @@ class _Kept(TypedDict):
 
 
 def _read(kept: Path) -> list[dict[str, Any]]:
-    """What was measured before; nothing where the file is missing, newer or damaged: it is only a note, and written anew."""
+    """What was measured before; nothing where there is no file of ours, or it is newer or damaged: it is only a note."""
     try:
-        found = read_json(kept) if kept.exists() else {}
-    except BulkinferError:
+        found = read_json(kept) if kept.is_file() and kept.stat().st_size <= _KEPT_BYTES else {}
+    except (BulkinferError, OSError):  # whoever cannot read it measures, and hears of it when it is written
         found = {}
-    return [] if misfit(found, _Kept) else list(found["measured"])
+    entries = [] if misfit(found, _Kept) else found["measured"]
+    return [entry for entry in entries if _is_sound(entry)]
+
+
+def _is_sound(entry: Mapping[str, Any]) -> bool:
+    rates = entry["images_per_s"]
+    return len(rates) == len(entry["trials"]) and all(0 < rate < math.inf for rate in rates.values())
 
 
 def _one(trial: Trial) -> float | str:
@@ -87,7 +98,7 @@ def _one(trial: Trial) -> float | str:
     device = f"--device {trial.session.provider}"
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", "inference.probe"],
+            [sys.executable, "-P", "-m", "inference.probe", str(os.getpid())],
             input=json.dumps(asdict(trial)), capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -102,7 +113,7 @@ def _one(trial: Trial) -> float | str:
 
 def main() -> None:
     """Print pictures per second, or a sentence, as JSON behind a mark; ends the process, as a worker does."""
-    die_with_parent()
+    die_with_parent(int(sys.argv[1]))
     given = json.load(sys.stdin)
     trial = Trial(**{**given, "session": SessionSpec(**given["session"])})
     os.sched_setaffinity(0, trial.cores)

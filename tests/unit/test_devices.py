@@ -69,6 +69,8 @@ def test_what_is_asked_for(text: str, provider: str, numbers: tuple[int, ...]) -
         ("openvino:1", r"openvino has no devices to pick by number"),
         ("auto:0", r"auto has no devices to pick by number"),
         ("cuda:x", r"--device cuda:x: devices are picked by number, as in cuda:1,3$"),
+        ("cuda:", r"--device cuda:: devices are picked by number"),
+        ("cuda:" + "1" * 5000, r"--device cuda:1{75}\.\.\.: devices are picked by number"),
         ("cuda:1,", r"devices are picked by number"),
         ("cuda:-1", r"devices are picked by number"),
         ("cuda:\u0663", r"devices are picked by number"),
@@ -142,7 +144,9 @@ def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "onnxruntime_ep_openvino")
     with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
         find_candidates(parse_device("auto", "bf16"))
-    with pytest.raises(UsageError, match=r"--precision fp16 runs on no provider that auto takes$"):
+    with pytest.raises(
+        UsageError, match=r"fp16 runs on no provider that auto takes: use --device tensorrt or --device openvino:gpu or"
+    ):
         find_candidates(parse_device("auto", "fp16"))
 
 
@@ -260,6 +264,11 @@ def test_more_workers_than_gpus_are_refused_with_the_count() -> None:
         plan(TWO_GPUS, num_devices=3)
     with pytest.raises(UsageError, match=r"--num_devices 7: cuda has 2 here, 3 processes each;"):
         plan(TWO_GPUS, num_devices=7, processes_per_device=3)
+
+
+def test_devices_that_no_worker_gets_are_not_told() -> None:
+    assert TWO_GPUS.only((3,)) == Choice("cuda", "as asked", (3,), ("D",))
+    assert TWO_GPUS.only((1, 3, 1, 3)) == TWO_GPUS
 
 
 def test_the_inline_engine_has_one_worker_whatever_is_here() -> None:

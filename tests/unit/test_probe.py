@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from inference import probe
 from inference.probe import KEPT_FILE, Trial, measure
 from inference.providers import SessionSpec
+from tests.commands import children, living
 from tests.graphs import save
 from tests.models import tiny_graph
 
@@ -102,7 +106,10 @@ def test_another_processor_or_version_measures_again(
         assert len(counting.asked) == before + 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "measured": {"a": 1}}', '{"format": 99}'])
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", '{"format": 1}', '{"format": 1, "measured": {"a": 1}}', '{"format": 99}', "{" + " " * (1 << 20) + "}",
+    '{"format": 1, "measured": [{"images_per_s": {"cpu": -1}, "trials": [1]}]}',
+])  # fmt: skip
 def test_a_note_that_is_damaged_is_written_anew(counting: Counting, tmp_path: Path, text: str) -> None:
     kept = tmp_path / KEPT_FILE
     kept.write_text(text)
@@ -141,3 +148,37 @@ def test_what_libraries_print_is_not_the_answer(tmp_path: Path, graph: str, monk
     python.chmod(0o755)
     monkeypatch.setattr(probe.sys, "executable", str(python))
     assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": 12.5}
+
+
+def test_a_folder_in_the_place_of_the_note(counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / KEPT_FILE).mkdir()
+    assert measure([candidate("a.onnx")], SHA256, tmp_path / KEPT_FILE) == {"cpu": 10.0}
+    assert "is not written (Is a directory)" in capsys.readouterr().err
+
+
+def test_the_note_does_not_grow_for_ever(counting: Counting, tmp_path: Path) -> None:
+    kept = tmp_path / KEPT_FILE
+    for number in range(60):
+        measure([candidate("a.onnx")], f"{number:064d}", kept)
+    assert len(json.loads(kept.read_text())["measured"]) == 50
+
+
+def test_a_probe_ends_with_the_launcher(graph: str, tmp_path: Path) -> None:
+    """Killed while it measures: nobody is left, and no file."""
+    code = (
+        "from pathlib import Path; from inference import probe; from inference.providers import SessionSpec\n"
+        f"trial = probe.Trial(SessionSpec({graph!r}, 'cpu', 'fp32', 1, 1), ['x'], ['logits'], [0])\n"
+        "print('ready', flush=True)\n"
+        "probe.measure([trial], 'ab' * 32, Path('nowhere'))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not (child := children(launcher.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        launcher.kill()
+        launcher.wait()
+    while living(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not living(child)
