@@ -12,6 +12,7 @@ from inference.config import LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan, plan_threads
 from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
+from inference.runlog import versions
 
 AUTO = "auto"
 _COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
@@ -116,7 +117,7 @@ def _available(name: str, request: Request, reason: str) -> Choice:
         raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
     for module in provider.modules:
         if importlib.util.find_spec(module) is None:
-            raise AbsentError(f"--device {name} needs the package {module}: {provider.install}")
+            raise AbsentError(f"--device {name} needs the package {module}{_beside_gpu(provider.modules)}: {provider.install}")
     names = provider.find_devices()
     for number in request.numbers:
         if number >= len(names):
@@ -124,6 +125,13 @@ def _available(name: str, request: Request, reason: str) -> Choice:
             raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(name)}")
     numbers = request.numbers or tuple(range(len(names)))
     return Choice(name, reason, numbers, tuple(names[number] for number in numbers))
+
+
+def _beside_gpu(modules: tuple[str, ...]) -> str:
+    """What to know before a package that brings its own onnxruntime is installed where the one for GPUs is."""
+    if len(modules) == 1 or "onnxruntime-gpu" not in versions():
+        return ""
+    return ", which brings an onnxruntime that overwrites the onnxruntime-gpu here; in an environment of its own"
 
 
 def _hidden(name: str) -> str:

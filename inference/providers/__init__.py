@@ -48,7 +48,9 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
         raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented
         allow = "; --allow_cpu_nodes lets it" if "fallback to CPU" in str(error) else ""
-        raise UsageError(f"--device {spec.provider} cannot run {spec.graph}: {runtime_reason(error)}{allow}") from error
+        raise UsageError(
+            f"--device {spec.provider} cannot run {spec.graph}: {runtime_reason(error).rstrip('.')}{allow}"
+        ) from error
     nodes = Counter[str]()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())

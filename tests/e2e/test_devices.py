@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.commands import records, rows, run, summary
+from tests.commands import children, command, living, records, rows, run, summary
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
 
@@ -121,3 +125,28 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     inline = launch(place, "--engine", "inline", "--processes_per_device", 3, log_path=tmp_path / "logs")
     assert (inline.returncode, inline.stderr.count("\n")) == (2, 1)
     assert "--engine inline runs one worker: it cannot take --processes_per_device 3" in inline.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
+    (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)
+    (tmp_path / "temporary").mkdir()
+    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--data_dir", "photos")
+    with subprocess.Popen(
+        [*words, "--log_path", str(tmp_path / "logs")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    ) as launcher:  # fmt: skip
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline().startswith(b"device: auto measures")
+        deadline = time.monotonic() + 60
+        while not (measuring := children(launcher.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        launcher.send_signal(number)
+        launcher.communicate(timeout=60)
+    while living(measuring) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert measuring
+    assert not living(measuring)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert not (tmp_path / "logs").exists()
+    assert not list((place / "models" / "tiny").glob("_tmp-*"))

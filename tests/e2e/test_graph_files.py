@@ -137,14 +137,22 @@ def merging_graph(batch: int | str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("batch", "batch_size", "told"), [
     ("N", 4, "fixes or mixes its batch inside (output y: it has 1 rows for a batch of 3)"),
-    ("N", 1, "fixes or mixes its batch inside (output y: it has 1 rows for a batch of 3)"),
     (4, 4, "has no output with one row per picture"),
-    (4, 1, "fixes or mixes its batch inside (the batch of output y does not follow that of the input)"),
+    (4, 1, "has no output with one row per picture"),
 ])  # fmt: skip
 def test_b26_a_header_that_hides_merged_samples_is_refused(
     batch: int | str, batch_size: int, told: str, tmp_path: Path
 ) -> None:
     assert told in refused_graph(save(merging_graph(batch), tmp_path), tmp_path, "--batch_size", batch_size)
+
+
+def test_b26_where_one_picture_alone_is_right_it_is_taken_one_at_a_time(tmp_path: Path) -> None:
+    graph = save(merging_graph("N"), tmp_path)
+    words = ("--onnx", graph, "--name", "net", "--recipe", recipe_file(tmp_path), "--scores", "logits", "--batch_size", 1)
+    done = run("get_model", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "batch: 1 only, fixed inside the graph" in done.stdout
+    assert [path.name for path in (tmp_path / "models" / "net").glob("*.onnx")] == ["model_1.onnx"]
 
 
 def exported(network: torch.nn.Module, batch: int, path: Path) -> Path:
@@ -158,7 +166,7 @@ def exported(network: torch.nn.Module, batch: int, path: Path) -> Path:
 @pytest.mark.parametrize(("network", "example_batch", "told"), [
     (NeedsOne(), 1, "it can only be adopted with --batch_size 1"),
     (ReshapesToOne(), 1, "it can only be adopted with --batch_size 1"),
-    (ReshapesToOne(), 8, "fixes or mixes its batch inside"),
+    (ReshapesToOne(), 8, "has no output with one row per picture"),
 ])  # fmt: skip
 def test_b26_a_batch_that_the_exporter_froze_is_not_passed_off_as_another(
     network: torch.nn.Module, example_batch: int, told: str, tmp_path: Path

@@ -232,7 +232,8 @@ def test_two_launchers_on_one_output(place: Path, tmp_path: Path) -> None:
     output, hold = tmp_path / "out", tmp_path / "go"
     process = start(place, output, hold=hold)
     wait_until((output / "_lock.json").exists, process)
-    second = launch(place, "--output", output, "--log_path", tmp_path / "logs")
+    same = ("--save", "topk,logits,embedding", "--output", output)
+    second = launch(place, *same, "--log_path", tmp_path / "logs")
     assert process.poll() is None, "the first one is still at work"
     hold.touch()
     _, stderr = process.communicate(timeout=120)

@@ -140,6 +140,13 @@ def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> No
     assert found() == ["cuda", "cpu"]
 
 
+def test_no_second_runtime_is_advised_beside_the_one_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "onnxruntime_ep_openvino")
+    monkeypatch.setattr("inference.devices.versions", lambda: {"onnxruntime-gpu": "1.31.1"})
+    with pytest.raises(UsageError, match=r"overwrites the onnxruntime-gpu here; in an environment of its own: pip install"):
+        asked("openvino")
+
+
 def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "onnxruntime_ep_openvino")
     with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
