@@ -85,10 +85,13 @@ def test_the_launch_may_refuse_at_once(tmp_path: Path) -> None:
 def held_up(engine: InlineEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """From record 8 on nothing is loaded before the engine has stopped its worker."""
 
+    def has_stopped() -> bool:
+        source: Any = engine._worker._source  # its threads load before the worker knows it
+        return source is not None and source._stopping
+
     def load(record: Record, recipe: Any, limits: Any, out_HWC: np.ndarray, meter: Any) -> Facts:
-        source: Any = engine._worker._source
         deadline = time.monotonic() + 60
-        while record.number >= 8 and not source._stopping and time.monotonic() < deadline:
+        while record.number >= 8 and not has_stopped() and time.monotonic() < deadline:
             time.sleep(0.002)
         return load_record(record, recipe, limits, out_HWC, meter)
 
