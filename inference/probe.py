@@ -12,7 +12,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -51,12 +50,14 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
     """
     sessions = [{**asdict(trial), "session": {**asdict(trial.session), "graph": graph_sha256}} for trial in trials]
     facts = {"processor": processor(), "versions": versions(), "trials": sessions}
+    providers = [trial.session.provider for trial in trials]
     for entry in _read(kept):
-        if all(entry.get(name) == value for name, value in facts.items()):
-            return {trial.session.provider: entry["images_per_s"][trial.session.provider] for trial in trials}
+        rates = entry["images_per_s"]
+        if all(entry.get(name) == value for name, value in facts.items()) and set(rates) == set(providers):
+            return {name: rates[name] for name in providers}
     if only_kept:
         return {}
-    say(f"device: auto measures {', '.join(trial.session.provider for trial in trials)} once for this network")
+    say(f"device: auto measures {', '.join(providers)} once for this network")
     measured = {trial.session.provider: _one(trial) for trial in trials}
     if all(isinstance(value, float) for value in measured.values()):  # what fails today may be mended tomorrow
         try:
@@ -71,7 +72,6 @@ class _Entry(TypedDict):
     """One measurement that is kept; the facts under which it holds stand beside it."""
 
     images_per_s: dict[str, float]
-    trials: list[Any]
 
 
 class _Kept(TypedDict):
@@ -79,18 +79,16 @@ class _Kept(TypedDict):
 
 
 def _read(kept: Path) -> list[dict[str, Any]]:
-    """What was measured before; nothing where there is no file of ours, or it is newer or damaged: it is only a note."""
+    """What was measured before; nothing where there is no file of ours, or it is newer or damaged: it is only a note.
+
+    Entries whose rates are none are left out.
+    """
     try:
         found = read_json(kept) if kept.is_file() and kept.stat().st_size <= _KEPT_BYTES else {}
     except (BulkinferError, OSError):  # whoever cannot read it measures, and hears of it when it is written
         found = {}
     entries = [] if misfit(found, _Kept) else found["measured"]
-    return [entry for entry in entries if _is_sound(entry)]
-
-
-def _is_sound(entry: Mapping[str, Any]) -> bool:
-    rates = entry["images_per_s"]
-    return len(rates) == len(entry["trials"]) and all(0 < rate < math.inf for rate in rates.values())
+    return [entry for entry in entries if all(0 < rate < math.inf for rate in entry["images_per_s"].values())]
 
 
 def _one(trial: Trial) -> float | str:

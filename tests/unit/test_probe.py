@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,17 @@ def test_what_libraries_print_is_not_the_answer(tmp_path: Path, graph: str, monk
     python.chmod(0o755)
     monkeypatch.setattr(probe.sys, "executable", str(python))
     assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": 12.5}
+
+
+@pytest.mark.parametrize("rates", [{}, {"another": 5.0}, {"cpu": 5.0, "another": 5.0}, {"cpu": 0}, {"cpu": "fast"}])
+def test_rates_of_other_providers_or_none_are_measured_again(counting: Counting, tmp_path: Path, rates: dict[str, Any]) -> None:
+    """The facts of the note fit, its figures do not."""
+    kept = tmp_path / KEPT_FILE
+    measure([candidate("a.onnx")], SHA256, kept)
+    note = json.loads(kept.read_text())
+    note["measured"][0]["images_per_s"] = rates
+    kept.write_text(json.dumps(note))
+    assert measure([candidate("a.onnx")], SHA256, kept) == {"cpu": 20.0}
 
 
 def test_a_folder_in_the_place_of_the_note(counting: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
