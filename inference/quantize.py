@@ -20,6 +20,7 @@ from onnx import TensorProto, numpy_helper
 from inference.activation_ranges import TensorRange
 from inference.errors import RunError, first_line
 from inference.graph_file import IR_VERSION, make_reproducible
+from inference.graph_rewrite import sort_nodes
 from inference.providers import runtime
 
 _OPSET = 13  # the first whose QuantizeLinear takes scales per channel
@@ -138,6 +139,7 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
     except Exception as error:  # its authors raise what they like
         raise RunError(f"onnxruntime cannot quantise the graph: {first_line(error)}") from error
     found: onnx.ModelProto = quantizer.model.model
+    sort_nodes(found)  # it appends what feeds the others
     _pack(found)
     make_reproducible(found, max(IR_VERSION, found.ir_version))
     return found
