@@ -24,7 +24,7 @@ from inference.metrics import Meter
 from inference.types import Record, key_text
 
 MAX_PICTURES = 512  # ranges no longer change with more
-MAX_BYTES = 256 << 20  # of prepared pictures, which all stay in memory
+MAX_BYTES = 128 << 20  # of prepared pictures, which all stay in memory
 MIN_PICTURES = 32
 _HELD_OUT_EVERY = 3
 _TRIES = 4  # times as many files are opened as pictures wanted: a folder of broken ones must come to an end
@@ -50,6 +50,8 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None]) -> 
         dataset = open_dataset(Path(folder))
     except UsageError as error:
         raise UsageError(f"--calibration_dir: {error}") from None
+    for line in dataset.scan.unreadable_lines() if dataset.scan else ():
+        say(line)
     wanted = max(MIN_PICTURES, min(MAX_PICTURES, MAX_BYTES // (recipe.height * recipe.width * 3)))
     images, repeated, failures = _load(_in_order_of_choice(dataset), recipe, wanted)
     told = f"{len(images)} of {dataset.num_records} pictures in {folder}"

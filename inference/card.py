@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256, read_json, write_json
@@ -95,6 +95,21 @@ class Weights:
         return self.source == RANDOM_WEIGHTS
 
 
+class Calibration(TypedDict):
+    """How a variant in int8 came about: pictures used, the candidate that was chosen, and the figures of the gate.
+
+    `candidates` holds what fp32 and each candidate on the first provider differ by, with the objection to it, `judged` the
+    figures of the chosen one by provider.
+    """
+
+    pictures_sha256: str
+    calibrated: int
+    held_out: int
+    chosen: str
+    candidates: dict[str, dict[str, Any]]
+    judged: dict[str, dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """The facts of a network: all that inference needs to know beside the graph itself.
@@ -119,7 +134,7 @@ class ModelCard:
     source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
     precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
-    calibration: dict[str, Any] = field(default_factory=dict)  # of a variant in int8: pictures, candidates, what was chosen
+    calibration: Calibration | None = None  # of a variant in int8
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:

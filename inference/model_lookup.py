@@ -57,7 +57,7 @@ def find_model(config: LaunchConfig) -> Model:
     if misfit := _misfit(card, sidecar, config.batch_size):
         raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
     if folder != network:
-        _check_variant(network, card, command)
+        _check_variant(network, folder, card, command)
     check_columns(config, card)
     return Model(card, sidecar, resolved)
 
@@ -72,14 +72,14 @@ def _get_model_command(config: LaunchConfig, folder: Path) -> str:
     return shlex.join(words)
 
 
-def _check_variant(network: Path, card: ModelCard, command: str) -> None:
+def _check_variant(network: Path, folder: Path, card: ModelCard, command: str) -> None:
     """Raises RunError for a variant of an export that another has replaced since: it would give that one's answers.
 
     It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
     """
     if (network / "card.json").exists() and not is_made_of(card, read_card(network / "card.json")):
         raise RunError(
-            f"the {card.precision} variant of {card.name} was made of another export than the one in {network}: "
+            f"{folder} was made of another export of the network than the one in {network}: "
             f"run {command} --calibration_dir PICTURES"
         )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from inference import __version__, model_folder, quantize
 from inference.activation_ranges import TensorRange, batches, collect
 from inference.calibration_pictures import Sample, sample_pictures
-from inference.card import ModelCard, graph_path, is_made_of, read_card, read_sidecar, variant_folder
+from inference.card import Calibration, ModelCard, graph_path, is_made_of, read_card, read_sidecar, variant_folder
 from inference.config import GetModelConfig
 from inference.cores import core_budget
 from inference.errors import RunError, UsageError
@@ -36,6 +36,8 @@ from inference.weights import Say
 INT8 = "int8"
 _JUDGES = ("cpu", "openvino")  # providers that run int8; the first one judges every candidate, the others the best
 _MAKERS = ("onnx", "onnxruntime", "numpy")
+
+Tried = dict[str, dict[str, Any]]  # figures by what they are of
 
 
 def check_request(config: GetModelConfig) -> None:
@@ -88,7 +90,8 @@ def _existing(folder: Path, card: ModelCard, say: Say) -> tuple[ModelCard | None
 
 
 def _is_calibrated_with(card: ModelCard, sample: Sample) -> bool:
-    return card.calibration.get("pictures_sha256") == sample.sha256 and card.versions == _versions()
+    facts = card.calibration
+    return facts is not None and facts["pictures_sha256"] == sample.sha256 and card.versions == _versions()
 
 
 def _versions() -> dict[str, str]:
@@ -99,17 +102,16 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample, say: Say) -
     """Calibrate, choose, publish."""
     card, fixed = network.card, network.card.fixed_batch
     folder = variant_folder(network.folder, INT8)
-    with tempfile.TemporaryDirectory(prefix="bulkinfer-") as name:
-        work = Path(name)
+    with tempfile.TemporaryDirectory(prefix="bulkinfer-") as temporary:
+        work = Path(temporary)
         model = quantize.prepared(graph_path(network.folder, fixed), work)
         say(f"measuring the values inside {card.name}")
         feeds = (_feed(card, part) for part in batches(sample.calibrate_NHWC, fixed))
         ranges = collect(model, quantize.tensors_to_watch(model), feeds, work)
         fp32 = graph_path(network.folder, config.batch_size)
         judge = _Judge(card, fp32, sample.held_out_NHWC, 0 if fixed else config.batch_size, work, say)
-        chosen, facts = _choose(model, ranges, judge, say)
+        chosen, name, tried, judged = _choose(model, ranges, judge, say)
         golden = _golden(chosen, card, read_golden(network.folder / model_folder.GOLDEN).images_NHWC)
-    counts = {"calibrated": len(sample.calibrate_NHWC), "held_out": len(sample.held_out_NHWC)}
     weights, weights_file = move_weights_out(chosen)
     made = replace(
         card,
@@ -117,7 +119,14 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample, say: Say) -
         versions=_versions(),
         external_data=weights_file,
         external_data_sha256=hashlib.sha256(weights).hexdigest(),
-        calibration={"pictures_sha256": sample.sha256, **counts, **facts},
+        calibration=Calibration(
+            pictures_sha256=sample.sha256,
+            calibrated=len(sample.calibrate_NHWC),
+            held_out=len(sample.held_out_NHWC),
+            chosen=name,
+            candidates=tried,
+            judged=judged,
+        ),
     )
     export = Export(chosen.SerializeToString(deterministic=True), weights, weights_file, golden, card.num_parameters)
     folder.mkdir(exist_ok=True)
@@ -166,12 +175,13 @@ class _Judge:
 
 def _choose(
     model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: _Judge, say: Say
-) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """The best graph of the first step in which one passes, and what was measured. Raises RunError where none does.
+) -> tuple[onnx.ModelProto, str, Tried, Tried]:
+    """The best graph of the first step in which one passes, its name, the figures of all that were tried, and its own by
+    provider. Raises RunError where none passes.
 
     Steps are tried in order because what stays in fp32 costs speed.
     """
-    tried: dict[str, Any] = {}
+    tried: Tried = {}
     best: tuple[tuple[float, ...], str] | None = None
     for step in quantize.candidates(model):
         passing = []
@@ -188,7 +198,7 @@ def _choose(
             if not any(why for _, why in others.values()):
                 judged = {_JUDGES[0]: asdict(figures), **{name: asdict(found) for name, (found, _) in others.items()}}
                 say(f"int8: {candidate} is taken")
-                return graph, {"chosen": str(candidate), "candidates": tried, "judged": judged}
+                return graph, str(candidate), tried, judged
             name, (found, why) = next((name, item) for name, item in others.items() if item[1])
             if best is None or place < best[0]:
                 best = place, f"{candidate} on {name} has {found} ({why})"

@@ -80,7 +80,7 @@ def foreign_graph(
 
 
 def deep_graph(
-    batch: int | str = "N", *, giant: float = 1.0, gain: float = 40.0, opset: int = 17, softmax: bool = False
+    batch: int | str = "N", *, giant: float = 1.0, gain: float = 6.0, opset: int = 17, softmax: bool = False
 ) -> onnx.ModelProto:
     """Four convolutions and a Gemm to five classes: a network that int8 can hold.
 

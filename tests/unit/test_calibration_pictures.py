@@ -60,7 +60,7 @@ def test_too_few_are_refused(tmp_path: Path, count: int, told: str) -> None:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="^--calibration_dir: .*does not exist"):
+    with pytest.raises(UsageError, match=r"^--calibration_dir: .*does not exist"):
         sample_pictures(str(tmp_path / "nowhere"), RECIPE, lambda _: None)
 
 

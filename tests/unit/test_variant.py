@@ -78,6 +78,7 @@ def test_the_variant_is_a_folder_like_any_other_and_close_to_fp32(home: Home) ->
     }  # fmt: skip
     assert (card.name, card.precision, card.source) == ("net", "int8", "onnx")
     facts = card.calibration
+    assert facts is not None
     assert (facts["calibrated"], facts["held_out"]) == (100, 50)
     assert facts["candidates"][facts["chosen"]]["objection"] == ""
     assert facts["judged"]["cpu"]["agreement"] >= 0.99
@@ -126,7 +127,7 @@ def test_a_variant_of_a_replaced_export_is_not_used(home: Home) -> None:
     with pytest.raises(UsageError, match="was made of another export of the network: give --calibration_dir"):
         home.make(calibration_dir="")
     launch = LaunchConfig(model_name="net", model_path=str(home.folder / "models"), precision="int8")
-    with pytest.raises(RunError, match="int8 variant of net was made of another export .* --calibration_dir PICTURES"):
+    with pytest.raises(RunError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
         find_model(launch)
     assert home.make().done == "exported"
     assert find_model(launch).graph == graph_path(home.int8, 6).resolve()
@@ -183,6 +184,7 @@ def test_a_network_of_one_batch_size(home: Home) -> None:
     assert home.network is not None
     assert home.network.card.fixed_batch == 4
     provided = home.make(batch_size=4)
+    assert provided.card.calibration is not None
     assert provided.card.calibration["held_out"] == 50
     assert {path.name for path in home.int8.glob("*.onnx")} == {"model_4.onnx"}
 
@@ -190,7 +192,9 @@ def test_a_network_of_one_batch_size(home: Home) -> None:
 @pytest.mark.parametrize("flags", [{"opset": 11}, {"softmax": True}], ids=["old opset", "probabilities"])
 def test_other_graphs(home: Home, flags: dict[str, Any]) -> None:
     home.adopt(deep_graph(**flags), scores="auto")
-    assert home.make().card.calibration["judged"]["cpu"]["clear"] >= 30
+    facts = home.make().card.calibration
+    assert facts is not None
+    assert facts["judged"]["cpu"]["clear"] >= 30
 
 
 @pytest.mark.parametrize(
@@ -207,5 +211,5 @@ def test_networks_that_cannot_have_one(home: Home, model: onnx.ModelProto, flags
 
 
 def test_the_folder_of_pictures_is_looked_at_before_the_network_is_made(home: Home) -> None:
-    with pytest.raises(UsageError, match="^--calibration_dir: .*nowhere is no folder"):
+    with pytest.raises(UsageError, match=r"^--calibration_dir: .*nowhere is no folder"):
         check_request(home.config(calibration_dir="nowhere"))
