@@ -64,7 +64,7 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     graph = f"model_{config.batch_size}.onnx"
     took = f"in {provided.seconds:.1f} s"
     if provided.done == "exported":
-        print(f"exported and checked {took}")
+        print(f"{'calibrated' if card.calibration else 'exported'} and checked {took}")
     elif provided.done == "added":
         print(f"{card.name} was already there; added and checked {graph} {took}")
     else:

@@ -23,7 +23,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(deep_graph(), home)
     recipe_file(home)
     words = ("--onnx", "m.onnx", "--name", "net", "--recipe", "recipe.json", "--scores", "logits", "--batch_size", 4)
-    done = get_model(home, *words, "--precision", "int8", "--calibration_dir", "photos")
+    pictures.write_files(home / "blocked", {"torch.py": b"raise ImportError('torch was imported')"})
+    without_torch = {"PYTHONPATH": str(home / "blocked")}
+    done = get_model(home, *words, "--precision", "int8", "--calibration_dir", "photos", env=without_torch)
     lines = done.stdout.splitlines()
     assert "1 that cannot be read left out (such as broken.png: truncated PNG" in done.stdout
     assert "80 to calibrate, 40 held out to judge" in done.stdout
@@ -33,8 +35,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def get_model(home: Path, *words: object, code: int = 0) -> Any:
-    done = run("get_model", *words, cwd=home)
+def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
+    done = run("get_model", *words, cwd=home, env=env)
     assert done.returncode == code, (done.stdout, done.stderr)
     assert done.stderr.count("\n") == (1 if code else 0), done.stderr
     return done

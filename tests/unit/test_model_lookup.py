@@ -157,7 +157,8 @@ def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: P
 def test_a_variant_of_another_export_is_refused(models: Path) -> None:
     write_tiny_model(models / "tiny", "int8", weights="older")
     with pytest.raises(
-        RunError, match=r"int8 was made of another export of the network than the one in .*: run get_model .* --calibration_dir PICTURES$"
+        RunError,
+        match=r"int8 was made of another export of the network than the one in .*: run get_model .* --calibration_dir PICTURES$",
     ):
         found(models, precision="int8")
     (models / "tiny" / "card.json").unlink()

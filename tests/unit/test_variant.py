@@ -189,9 +189,13 @@ def test_a_network_of_one_batch_size(home: Home) -> None:
     assert {path.name for path in home.int8.glob("*.onnx")} == {"model_4.onnx"}
 
 
-@pytest.mark.parametrize("flags", [{"opset": 11}, {"softmax": True}], ids=["old opset", "probabilities"])
-def test_other_graphs(home: Home, flags: dict[str, Any]) -> None:
-    home.adopt(deep_graph(**flags), scores="auto")
+@pytest.mark.parametrize(
+    ("graph", "flags"),
+    [({"opset": 11}, {}), ({"softmax": True}, {"scores": "auto"}), ({}, {"input": "float32"})],
+    ids=["old opset", "probabilities", "float32 input"],
+)
+def test_other_graphs(home: Home, graph: dict[str, Any], flags: dict[str, Any]) -> None:
+    home.adopt(deep_graph(**graph), **flags)
     facts = home.make().card.calibration
     assert facts is not None
     assert facts["judged"]["cpu"]["clear"] >= 30
