@@ -217,3 +217,26 @@ def test_networks_that_cannot_have_one(home: Home, model: onnx.ModelProto, flags
 def test_the_folder_of_pictures_is_looked_at_before_the_network_is_made(home: Home) -> None:
     with pytest.raises(UsageError, match=r"^--calibration_dir: .*nowhere is no folder"):
         check_request(home.config(calibration_dir="nowhere"))
+
+
+def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = variant._Judge.figures
+
+    def objecting(judge: Any, model: onnx.ModelProto, provider: str, what: str) -> Any:
+        found, why = figures(judge, model, "cpu", what)
+        return found, "too far" if provider == "openvino" else why
+
+    monkeypatch.setattr(variant, "_other_judges", lambda _say: iter(["openvino"]))
+    monkeypatch.setattr(variant._Judge, "figures", objecting)
+    home.adopt(deep_graph())
+    with pytest.raises(RunError, match=r"the best, .* on openvino has top-1 agrees on 100\.0% .* \(too far\)"):
+        home.make()
+    assert not home.int8.exists()
+
+
+def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant, "_JUDGES", ("cpu", "openvino"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    home.adopt(deep_graph())
+    assert list(home.make().card.calibration or {}) != []
+    assert "int8: not judged on openvino, which is not installed here" in home.said
