@@ -19,7 +19,7 @@ from inference.graph_checks import cpu_session
 
 _BINS = 8192  # of which a half to a quarter are in use: the range is a power of two
 _VALUES_PER_PICTURE = 1 << 16  # of one tensor go into its histogram; the extremes are of all values
-_FEED_BYTES = 1 << 19  # of pictures at once: activations are several hundred times as large
+_FEED_BYTES = 1 << 18  # of pictures at once: activations are a thousand times as large
 
 
 class TensorRange:
