@@ -131,7 +131,8 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample, say: Say) -
     export = Export(chosen.SerializeToString(deterministic=True), weights, weights_file, golden, card.num_parameters)
     folder.mkdir(exist_ok=True)
     try:
-        model_folder.publish(folder, made, export, config.batch_size)
+        if removed := model_folder.publish(folder, made, export, config.batch_size):
+            say(f"removed the graphs of the variant before: {', '.join(removed)}")
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()

@@ -98,7 +98,9 @@ def test_the_same_again_changes_nothing_and_other_pictures_make_it_anew(home: Ho
     pictures.write_files(
         tmp_path / "others", {f"{n}.png": pictures.encode(pictures.photo(20, 20, seed=500 + n)) for n in range(110)}
     )
-    assert home.make(calibration_dir=str(tmp_path / "others")).done == "exported"
+    home.adopt(deep_graph(), batch_size=3)
+    assert home.make(calibration_dir=str(tmp_path / "others"), batch_size=3).done == "exported"
+    assert home.said[-1] == "removed the graphs of the variant before: model_6.onnx"
     assert listing(home.int8)["card.json"] != before["card.json"]
 
 
