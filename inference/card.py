@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256, read_json, write_json
@@ -95,6 +95,21 @@ class Weights:
         return self.source == RANDOM_WEIGHTS
 
 
+class Calibration(TypedDict):
+    """How a variant in int8 came about: pictures used, the candidate that was chosen, and the figures of the gate.
+
+    `candidates` holds what fp32 and each candidate on the first provider differ by, with the objection to it, `judged` the
+    figures of the chosen one by provider.
+    """
+
+    pictures_sha256: str
+    calibrated: int
+    held_out: int
+    chosen: str
+    candidates: dict[str, dict[str, Any]]
+    judged: dict[str, dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """The facts of a network: all that inference needs to know beside the graph itself.
@@ -119,6 +134,7 @@ class ModelCard:
     source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
     precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
+    calibration: Calibration | None = None  # of a variant in int8
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
@@ -150,7 +166,7 @@ def _build(cls: Any, value: Any, path: Path) -> Any:
     kinds = get_type_hints(cls)
     if not isinstance(value, dict):
         raise RunError(f"{path} is damaged (its {cls.__name__.lower()} is no object): run get_model again")
-    given = {field.name: value[field.name] for field in fields(cls) if field.name in value}
+    given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in given.items())), ""):
         raise RunError(f"{path} is damaged ({told}): run get_model again")
     try:
@@ -178,6 +194,17 @@ def read_card(path: Path) -> ModelCard:
 def graph_path(folder: Path, batch_size: int) -> Path:
     """model_<batch>.onnx, or model.onnx for the dynamic one (batch_size 0)."""
     return folder / (f"model_{batch_size}.onnx" if batch_size else "model.onnx")
+
+
+def variant_folder(folder: Path, precision: str) -> Path:
+    """Where a model folder keeps its variant in another precision: a folder of the same kind."""
+    return folder / precision
+
+
+def is_made_of(variant: ModelCard, card: ModelCard) -> bool:
+    """Whether a variant belongs to the network of `card` as it is now, and not to an export that it replaced."""
+    names = ("weights", "recipe", "input", "outputs", "labels", "fixed_batch")
+    return all(getattr(variant, name) == getattr(card, name) for name in names)
 
 
 def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:

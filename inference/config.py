@@ -38,6 +38,10 @@ class GetModelConfig:
     )
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
+    precision: str = option(
+        "fp32", "of the graph; int8 adds the variant models/<name>/int8/ beside it", choices=("fp32", "int8")
+    )
+    calibration_dir: str = option("", "of int8: folder of pictures (or partitions) to calibrate it with and to judge it by")
     list: bool = option(False, "print the networks with origin, licence and size, and stop")
     onnx: str = option("", "adopt this ONNX file instead of a network of the list")
     name: str = option("", "of an adopted file: the folder below --model_path that it gets")
@@ -65,6 +69,8 @@ class GetModelConfig:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
+        if self.calibration_dir and self.precision != "int8":
+            raise UsageError("--calibration_dir belongs to --precision int8")
         if self.output_name and self.scores == "none":
             raise UsageError(
                 "--output_name names the output to classify, --scores none says that there is none: give one of them"
@@ -127,7 +133,9 @@ class LaunchConfig:
         "provider that runs the graph: auto, cpu, openvino, openvino:gpu, openvino:npu, cuda, tensorrt; cuda:1,3 picks",
     )
     processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
-    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16", "fp16"))
+    precision: str = option(
+        "fp32", "arithmetic of the network; int8: its variant, see get_model", choices=("fp32", "bf16", "fp16", "int8")
+    )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(

@@ -7,17 +7,30 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.card import GraphSidecar, ModelCard, check_graph_files, graph_path
+from inference.card import (
+    GraphSidecar,
+    ModelCard,
+    check_graph_files,
+    graph_path,
+    is_made_of,
+    read_card,
+    variant_folder,
+)
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256
 from inference.stand_ins import what_it_is_instead
 from inference.zoo import plain
 
+VARIANTS = ("int8",)  # precisions whose graph is another one, in a folder of its own; the others run the network's graph
+
 
 @dataclass(frozen=True)
 class Model:
-    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar."""
+    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar.
+
+    In int8 all three are those of the variant.
+    """
 
     card: ModelCard
     sidecar: GraphSidecar
@@ -26,9 +39,9 @@ class Model:
 
 def find_model(config: LaunchConfig) -> Model:
     """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
-    folder, others = named_folder(config.model_path, config.model_name)
-    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
-    command = shlex.join(words + (["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []))
+    network, others = named_folder(config.model_path, config.model_name)
+    folder = variant_folder(network, config.precision) if config.precision in VARIANTS else network
+    command = _get_model_command(config, folder)
     graph = graph_path(folder, config.batch_size)
     for path in (folder / "card.json", graph, graph.with_suffix(".json")):
         if not path.exists():
@@ -43,8 +56,32 @@ def find_model(config: LaunchConfig) -> Model:
         raise RunError(f"{weights} is not what card.json records ({why}): run {command}")
     if misfit := _misfit(card, sidecar, config.batch_size):
         raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
+    if folder != network:
+        _check_variant(network, folder, card, command)
     check_columns(config, card)
     return Model(card, sidecar, resolved)
+
+
+def _get_model_command(config: LaunchConfig, folder: Path) -> str:
+    """What brings the missing files; a variant that is there needs no pictures to get another batch size."""
+    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
+    words += ["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []
+    if config.precision in VARIANTS:
+        words += ["--precision", config.precision]
+        words += [] if (folder / "card.json").exists() else ["--calibration_dir", "PICTURES"]
+    return shlex.join(words)
+
+
+def _check_variant(network: Path, folder: Path, card: ModelCard, command: str) -> None:
+    """Raises RunError for a variant of an export that another has replaced since: it would give that one's answers.
+
+    It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
+    """
+    if (network / "card.json").exists() and not is_made_of(card, read_card(network / "card.json")):
+        raise RunError(
+            f"{folder} was made of another export of the network than the one in {network}: "
+            f"run {command} --calibration_dir PICTURES"
+        )
 
 
 def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:

@@ -41,6 +41,7 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         "refusal": None if refusal is None else str(refusal),
         "input": job.config.input,
         "device": {"asked": job.config.device, **asdict(job.choice)},
+        "precision": job.config.precision,
         "weights": asdict(job.model.card.weights),
         "records": job.num_records,
         **counts,

@@ -79,6 +79,42 @@ def foreign_graph(
     return model
 
 
+def deep_graph(
+    batch: int | str = "N", *, giant: float = 1.0, gain: float = 6.0, opset: int = 17, softmax: bool = False
+) -> onnx.ModelProto:
+    """Four convolutions and a Gemm to five classes: a network that int8 can hold.
+
+    Not with a large `giant`: one channel between the third and the fourth convolution is that much larger than the others.
+    `gain` is that of the classes; a small one makes all pictures near-ties.
+    """
+    random = np.random.default_rng(5)
+    nodes, values = [], dict[str, np.ndarray]()
+    taken, width = "x", 3
+    for number in range(4):
+        weight = random.normal(0, 1.4 / np.sqrt(9 * width), (8, width, 3, 3)).astype(np.float32)
+        if number == 2:
+            weight[0] *= giant
+        if number == 3:
+            weight[:, 0] /= giant
+        values |= {f"w{number}": weight, f"b{number}": random.normal(0, 0.1, 8).astype(np.float32)}
+        nodes.append(helper.make_node("Conv", [taken, f"w{number}", f"b{number}"], [f"c{number}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
+        taken, width = f"r{number}", 8
+    values |= {"head": gain * random.normal(0, 1, (8, 5)).astype(np.float32), "bias": np.zeros(5, np.float32)}
+    nodes += [
+        helper.make_node("GlobalAveragePool", [taken], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["embedding"]),
+        helper.make_node("Gemm", ["embedding", "head", "bias"], ["y"]),
+        *([helper.make_node("Softmax", ["y"], ["p"], axis=-1)] if softmax else []),
+    ]
+    graph = helper.make_graph(
+        nodes, "deep", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("p" if softmax else "y", TensorProto.FLOAT, [batch, 5])],
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
 def save(model: onnx.ModelProto, folder: Path, name: str = "m.onnx", **options: Any) -> Path:
     """Write a graph; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from inference.config import GetModelConfig
 if TYPE_CHECKING:
     from inference.provision import Provided
 
+_SOURCES = {"zoo": "torch", "onnx": "the original"}  # what a network's graphs are compared with, by where it comes from
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
@@ -29,7 +31,15 @@ def _get_model(config: GetModelConfig) -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    _print_result(config, adopt(config, say) if config.onnx else widen(config) or provide(config, say))
+    if config.precision == "int8":
+        from inference.variant import check_request, provide_int8
+
+        check_request(config)
+    provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
+    if config.precision == "int8":
+        say(f"fp32: {provided.folder}, {provided.done} in {provided.seconds:.1f} s")
+        provided = provide_int8(config, provided, say)
+    _print_result(config, provided)
     return 0
 
 
@@ -54,20 +64,22 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     graph = f"model_{config.batch_size}.onnx"
     took = f"in {provided.seconds:.1f} s"
     if provided.done == "exported":
-        print(f"exported and checked {took}")
+        print(f"{'calibrated' if card.calibration else 'exported'} and checked {took}")
     elif provided.done == "added":
         print(f"{card.name} was already there; added and checked {graph} {took}")
     else:
         print(f"{graph} is already there, and its files are as recorded (checked {took})")
     print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
-    source = "the original" if card.source == "onnx" else "torch"
+    if card.calibration:
+        print(f"int8: {card.calibration['chosen']}, {card.calibration['calibrated']} pictures to calibrate")
+    source = "the int8 graph of each picture alone" if card.calibration else _SOURCES[card.source]
     for output, values in provided.sidecar.parity.items():
         print(
             f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
             f"where the largest is {values['max_abs_value']:.3g}"
         )
     for path, meaning in (
-        (folder / graph, f"input {card.input}, batch {config.batch_size}"),
+        (folder / graph, f"input {card.input}, batch {config.batch_size}, {card.precision}"),
         *([] if card.fixed_batch else [(folder / "model.onnx", "free batch")]),
         (folder / card.external_data, "weights, shared by all graphs here"),
         (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
@@ -81,6 +93,8 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
+    if config.precision != GetModelConfig.precision:
+        words += ["--precision", config.precision]
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])

@@ -15,5 +15,10 @@ def _attach(options: Any, spec: SessionSpec) -> str:
 
 
 CPU = Provider(
-    "CPUExecutionProvider", ("onnxruntime",), "pip install 'bulkinfer[cpu]'", ("fp32",), lambda: ["the processor"], _attach
+    "CPUExecutionProvider",
+    ("onnxruntime",),
+    "pip install 'bulkinfer[cpu]'",
+    ("fp32", "int8"),
+    lambda: ["the processor"],
+    _attach,
 )

@@ -12,8 +12,9 @@ from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, 
 EP_NAME = "OpenVINOExecutionProvider"
 _MODULE = "onnxruntime_ep_openvino"
 _INSTALL = "pip install 'bulkinfer[openvino]'"
-# What the plugin calls a precision, and the word with which a device says that it computes in it natively.
-_HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16")}
+# What the plugin calls a precision, and the word with which a device says that it computes in it natively. In int8 the graph
+# says itself what is quantised; the hint is for the rest.
+_HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
 _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
 
 
@@ -90,6 +91,6 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
     )
 
 
-PROCESSOR = _entry("CPU", ("fp32", "bf16"))
+PROCESSOR = _entry("CPU", ("fp32", "bf16", "int8"))
 GPU = _entry("GPU", ("fp32", "fp16"))
 NPU = _entry("NPU", ("fp16",))

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from inference.card import (
+    Calibration,
     GraphSidecar,
     ModelCard,
     Recipe,
     Weights,
     check_graph_files,
     graph_path,
+    is_made_of,
     read_card,
     read_sidecar,
     write_card,
@@ -191,3 +193,17 @@ def test_a_card_without_logits(tmp_path: Path) -> None:
     write_card(folder / "card.json", replace(read_card(folder / "card.json"), outputs={"embedding": "embedding"}))
     with pytest.raises(RunError, match=r"card\.json is damaged \(its outputs lack logits\): run get_model again"):
         check_graph_files(folder, 6)
+
+
+def test_how_a_variant_came_about_is_kept_and_checked(tmp_path: Path) -> None:
+    facts = Calibration(pictures_sha256="ab", calibrated=20, held_out=10, chosen="minmax", candidates={}, judged={})
+    write_card(tmp_path / "card.json", replace(CARD, precision="int8", calibration=facts))
+    assert read_card(tmp_path / "card.json").calibration == facts
+    with pytest.raises(RunError, match=r"is damaged \(calibration is .*\): run get_model again"):
+        read_card(damaged(tmp_path, calibration={"chosen": "minmax"}))
+
+
+def test_a_variant_belongs_to_one_export() -> None:
+    assert is_made_of(replace(CARD, precision="int8", external_data="other.bin"), CARD)
+    for change in ({"weights": Weights("net.pth", "00" * 32)}, {"input": "uint8"}, {"labels": ("a", "b")}):
+        assert not is_made_of(CARD, replace(CARD, **change))

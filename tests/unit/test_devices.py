@@ -92,9 +92,13 @@ def test_processors(device: str) -> None:
 
 
 def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
-    with pytest.raises(UsageError, match=r"--device cpu runs fp32, not --precision bf16, which runs on tensorrt, openvino$"):
+    with pytest.raises(
+        UsageError, match=r"--device cpu runs fp32 or int8, not --precision bf16, which runs on tensorrt, openvino$"
+    ):
         asked("cpu", "bf16")
-    with pytest.raises(UsageError, match=r"--device openvino runs fp32 or bf16, not --precision fp16, which runs on tensorrt"):
+    with pytest.raises(
+        UsageError, match=r"--device openvino runs fp32 or bf16 or int8, not --precision fp16, which runs on tensorrt"
+    ):
         asked("openvino", "fp16")
 
 

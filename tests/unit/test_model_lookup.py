@@ -139,3 +139,27 @@ def test_a_column_that_the_network_cannot_give(models: Path) -> None:
     write_card(card, replace(read_card(card), outputs={"logits": "logits"}))
     with pytest.raises(UsageError, match="--save embedding: tiny has only topk, logits, none"):
         found(models, save=("topk", "embedding"))
+
+
+def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        found(models, precision="int8")
+    command = f"get_model --model_name tiny --batch_size 6 --model_path {models} --precision int8"
+    assert str(caught.value).endswith(f"int8/card.json does not exist: run {command} --calibration_dir PICTURES")
+    write_tiny_model(models / "tiny", "int8")
+    assert found(models, precision="int8").graph == (models / "tiny" / "int8" / "model_6.onnx").resolve()
+    assert found(models).graph == (models / "tiny" / "model_6.onnx").resolve()
+    with pytest.raises(UsageError) as caught:
+        found(models, precision="int8", batch_size=8)
+    assert str(caught.value).endswith(f"run {command.replace('6 --', '8 --', 1)}")
+
+
+def test_a_variant_of_another_export_is_refused(models: Path) -> None:
+    write_tiny_model(models / "tiny", "int8", weights="older")
+    with pytest.raises(
+        RunError,
+        match=r"int8 was made of another export of the network than the one in .*: run get_model .* --calibration_dir",
+    ):
+        found(models, precision="int8")
+    (models / "tiny" / "card.json").unlink()
+    assert found(models, precision="int8").card.name == "int8"

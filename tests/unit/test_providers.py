@@ -133,7 +133,7 @@ def test_a_provider_that_fails_in_the_middle_of_a_run_is_not_replaced(tmp_path: 
 def test_every_entry_is_whole(name: str) -> None:
     entry = PROVIDERS[name]
     assert entry.ep_name.endswith("ExecutionProvider")
-    assert set(entry.precisions) <= {"fp32", "bf16", "fp16"}
+    assert set(entry.precisions) <= {"fp32", "bf16", "fp16", "int8"}
     assert entry.modules[0] == "onnxruntime"
     assert entry.install.startswith("pip install 'bulkinfer[")
     assert name == name.lower()

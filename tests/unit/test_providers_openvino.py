@@ -146,3 +146,8 @@ def test_a_plugin_that_does_not_fit_the_runtime_names_both_and_the_command(monke
         "--device openvino: the plugin onnxruntime_ep_openvino 4.5.6 with onnxruntime 1.2.3 does not load (The requested API "
         "version [99] is not available): pip install --upgrade onnxruntime onnxruntime-ep-openvino"
     )
+
+
+def test_in_int8_the_graph_says_what_is_quantised_and_the_rest_stays_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, options = attach(monkeypatch, [device("CPU", "FP32")], precision="int8")
+    assert json.loads(options.load_config)["CPU"]["INFERENCE_PRECISION_HINT"] == "f32"

@@ -1,0 +1,102 @@
+"""Which pictures of a folder calibrate a network, and which judge it: read, decoded and prepared as those of a launch are.
+
+Shape letters: N pictures, H height, W width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.card import Recipe
+from inference.config import LaunchConfig
+from inference.decode import prepare_decoder
+from inference.errors import RecordError, UsageError
+from inference.loader import Limits, load_record
+from inference.manifest import Dataset, open_dataset
+from inference.metrics import Meter
+from inference.types import Record, key_text
+
+MAX_PICTURES = 512  # ranges no longer change with more
+MAX_BYTES = 128 << 20  # of prepared pictures, which all stay in memory
+MIN_PICTURES = 32
+_HELD_OUT_EVERY = 3
+_TRIES = 4  # times as many files are opened as pictures wanted: a folder of broken ones must come to an end
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Prepared pictures, uint8 N x H x W x 3, RGB, no two alike; `sha256` is of all of them, in order."""
+
+    calibrate_NHWC: NDArray[np.uint8]
+    held_out_NHWC: NDArray[np.uint8]
+    sha256: str
+
+
+def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None]) -> Sample:
+    """Choose up to MAX_PICTURES of a folder of pictures or of partitions; what cannot be read is counted and told.
+
+    The choice depends on the names alone, so that the same folder gives the same network. Raises UsageError for a folder that
+    is missing or holds fewer than MIN_PICTURES different pictures that can be read.
+    """
+    prepare_decoder()
+    try:
+        dataset = open_dataset(Path(folder))
+    except UsageError as error:
+        raise UsageError(f"--calibration_dir: {error}") from None
+    for line in dataset.scan.unreadable_lines() if dataset.scan else ():
+        say(line)
+    wanted = max(MIN_PICTURES, min(MAX_PICTURES, MAX_BYTES // (recipe.height * recipe.width * 3)))
+    images, repeated, failures = _load(_in_order_of_choice(dataset), recipe, wanted)
+    told = f"{len(images)} of {dataset.num_records} pictures in {folder}"
+    if repeated:
+        told += f", {repeated} repeated ones left out"
+    if failures:
+        key, reason = failures[0]
+        told += f", {len(failures)} that cannot be read left out (such as {key_text(key)}: {reason})"
+    if len(images) < MIN_PICTURES:
+        raise UsageError(f"--calibration_dir: {told}; at least {MIN_PICTURES} different ones are needed")
+    held_out = images[::_HELD_OUT_EVERY]
+    calibrate = np.delete(images, np.s_[::_HELD_OUT_EVERY], axis=0)
+    say(f"calibration: {told}: {len(calibrate)} to calibrate, {len(held_out)} held out to judge")
+    return Sample(calibrate, held_out, hashlib.sha256(images.tobytes()).hexdigest())
+
+
+def _in_order_of_choice(dataset: Dataset) -> Iterator[Record]:
+    """By the hash of the key: names often go by class or date, and their neighbours look alike."""
+    order = []
+    for partition in dataset.partitions:
+        for number, entry in enumerate(partition.manifest.entries()):
+            order.append((hashlib.sha256(entry.key).digest(), partition.manifest, number))
+    for _, manifest, number in sorted(order, key=lambda item: item[0]):
+        yield from manifest.records(number, number + 1)
+
+
+def _load(records: Iterator[Record], recipe: Recipe, wanted: int) -> tuple[NDArray[Any], int, list[tuple[bytes, str]]]:
+    """Up to `wanted` different pictures, how many were repeated, and what could not be read, with the reason."""
+    limits = Limits(max_pixels=LaunchConfig.max_pixels, max_file_bytes=LaunchConfig.max_file_bytes)
+    meter = Meter()
+    images: list[NDArray[np.uint8]] = []
+    seen, repeated, failures = set[bytes](), 0, list[tuple[bytes, str]]()
+    for tried, record in enumerate(records):
+        if len(images) == wanted or tried == _TRIES * wanted:
+            break
+        image = np.zeros((recipe.height, recipe.width, 3), np.uint8)
+        try:
+            load_record(record, recipe, limits, image, meter)
+        except RecordError as error:
+            failures.append((record.key, str(error)))
+            continue
+        if (digest := hashlib.sha256(image.tobytes()).digest()) in seen:
+            repeated += 1
+            continue
+        seen.add(digest)
+        images.append(image)
+    shape = (len(images), recipe.height, recipe.width, 3)
+    return (np.stack(images) if images else np.zeros(shape, np.uint8)), repeated, failures

@@ -1,0 +1,116 @@
+"""Is a network in a cheaper precision still the same network? Its answers on real pictures against those of fp32.
+
+A network whose weights are random sees nothing: all its pictures are near-ties, and agreement on them is noise. There the
+error of the output itself decides, and the verdict says so.
+
+Shape letters: N pictures, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inference.postprocess import softmax
+
+Array = np.ndarray[Any, Any]
+
+MARGIN = 0.05  # of probability by which the best class must lead: below, it is a near-tie, and either answer is right
+MIN_CLEAR = 30  # pictures with such a lead; fewer say nothing of a rate of 99 %
+MIN_AGREEMENT = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a precision may change: the mean of the top-1 probability, and the output relative to its size."""
+
+    mean_change: float
+    output_error: float
+
+
+LIMITS = {"bf16": Limits(0.03, 0.06), "int8": Limits(0.05, 0.2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured. `agreement` and `mean_change` are over the `clear` pictures, and 0 where there is none.
+
+    `agreement` is the share whose best class is that of fp32, `mean_change` how far the probability of that class moved, and
+    `output_error` the root mean square of the difference over all pictures, relative to that of fp32 around each row's mean.
+    """
+
+    pictures: int
+    clear: int
+    agreement: float
+    mean_change: float
+    output_error: float
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether enough pictures have a clear answer for agreement to mean something."""
+        return self.clear >= MIN_CLEAR
+
+    def __str__(self) -> str:
+        error = f"output error {self.output_error:.3f}"
+        if not self.is_measurable:
+            few = f"{self.clear} of {self.pictures} pictures have a clear answer, {MIN_CLEAR} are needed"
+            return f"agreement not measurable ({few}); {error}"
+        agreement = f"top-1 agrees on {self.agreement:.1%} of {self.clear} clear pictures"
+        return f"{agreement}, mean change of probability {self.mean_change:.3f}; {error}"
+
+
+def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool) -> Figures:
+    """The figures of class values `found_NC` against those of fp32 for the same pictures."""
+    assert expected_NC.shape == found_NC.shape, (expected_NC.shape, found_NC.shape)
+    expected, found = (_probabilities(values, are_logits) for values in (expected_NC, found_NC))
+    best = expected.argmax(axis=1)
+    two = np.partition(expected, -2, axis=1)[:, -2:] if expected.shape[1] > 1 else np.pad(expected, ((0, 0), (1, 0)))
+    clear = np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
+    agrees = found[clear].argmax(axis=1) == best[clear]
+    moved = np.abs(found[clear, best[clear]] - expected[clear, best[clear]])
+    return Figures(
+        pictures=len(expected),
+        clear=len(clear),
+        agreement=float(agrees.mean()) if len(clear) else 0.0,
+        mean_change=float(moved.mean()) if len(clear) else 0.0,
+        output_error=_relative_error(expected_NC.astype(np.float64), found_NC.astype(np.float64)),
+    )
+
+
+def _probabilities(values_NC: Array, are_logits: bool) -> Array:
+    return softmax(values_NC) if are_logits else values_NC.astype(np.float64)
+
+
+def _relative_error(expected_NC: Array, found_NC: Array) -> float:
+    """0 where nothing differs, infinite where what differs is not finite, or fp32 itself is flat.
+
+    A row's mean is taken out of both: adding the same number to all logits of a picture changes no probability.
+    """
+    expected, found = (values - values.mean(axis=1, keepdims=True) for values in (expected_NC, found_NC))
+    difference, size = np.sqrt(np.mean((found - expected) ** 2)), np.sqrt(np.mean(expected**2))
+    if difference == 0:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        error = float(difference / size)
+    return error if np.isfinite(error) else float("inf")
+
+
+def objection(figures: Figures, precision: str) -> str:
+    """Why figures do not pass at `precision` (a key of LIMITS); empty if they do."""
+    limits = LIMITS[precision]
+    if not figures.is_measurable:
+        return "" if figures.output_error <= limits.output_error else f"an output error of {limits.output_error} is allowed"
+    if not figures.agreement >= MIN_AGREEMENT:
+        return f"{MIN_AGREEMENT:.0%} must agree"
+    if not figures.mean_change <= limits.mean_change:
+        return f"a mean change of {limits.mean_change} is allowed"
+    return ""
+
+
+def rank(figures: Figures) -> tuple[float, ...]:
+    """For sorting, best first: agreement, then change, where they can be measured; else the error."""
+    if figures.is_measurable:
+        return (-figures.agreement, figures.mean_change)
+    return (figures.output_error,)
