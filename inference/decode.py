@@ -117,8 +117,8 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
     `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 8 bytes per pixel
     (16 for WebP). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's convert("RGB") does; 16-bit
     grey keeps its upper 8 bits.
-    With `at_least`, a sound JPEG whose short side has more pixels than that may be decoded at a reduced size, of `at_least` pixels
-    or more on its short side; everything else is decoded as without, errors too.
+    With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
+    else is decoded as without, errors too.
     Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
     "not a picture: HTML page", "too large: 12000x9000 = 108000000 pixels, limit 100000000", "unsupported pixels: ...".
     """

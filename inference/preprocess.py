@@ -27,14 +27,14 @@ _SUPPORT = {"bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0, "hamming": 1.0, "bo
 _NO_OVERSHOOT = ("bilinear", "hamming")  # all weights positive: the order of the two passes moves roundings only
 # Up to here a picture may be resized whole, at 4 bytes per pixel, where nothing else gives the same pixels.
 _MAX_WHOLE_PIXELS = 1 << 24
-MARGIN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis of the way from source to prepared picture, in pixels.
 
-    The `source` pixels (a fraction, where a picture was decoded at a reduced size that ends inside a pixel) become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`.
+    The `source` pixels become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`. `source`
+    is a fraction where a picture was decoded at a reduced size and ends inside a pixel.
     """
 
     source: float
@@ -55,9 +55,7 @@ class Axis:
         return first, last, left - first, right - first
 
 
-def prepare(
-    image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_size: tuple[int, int] | None = None
-) -> None:
+def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_size: tuple[int, int] | None = None) -> None:
     """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
 
     `full_size` (width, height) is that of the picture if it was decoded at a reduced size, in eighths: sizes and crop follow
@@ -126,13 +124,6 @@ def _reduced(axis: Axis, pixels: int) -> Axis:
     source = axis.source * (8 * pixels // axis.source) / 8
     assert math.ceil(source) == pixels, (axis, pixels)
     return replace(axis, source=source)
-
-
-def short_side_needed(recipe: Recipe) -> int:
-    """Pixels on its short side that a picture must keep if it is decoded at a reduced size; 0: it must not be reduced."""
-    if recipe.resize == "none" or recipe.interpolation == "nearest":  # the network sees single pixels of the picture
-        return 0
-    return math.ceil(MARGIN * recipe.resize_size)
 
 
 def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:

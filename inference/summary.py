@@ -42,6 +42,7 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         "input": job.config.input,
         "device": {"asked": job.config.device, **asdict(job.choice)},
         "weights": asdict(job.model.card.weights),
+        "decode": job.config.decode,
         "records": job.num_records,
         **counts,
         "replaced_workers": engine.replaced if engine else [],

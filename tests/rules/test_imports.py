@@ -15,7 +15,7 @@ from tests.rules.source import PACKAGE, module_name, python_files, tree
 LAYERS = (
     ("__init__", "errors", "signatures", "links", "file_lock", "markers", "decoder_notices", "metrics", "split", "structure"),
     ("runtime_reason", "stand_ins"),
-    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict"),
+    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress"),
     ("preprocess", "session", "postprocess", "devices", "manifest", "coco", "zoo", "graph_checks"),
     ("loader", "results", "partition", "listing", "weights", "graph_file", "messages", "model_lookup", "user_files"),
