@@ -23,6 +23,7 @@ RANDOM_WEIGHTS = "random"
 # How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing, which shows:
 # on crops of photographs 0.6 % of the clear classes changed, at 1.1 none.
 _REDUCED_MARGIN = 1.1
+_SMOOTH = ("bilinear", "bicubic", "lanczos")  # others are so narrow that they show single pixels, which a reduction has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Recipe:
     @property
     def short_side_needed(self) -> int:
         """Pixels on its short side that a picture must keep where it may be decoded at a reduced size; 0: it may not be."""
-        if self.resize == "none" or self.interpolation == "nearest":  # the network sees single pixels of the picture
+        if self.resize == "none" or self.interpolation not in _SMOOTH:
             return 0
         return math.ceil(_REDUCED_MARGIN * self.resize_size)
 

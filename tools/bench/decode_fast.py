@@ -36,6 +36,8 @@ NETWORK = "efficientnet_lite0"
 NUM_CROPS = 1500  # about 1,000 of them are large enough to be reduced
 CLEAR_LEAD = 0.05  # of the best class over the second, in probability
 MIN_AGREEMENT, MAX_CHANGE = 0.99, 0.03
+# What the README promises of prepared pictures: mean and largest difference from exact in grey levels.
+BOUND_ON_PHOTOGRAPHS, BOUND_ON_NOISE = (1, 60), (10, 60)
 FORMS = {"pillow": "Pillow alone", "exact": "exact, with simplejpeg", "fast": "fast"}
 
 Prepared = np.ndarray[Any, Any]
@@ -86,12 +88,15 @@ def probabilities(slots: Prepared, model: Path) -> Prepared:
     return found
 
 
-def tell_errors(what: str, exact: Prepared, fast: Prepared) -> None:
-    """One line: how far the prepared pictures are apart."""
+def tell_errors(what: str, exact: Prepared, fast: Prepared, bound: tuple[int, int]) -> bool:
+    """One line: how far the prepared pictures are apart. Returns whether that is within the bound."""
     errors = np.abs(exact.astype(np.int16) - fast)
     worst = errors.mean((1, 2, 3)).max()
     high = np.percentile(errors, 99.9)
-    print(f"{what}: mean {errors.mean():.2f}, worst picture's mean {worst:.2f}, 99.9 % below {high:.0f}, max {errors.max()}")
+    is_within = errors.mean() <= bound[0] and errors.max() <= bound[1]
+    told = f"mean {errors.mean():.2f}, worst picture's mean {worst:.2f}, 99.9 % below {high:.0f}, max {errors.max()}"
+    print(f"{what}: {told}; bound mean {bound[0]}, max {bound[1]}: {'ok' if is_within else 'BROKEN'}")
+    return bool(is_within)
 
 
 def measure_agreement(files: list[bytes], recipe: Recipe, model: Path) -> bool:
@@ -100,7 +105,7 @@ def measure_agreement(files: list[bytes], recipe: Recipe, model: Path) -> bool:
     reduced = [(exact, fast) for exact, fast, was_reduced in both if was_reduced]
     exact, fast = np.stack([pair[0] for pair in reduced]), np.stack([pair[1] for pair in reduced])
     print(f"{len(files)} crops, {len(reduced)} of them reduced; prepared pictures, fast against exact, in grey levels")
-    tell_errors("  photographs", exact, fast)
+    is_near = tell_errors("  photographs", exact, fast, BOUND_ON_PHOTOGRAPHS)
     before, after = probabilities(exact, model), probabilities(fast, model)
     rows, best = np.arange(len(before)), before.argmax(1)
     ranked = np.sort(before, 1)
@@ -110,16 +115,18 @@ def measure_agreement(files: list[bytes], recipe: Recipe, model: Path) -> bool:
     holds = agreement >= MIN_AGREEMENT and change <= MAX_CHANGE
     print(f"  {clear.sum()} with a lead above {CLEAR_LEAD}: top-1 agrees on {agreement:.2%} (at least {MIN_AGREEMENT:.0%})")
     print(f"  mean change of the top-1 probability {change:.4f} (at most {MAX_CHANGE}): {'ok' if holds else 'BROKEN'}")
-    return holds
+    return holds and is_near
 
 
-def measure_noise(recipe: Recipe) -> None:
+def measure_noise(recipe: Recipe) -> bool:
     """Errors where neighbouring pixels have nothing to do with each other."""
+    is_near = True
     for size in ((640, 480), (900, 700), (2000, 1500)):
         noise = [np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), np.uint8) for seed in range(4)]
         files = [jpeg(Image.fromarray(pixels), 90, 0) for pixels in noise]
         exact, fast = (np.stack([prepared(data, recipe, fast=mode)[0] for data in files]) for mode in (False, True))
-        tell_errors(f"  noise of {size[0]}x{size[1]}", exact, fast)
+        is_near = tell_errors(f"  noise of {size[0]}x{size[1]}", exact, fast, BOUND_ON_NOISE) and is_near
+    return is_near
 
 
 def one_pass(files: list[bytes], recipe: Recipe, form: str) -> float:
@@ -180,7 +187,7 @@ def main() -> None:
         decode_module.prepare_decoder()
         print(f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}")
         holds = measure_agreement(crops(photos), recipe, folder / "model.onnx")
-        measure_noise(recipe)
+        holds = measure_noise(recipe) and holds
         measure_time("640x480", resized(photos, (640, 480)), recipe, arguments.pairs)
         measure_time("640x427", resized(photos, (640, 427)), recipe, arguments.pairs)
         measure_time("4000x3000", resized(photos[::8], (4000, 3000)), recipe, arguments.pairs)
