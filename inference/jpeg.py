@@ -87,7 +87,7 @@ def turbo_decode(data: bytes, header: Image.Image, at_least: int) -> Image.Image
 def _buffer(size_bytes: int) -> Any:
     """Memory for one picture. A thread's last one is used again once no picture lies in it any more.
 
-    Fresh memory costs a page fault for every 4 KiB, a fifth of the time that 12 million pixels take to decode.
+    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take.
     """
     if size_bytes > _MAX_KEPT_BYTES:
         return np.empty(size_bytes, np.uint8)

@@ -45,6 +45,7 @@ PLACES = {
     "onnx": {"export", "model_folder", "graph_checks", "graph_file", "foreign", "foreign_file", "graph_rewrite", "adopt"},
     "onnxscript": {"export"},
     "onnxruntime": {"providers"},
+    "simplejpeg": {"jpeg"},
     "absl": {"commands.flags"},
     "rich": {"progress"},
     "ray": set(),
