@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
@@ -19,6 +20,10 @@ ORIENTATIONS = ("exif", "stored")
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output whose values are those of classes
 RANDOM_WEIGHTS = "random"
+# How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing, which shows:
+# on crops of photographs 0.6 % of the clear classes changed, at 1.1 0.1 %.
+_REDUCED_MARGIN = 1.1
+_SMOOTH = ("bilinear", "bicubic", "lanczos")  # others are so narrow that they show single pixels, which a reduction has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,13 @@ class Recipe:
     channels: str = "RGB"
     value_range: tuple[float, float] = (0.0, 1.0)
     orientation: str = "exif"
+
+    @property
+    def short_side_needed(self) -> int:
+        """Pixels on its short side that a picture must keep where it may be decoded at a reduced size; 0: it may not be."""
+        if self.resize == "none" or self.interpolation not in _SMOOTH:
+            return 0
+        return math.ceil(_REDUCED_MARGIN * self.resize_size)
 
     @property
     def scale(self) -> tuple[float, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from inference.errors import UsageError
 
+DECODE_MODES = ("exact", "fast")
+
 
 def option(
     default: Any,
@@ -148,6 +150,11 @@ class LaunchConfig:
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
     max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
+    decode: str = option(
+        "exact",
+        "JPEGs: Pillow's pixels, or nearly those, from decoding large ones at a reduced size",
+        choices=DECODE_MODES,
+    )
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
     max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
     engine: str = option(

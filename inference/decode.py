@@ -22,6 +22,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError, features
 
 from inference.decoder_notices import count_notice, install_hooks, warning_counts
 from inference.errors import RecordError
+from inference.jpeg import first_scan, turbo_agrees, turbo_decode
 from inference.signatures import HEAD_BYTES, identify
 
 __all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
@@ -36,6 +37,7 @@ _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
     8: Image.Transpose.ROTATE_90,
 }
 _UNDO = _UPRIGHT | {6: _UPRIGHT[8], 8: _UPRIGHT[6]}
+_SWAPS_SIDES = tuple(_UPRIGHT[orientation] for orientation in (5, 6, 7, 8))
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
 _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 
@@ -44,7 +46,9 @@ _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not 
 class Picture:
     """One decoded picture, first frame only.
 
-    `image` is RGB, loaded, and turned upright unless decode() was told not to; `width` and `height` are its size in pixels.
+    `image` is RGB, loaded, and turned upright unless decode() was told not to; it may be in memory that the thread's next
+    picture takes once this one is gone. `width` and `height` are the size in pixels of the whole picture, of which `image` may
+    be a reduced one (see decode()).
     `format` is the real one, in Pillow's names ("JPEG", "PNG", "MPO", ...); `frames` counts the pictures in the file. `flags`:
     "scaled_16bit" (16-bit grey brought to 8 bits; Pillow's convert would clip it), "broken_frames" (the first picture is
     sound, those behind it could not be counted; `frames` is 1).
@@ -62,11 +66,12 @@ def prepare_decoder() -> None:
     """Set up Pillow for decode(), once per process, before threads start; a second call changes nothing.
 
     From here on what Pillow warns of is counted and not shown (see decoder_notices.py). Its own limit on pixels is switched
-    off, since decode() has its own, and its plugins are imported now rather than in the first threads.
+    off, since decode() has its own, and its plugins are imported now rather than in the first threads; so is simplejpeg.
     """
     Image.MAX_IMAGE_PIXELS = None
     Image.init()
     install_hooks()
+    turbo_agrees()
 
 
 def read_picture(path: bytes, max_file_bytes: int) -> bytes:
@@ -105,13 +110,15 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
         return data
 
 
-def decode(data: bytes, *, orientation: str, max_pixels: int) -> Picture:
+def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0) -> Picture:
     """Decode one picture file. prepare_decoder() must have been called; any number of threads may call this.
 
     `orientation` "exif" turns the picture upright, "stored" leaves it as it lies in the file. Pictures of more than
     `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 8 bytes per pixel
     (16 for WebP). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's convert("RGB") does; 16-bit
     grey keeps its upper 8 bits.
+    With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
+    else is decoded as without, errors too.
     Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
     "not a picture: HTML page", "too large: 12000x9000 = 108000000 pixels, limit 100000000", "unsupported pixels: ...".
     """
@@ -126,32 +133,37 @@ def decode(data: bytes, *, orientation: str, max_pixels: int) -> Picture:
         raise RecordError("decode", f"unsupported format {content.name}")
     try:
         with io.BytesIO(data) as file:
-            return _decode(file, data, content.name, orientation, max_pixels)
+            return _decode(file, data, content.name, orientation, max_pixels, at_least)
     except RecordError:
         raise
     except Exception as error:  # decoders raise SyntaxError, struct.error, MemoryError ...: all of it is about this file
         raise RecordError("decode", _reason(error, data, content.name)) from error
 
 
-def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixels: int) -> Picture:
-    image: Image.Image = Image.open(file, formats=(name,))
-    if (pixels := image.width * image.height) > max_pixels:
-        raise RecordError("decode", f"too large: {image.width}x{image.height} = {pixels} pixels, limit {max_pixels}")
-    format_ = image.format or name
+def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixels: int, at_least: int) -> Picture:
+    opened: Image.Image = Image.open(file, formats=(name,))
+    width, height = opened.size
+    if (pixels := width * height) > max_pixels:
+        raise RecordError("decode", f"too large: {width}x{height} = {pixels} pixels, limit {max_pixels}")
+    format_ = opened.format or name
     # Pillow turns a TIFF upright by itself while loading it and then forgets the tag: look before, undo if unwanted.
-    tiff_orientation = _orientation(image) if format_ == "TIFF" else 1
-    image.load()
+    tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
+    image = turbo_decode(data, opened, at_least) if name == "JPEG" else None
+    if image is None:
+        opened.load()
+        width, height = opened.size
     if _end_is_missing(data, name):
         raise RecordError("decode", f"truncated {name}: no end marker")
     if orientation == "exif":
-        turn = _UPRIGHT.get(_orientation(image))
+        turn = _UPRIGHT.get(_orientation(opened))
     else:
         turn = _UNDO.get(tiff_orientation)
-    frames, frame_flags = _count_frames(image, format_, data)
-    image, flags = _to_rgb(image)
+    frames, frame_flags = _count_frames(opened, format_, data)
+    image, flags = (image, ()) if image is not None else _to_rgb(opened)
     if turn is not None:
         image = image.transpose(turn)
-    return Picture(image, format_, frames, image.width, image.height, flags + frame_flags)
+        width, height = (height, width) if turn in _SWAPS_SIDES else (width, height)
+    return Picture(image, format_, frames, width, height, flags + frame_flags)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -197,16 +209,7 @@ def _end_is_missing(data: bytes, name: str) -> bool:
     """
     if name not in ("JPEG", "JPEG2000") or data.endswith(_END_MARKER):
         return False
-    return data.find(_END_MARKER, _first_scan(data) if name == "JPEG" else 0) < 0
-
-
-def _first_scan(data: bytes) -> int:
-    """Where the first scan of a decodable JPEG starts: behind its header segments, of which EXIF may hold a whole JPEG."""
-    at = 2
-    while data[at] == 0xFF and data[at + 1] != 0xDA:
-        is_fill = data[at + 1] == 0xFF
-        at += 1 if is_fill else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return at
+    return data.find(_END_MARKER, first_scan(data)[1] if name == "JPEG" else 0) < 0
 
 
 def _reason(error: Exception, data: bytes, name: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JOB_FILE = "_job.json"
 _BEGIN_ANEW = "run the job with --overwrite, or into another --output"
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
-_DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
 
 
 class Resolved(TypedDict):
@@ -136,7 +136,7 @@ def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dat
     """Every fact that decides what the rows hold, by the name under which a mismatch is reported."""
     card = model.card
     facts = {name: getattr(config, name) for name in ("batch_size", "precision", "limit", "max_pixels",
-                                                      "max_file_bytes", "allow_cpu_nodes")}  # fmt: skip
+                                                      "max_file_bytes", "allow_cpu_nodes", "decode")}  # fmt: skip
     if "topk" in config.save:
         facts["top_k"] = min(config.top_k, int(model.sidecar.outputs[card.classified][-1]))
     saves_outputs = bool(set(card.outputs) & set(config.save))
@@ -151,7 +151,6 @@ def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dat
         "labels_sha256": _hash(card.labels),
         "save_precision": config.save_precision if saves_outputs else "fp32",
         "save": sorted(set(config.save)),
-        "decode": "exact",
         "manifest": dataset.content_hash if dataset else config.input,
     }
 

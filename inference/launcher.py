@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from inference.aggregate import Aggregate
+from inference.card import Recipe
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget
 from inference.devices import Candidates, Choice, choose, find_candidates, named, parse_device, plan_workers
@@ -77,6 +78,10 @@ def free_log_dir(job: Job) -> Path:
 
 def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
     """The job, its pictures counted, and what could run it; nothing is written yet."""
+    if config.decode == "fast":
+        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+
+        require_turbo()
     request = parse_device(config.device, config.precision)
     found = find_candidates(request)  # first of all: what cannot run is told at once
     model = find_model(config)
@@ -124,11 +129,21 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
             say(f"  {line}")
         for line in job.dataset.scan.unreadable_lines() if job.dataset.scan else ():
             warn(f"infer_launch: {line}")
+        say(f"decode: {told_decoding(config, card.recipe)}")
         if card.weights.is_random:
             warn("infer_launch: warning: the weights are random; classes and scores mean nothing, only the speed does")
     say(f"job: {log_dir.name}, fingerprint {job.fingerprint}")
     if output is not None:
         say(f"output: {output}")
+
+
+def told_decoding(config: LaunchConfig, recipe: Recipe) -> str:
+    """What --decode comes to with this recipe."""
+    if config.decode == "exact":
+        return "exact"
+    if not recipe.short_side_needed:
+        return "fast, which this network's recipe does not allow: every picture is decoded exactly"
+    return f"fast: JPEGs at a reduced size whose short side has {recipe.short_side_needed} pixels or more"
 
 
 def run(launch: Launch, started: float) -> int:
@@ -187,6 +202,7 @@ def write_run(launch: Launch) -> Path:
         num_workers=plan.num_workers,
         max_pixels=config.max_pixels,
         max_file_bytes=config.max_file_bytes,
+        reduce_to=card.recipe.short_side_needed if config.decode == "fast" else 0,
         warm_up_s=0.0 if config.batches_per_step else 1.0,
         graph_sha256=sidecar.sha256,
         manifests=manifests,
@@ -198,6 +214,7 @@ def write_run(launch: Launch) -> Path:
             "graph_sha256": sidecar.sha256,
             "weights": asdict(card.weights),
             "recipe": asdict(card.recipe),
+            "decode": config.decode,
         },
     )
     spec.write(log_dir / "run.json")

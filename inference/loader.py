@@ -30,10 +30,11 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Pictures beyond these become error rows."""
+    """Pictures beyond these become error rows; JPEGs may be decoded at a short side of `reduce_to` pixels (0: exactly)."""
 
     max_pixels: int
     max_file_bytes: int
+    reduce_to: int = 0
 
 
 def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
@@ -43,9 +44,9 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
     with meter.timing("read"):
         data = read_picture(record.path, limits.max_file_bytes)
     with meter.timing("decode"):
-        picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels)
+        picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
     with meter.timing("preprocess"):
-        prepare(picture.image, recipe, out_HWC)
+        prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
     return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags)
 
 

@@ -6,7 +6,7 @@ Shape letters: N batch, H height, W width, C channels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,11 @@ _MAX_WHOLE_PIXELS = 1 << 24
 class Axis:
     """One axis of the way from source to prepared picture, in pixels.
 
-    The `source` pixels become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`.
+    The `source` pixels become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`. `source`
+    is a fraction where a picture was decoded at a reduced size and ends inside a pixel.
     """
 
-    source: int
+    source: float
     resized: int
     start: int
     length: int
@@ -50,12 +51,15 @@ class Axis:
         scale = self.source / self.resized
         left, right = self.start * scale, min((self.start + self.length) * scale, self.source)
         reach = support * max(scale, 1) + 1  # one more: roundings must never cut off a pixel that counts
-        first, last = max(math.floor(left - reach), 0), min(math.ceil(right + reach), self.source)
+        first, last = max(math.floor(left - reach), 0), min(math.ceil(right + reach), math.ceil(self.source))
         return first, last, left - first, right - first
 
 
-def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
+def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_size: tuple[int, int] | None = None) -> None:
     """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
+
+    `full_size` (width, height) is that of the picture if it was decoded at a reduced size, in eighths: sizes and crop follow
+    from it, as without.
 
     The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
     normalise() for graphs that take float32.
@@ -68,14 +72,16 @@ def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
     assert out.shape == (recipe.height, recipe.width, 3), out.shape
     assert out.dtype == np.uint8, out.dtype
     try:
-        _prepare(image, recipe, out)
+        _prepare(image, recipe, out, full_size or image.size)
     except Exception as error:  # Pillow and numpy raise what they like (MemoryError, ValueError ...): it costs this row only
         reason = str(error) or type(error).__name__
         raise RecordError("preprocess", f"cannot prepare a picture of {image.width}x{image.height}: {reason}") from error
 
 
-def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8]) -> None:
-    x, y = plan(image.width, image.height, recipe)
+def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], full_size: tuple[int, int]) -> None:
+    x, y = plan(*full_size, recipe)
+    if image.size != full_size:
+        x, y = _reduced(x, image.width), _reduced(y, image.height)
     if image.mode != "RGB":
         image = image.convert("RGB")
     kept = _resize(image, x, y, recipe)
@@ -113,15 +119,22 @@ def _crop(source: int, resized: int, crop: int, crop_offset: str) -> Axis:
     return Axis(source, resized, start, crop, 0)
 
 
+def _reduced(axis: Axis, pixels: int) -> Axis:
+    """The axis from a source that was reduced to so many pixels: N eighths of it, the last pixel perhaps filled in part."""
+    source = axis.source * (8 * pixels // axis.source) / 8
+    assert math.ceil(source) == pixels, (axis, pixels)
+    return replace(axis, source=source)
+
+
 def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:
     """The kept part of the resized picture, y.length x x.length."""
     region = (x.start, y.start, x.start + x.length, y.start + y.length)
     size = (x.resized, y.resized)
     is_whole = region == (0, 0, *size)
-    if size == image.size:
+    if size == (x.source, y.source):
         return image if is_whole else image.crop(region)
     if is_whole or (x.resized * y.resized <= _MAX_WHOLE_PIXELS and not _may_cut_first(x, y, recipe)):
-        return image.resize(size, _FILTERS[recipe.interpolation]).crop(region)
+        return image.resize(size, _FILTERS[recipe.interpolation], box=(0, 0, x.source, y.source)).crop(region)
     return _resize_kept(image, x, y, recipe.interpolation)
 
 

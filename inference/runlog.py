@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("numpy", "Pillow", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:

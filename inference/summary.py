@@ -43,6 +43,7 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         "device": {"asked": job.config.device, **asdict(job.choice)},
         "precision": job.config.precision,
         "weights": asdict(job.model.card.weights),
+        "decode": job.config.decode,
         "records": job.num_records,
         **counts,
         "replaced_workers": engine.replaced if engine else [],

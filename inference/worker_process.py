@@ -169,7 +169,7 @@ class Worker:
         spec = self._spec
         if spec.input == "synthetic":
             return SyntheticLoader(self._feed, new_rows=publisher.new_rows, batch=_synthetic_batch(session))
-        limits = Limits(spec.max_pixels, spec.max_file_bytes)
+        limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
 
         def load(record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
             return load_record(record, spec.recipe, limits, out_HWC, self._meter)

@@ -57,6 +57,22 @@ def test_card_round_trip(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "card.json").read_text())["format"] == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, 282),
+        ({"resize": "exact", "resize_size": 224}, 247),
+        ({"resize": "none"}, 0),
+        ({"interpolation": "bilinear"}, 282),
+        ({"interpolation": "nearest"}, 0),
+        ({"interpolation": "box"}, 0),
+        ({"interpolation": "hamming"}, 0),
+    ],
+)
+def test_b64_what_a_reduced_picture_must_keep(changes: dict[str, Any], needed: int) -> None:
+    assert replace(RECIPE, **changes).short_side_needed == needed
+
+
 def test_sidecar_round_trip(tmp_path: Path) -> None:
     sidecar = GraphSidecar("ef" * 32, 6, {"images": [6, 224, 224, 3]}, {"logits": [6, 1000]}, {"logits": {"max_abs": 1e-6}})
     graph = graph_path(tmp_path, 6)

@@ -40,13 +40,13 @@ def _decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     decoder_notices._counts.clear()
 
 
-def decoded(data: bytes, orientation: str = "exif", max_pixels: int = MAX_PIXELS) -> Picture:
-    return decode(data, orientation=orientation, max_pixels=max_pixels)
+def decoded(data: bytes, orientation: str = "exif", max_pixels: int = MAX_PIXELS, at_least: int = 0) -> Picture:
+    return decode(data, orientation=orientation, max_pixels=max_pixels, at_least=at_least)
 
 
-def reason(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
+def reason(data: bytes, max_pixels: int = MAX_PIXELS, at_least: int = 0) -> str:
     with pytest.raises(RecordError) as caught:
-        decoded(data, max_pixels=max_pixels)
+        decoded(data, max_pixels=max_pixels, at_least=at_least)
     assert caught.value.stage == "decode"
     assert caught.value.message.isprintable()
     return caught.value.message
@@ -342,7 +342,7 @@ def test_b07_whatever_the_decoder_raises_is_one_row(error: Exception, expected: 
         raise error
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
-    assert reason(jpeg()) == expected
+    assert reason(pictures.cmyk_jpeg()) == expected  # a kind of JPEG that Pillow itself decodes
 
 
 def test_b07_an_interrupt_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +351,7 @@ def test_b07_an_interrupt_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
     with pytest.raises(KeyboardInterrupt):
-        decoded(jpeg())
+        decoded(pictures.cmyk_jpeg())
 
 
 # Warnings: counted, never printed
@@ -449,6 +449,58 @@ before = peak()
 decode(data, orientation="exif", max_pixels=100_000_000)
 print(peak() - before)
 """
+
+
+def test_b08_the_limit_counts_the_whole_picture_where_it_would_be_reduced() -> None:
+    data = jpeg(640, 480)
+    assert decoded(data, at_least=60, max_pixels=640 * 480).width == 640
+    assert reason(data, 640 * 480 - 1, at_least=60) == "too large: 640x480 = 307200 pixels, limit 307199"
+
+
+# Reduced sizes
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_b64_a_reduced_picture_keeps_the_facts_of_the_whole_one(orientation: int) -> None:
+    data = pictures.oriented(photo(301, 200), orientation)
+    for mode in ("exif", "stored"):
+        whole, reduced = decoded(data, mode), decoded(data, mode, at_least=90)
+        assert (reduced.width, reduced.height, reduced.format) == (whole.width, whole.height, whole.format)
+        assert sorted(reduced.image.size) == [100, 151]
+        shrunk = whole.image.resize(reduced.image.size, Image.Resampling.BOX)
+        assert np.abs(pixels(shrunk) - pixels(reduced.image)).mean() < 4
+
+
+@pytest.mark.parametrize("format", [name for name in READABLE_FORMATS if name != "JPEG"])
+def test_b64_other_formats_are_decoded_exactly(format: str) -> None:
+    data = encode(photo(300, 200), format)
+    assert (pixels(decoded(data, at_least=65).image) == as_pillow(data)).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_rows": 1}], ids=str)
+def test_b64_a_jpeg_cut_anywhere_is_the_same_error_in_both_modes(options: dict[str, object]) -> None:
+    data = jpeg(160, 120, quality=50, **options)
+    assert decoded(data, at_least=30).image.size != (160, 120)
+    for length in range(3, len(data), 5):
+        for broken in (data[:length], data[:length].ljust(len(data), b"\0")):
+            assert reason(broken, at_least=30) == reason(broken)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([{}, {"progressive": True}, {"subsampling": 0}]))
+def test_b64_damage_is_seen_alike_in_both_modes(seed: int, options: dict[str, object]) -> None:
+    random = np.random.default_rng(seed)
+    data = bytearray(jpeg(160, 120, quality=50, **options))
+    for _ in range(random.integers(1, 4)):
+        data[random.integers(2, len(data))] = random.integers(256)
+    told = []
+    for at_least in (0, 30):
+        try:
+            picture = decoded(bytes(data), at_least=at_least)
+            told.append(str((picture.format, picture.frames, picture.width, picture.height, picture.flags)))
+        except RecordError as error:
+            told.append(error.message)
+    assert told[0] == told[1]
 
 
 # Reading

@@ -66,7 +66,7 @@ def test_the_same_job_is_the_same(models: Path) -> None:
 
 DECIDING = {
     "batch_size": 4, "device": "cpu", "precision": "bf16", "save": ("topk", "logits"), "top_k": 3, "limit": 7, "max_pixels": 9,
-    "max_file_bytes": 9, "allow_cpu_nodes": True,
+    "max_file_bytes": 9, "allow_cpu_nodes": True, "decode": "fast",
 }  # fmt: skip
 FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",

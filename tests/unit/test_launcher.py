@@ -11,9 +11,10 @@ import pytest
 
 from inference import launcher as launcher_module
 from inference.commands import partition_dataset
+from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.job import read_job
-from inference.launcher import free_log_dir, launch, open_job, run, write_run
+from inference.launcher import free_log_dir, launch, open_job, run, told_decoding, write_run
 from inference.manifest import Manifest
 from inference.markers import MANIFEST_FILE
 from inference.messages import RunSpec
@@ -65,6 +66,26 @@ def test_workers_are_told_everything(tmp_path: Path) -> None:
     assert (spec.output, spec.log_dir) == (str(made.output), str(made.log_dir))
     assert spec.graph_sha256 == made.job.model.sidecar.sha256
     assert spec.metadata["fingerprint"] == made.job.fingerprint
+
+
+def test_workers_are_told_how_to_decode(tmp_path: Path) -> None:
+    for mode, reduce_to in (("exact", 0), ("fast", RECIPE.short_side_needed)):
+        spec = spec_of(launch_of(tmp_path / mode, decode=mode))
+        assert (spec.reduce_to, spec.metadata["decode"]) == (reduce_to, mode)
+
+
+def test_how_pictures_are_decoded_is_told() -> None:
+    fast = LaunchConfig(decode="fast")
+    assert told_decoding(LaunchConfig(), RECIPE) == "exact"
+    assert told_decoding(fast, replace(RECIPE, resize_size=256)).startswith("fast: ")
+    assert "282 pixels or more" in told_decoding(fast, replace(RECIPE, resize_size=256))
+    assert "does not allow" in told_decoding(fast, replace(RECIPE, interpolation="nearest"))
+
+
+def test_fast_decoding_without_its_package_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference.jpeg._turbo", lambda: None)
+    with pytest.raises(UsageError, match=r"pip install 'bulkinfer\[fast\]'"):
+        open_job(config_of(tmp_path, decode="fast"))
 
 
 def test_paths_are_those_of_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,10 +269,14 @@ def test_synthetic_stop() -> None:
 # -- one picture's way ---------------------------------------------------------------------------------------------------
 
 
-def load_file(path: Path, *, max_pixels: int = 10_000, max_file_bytes: int = 10_000) -> tuple[Facts, Array, Meter]:
+def load_file(
+    path: Path, *, max_pixels: int = 10_000, max_file_bytes: int = 10_000, reduce_to: int = 0
+) -> tuple[Facts, Array, Meter]:
     out, meter = np.zeros((RECIPE.height, RECIPE.width, 3), np.uint8), Meter()
     prepare_decoder()
-    facts = load_record(Record(0, b"key", str(path).encode()), RECIPE, Limits(max_pixels, max_file_bytes), out, meter)
+    facts = load_record(
+        Record(0, b"key", str(path).encode()), RECIPE, Limits(max_pixels, max_file_bytes, reduce_to), out, meter
+    )
     return facts, out, meter
 
 
@@ -282,6 +286,14 @@ def test_load_record(tmp_path: Path) -> None:
     assert facts == Facts("PNG", 1, 48, 36)
     assert (out == RED).all()
     assert set(meter.snapshot().seconds) == {"read", "decode", "preprocess"}
+
+
+def test_load_record_reduces_where_it_may(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(jpeg(640, 480))
+    exact, fast = (load_file(tmp_path / "photo.jpg", max_pixels=10**6, max_file_bytes=10**6, reduce_to=n) for n in (0, 60))
+    assert exact[0] == fast[0] == Facts("JPEG", 1, 640, 480)
+    apart = np.abs(exact[1].astype(np.int16) - fast[1])
+    assert 0 < apart.mean() < 2
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ SPEC = RunSpec(
     num_workers=4,
     max_pixels=10**8,
     max_file_bytes=1 << 30,
+    reduce_to=282,
     warm_up_s=1.0,
     graph_sha256="cd" * 32,
     manifests={0: ManifestRef("/datasets/0/manifest.parquet", "ef" * 32), 11: ManifestRef("/é/manifest.parquet", "01" * 32)},

@@ -237,7 +237,7 @@ SHORTCUTS = {
 
 @pytest.mark.parametrize("shortcut", SHORTCUTS)
 def test_b64_the_shortcuts_differ_from_the_reference(shortcut: str) -> None:
-    """Why none of them is taken; what is prepared is the reference itself, bit for bit where nothing is cut off."""
+    """Why none of them is taken unasked; what is prepared is the reference itself, bit for bit where nothing is cut off."""
     rules = recipe(resize="exact", resize_size=224)
     data, size = pictures.encode(noise(900, 700), "JPEG", quality=95), (224, 224)
     image = Image.open(io.BytesIO(data))
@@ -259,6 +259,52 @@ def test_b64_the_shortcuts_differ_from_the_reference(shortcut: str) -> None:
     decoded = decode(data, orientation="exif", max_pixels=10**6).image
     assert (prepared(decoded, rules) == reference).all()
     assert np.abs(prepared(decoded, recipe(resize_size=224)) - plainly(decoded, recipe(resize_size=224))).max() <= 1
+
+
+def reduced_and_whole(data: bytes, rules: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """The slots of a JPEG decoded at a reduced size, which it must be, and exactly."""
+    prepare_decoder()
+    slots = []
+    for at_least in (rules.short_side_needed, 0):
+        picture = decode(data, orientation="exif", max_pixels=10**8, at_least=at_least)
+        full_size = (picture.width, picture.height)
+        assert (picture.image.size != full_size) == bool(at_least)
+        slots.append(np.zeros((rules.height, rules.width, 3), np.uint8))
+        prepare(picture.image, rules, slots[-1], full_size=full_size)
+    return slots[0].astype(np.int16), slots[1].astype(np.int16)
+
+
+# What the README says of --decode fast: mean and largest difference in grey levels.
+BOUND_ON_PHOTOGRAPHS, BOUND_ON_NOISE = (1, 60), (10, 60)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(640, 480), (481, 1333), (900, 700), (1201, 801), (2403, 3001)])
+def test_b64_fast_stays_within_its_bound(size: tuple[int, int], interpolation: str) -> None:
+    rules = recipe(interpolation=interpolation)
+    for image, subsampling, (mean, largest) in ((noise(*size), 0, BOUND_ON_NOISE), (photo(*size), 2, BOUND_ON_PHOTOGRAPHS)):
+        fast, exact = reduced_and_whole(pictures.encode(image, "JPEG", quality=90, subsampling=subsampling), rules)
+        apart = np.abs(fast - exact)
+        assert apart.mean() <= mean
+        assert apart.max() <= largest
+
+
+@pytest.mark.parametrize(
+    "changes", [{"resize": "exact"}, {"long_side_rounding": "round", "crop_offset": "floor"}, {"width": 448}, {"height": 300}]
+)
+@pytest.mark.parametrize("size", [(1003, 601), (601, 1003), (4001, 640), (640, 4001)])
+def test_b64_fast_moves_nothing(size: tuple[int, int], changes: dict[str, Any]) -> None:
+    """Smooth pictures show every shift: a quarter of a pixel here would be more than a grey level at every edge."""
+    coarse = Image.fromarray(np.random.default_rng(1).integers(0, 256, (12, 12, 3), np.uint8))
+    smooth = coarse.resize(size, Image.Resampling.BICUBIC)
+    fast, exact = reduced_and_whole(pictures.encode(smooth, "JPEG", quality=98, subsampling=0), recipe(**changes))
+    assert np.abs((fast - exact).mean((0, 1))).max() < 0.1
+    assert np.abs(fast - exact).mean() < 0.6
+
+
+def test_b64_a_reduced_size_that_is_not_in_eighths_is_our_own_fault() -> None:
+    with pytest.raises(RecordError, match="cannot prepare"):
+        prepare(photo(401, 300), recipe(), np.zeros((224, 224, 3), np.uint8), full_size=(640, 480))
 
 
 def test_b62_bgr_0_255_recipe() -> None:

@@ -111,6 +111,7 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (summary["refusal"], summary["input"], summary["job"]) == (None, "pictures", launch.log_dir.name)
     assert summary["replaced_workers"] == ["worker 0 ended by signal 9 (SIGKILL)"]
     assert summary["output"] == str(launch.output)
+    assert summary["decode"] == "exact"
     assert (summary["pictures"], summary["cpu_s"], summary["versions"]) == (10, 1.0, {"numpy": "2"})
     assert json.loads((launch.log_dir / "_job.json").read_text())["fingerprint"] == launch.job.fingerprint
     out, err = capsys.readouterr()

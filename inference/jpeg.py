@@ -1,0 +1,139 @@
+"""JPEGs by libjpeg-turbo's own interface (package simplejpeg): Pillow's pixels with less work, or a picture of reduced size.
+
+Only sound baseline and progressive files of YCbCr or grey, and only where it agrees with Pillow to the bit: prepare_turbo()
+tries that out once per process. Whatever it so much as warns of is left to Pillow, whose word decides what is an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from inference.errors import UsageError
+
+_PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
+# Sizes worth decoding at, in eighths. libjpeg-turbo has vector code for 1, 2, 4 and 8 only: 3 takes as long as 4, 7 longer than
+# 8, and what 6 saves in resizing it costs in decoding.
+_EIGHTHS = (1, 2, 4, 5)
+_FULL = 8
+_MIN_SHORT_SIDE = 64  # below, there is nothing to gain
+_MAX_KEPT_BYTES = 64 << 20  # of a thread's buffer: 16 million pixels
+
+_kept = threading.local()
+
+
+def require_turbo() -> None:
+    """Raises UsageError with the command to type if what reduced sizes need is not installed."""
+    if _turbo() is None:
+        raise UsageError("--decode fast needs simplejpeg and Pillow 11.3 or newer: pip install 'bulkinfer[fast]'")
+
+
+def eighths_for(short_side: int, at_least: int) -> int:
+    """In how many eighths of its size a picture may be decoded so that its short side keeps `at_least` pixels; 0: all 8."""
+    if not at_least or short_side < _MIN_SHORT_SIDE:
+        return _FULL
+    return next((n for n in _EIGHTHS if short_side * n >= _FULL * at_least), _FULL)
+
+
+def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
+    """What a picture of that size becomes when it is decoded in so many eighths."""
+    width, height = (-(-side * eighths // _FULL) for side in size)
+    return width, height
+
+
+def first_scan(data: bytes) -> tuple[int, int]:
+    """The marker of a JPEG's frame (0: none) and where its first scan starts, behind its header segments.
+
+    Raises IndexError if the file ends before. Segments are skipped, since EXIF may hold a whole JPEG.
+    """
+    at, frame = 2, 0
+    while data[at] == 0xFF and data[at + 1] != 0xDA:
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            frame = marker
+        at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return frame, at
+
+
+def turbo_decode(data: bytes, header: Image.Image, at_least: int) -> Image.Image | None:
+    """The picture of a JPEG that Pillow has opened as `header`, as RGB; None where Pillow must decode it.
+
+    With `at_least` its short side may be reduced to that many pixels, see eighths_for(); without, it is Pillow's to the bit.
+    """
+    eighths = eighths_for(min(header.size), at_least)
+    if header.mode not in ("RGB", "L") or (eighths == _FULL and not turbo_agrees()) or (turbo := _turbo()) is None:
+        return None
+    try:
+        if first_scan(data)[0] not in _PLAIN_FRAMES:
+            return None
+    except IndexError:
+        return None
+    width, height = reduced_size(header.size, eighths)
+    try:
+        pixels_HWC = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=_buffer(4 * width * height))
+    except ValueError:  # all it has, for damaged and for odd files
+        return None
+    return _as_image(pixels_HWC) if pixels_HWC.shape == (height, width, 4) else None
+
+
+def _buffer(size_bytes: int) -> Any:
+    """Memory for one picture. A thread's last one is used again once no picture lies in it any more.
+
+    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take.
+    """
+    if size_bytes > _MAX_KEPT_BYTES:
+        return np.empty(size_bytes, np.uint8)
+    kept = getattr(_kept, "buffer", None)
+    # referred to by _kept, by `kept` and by the argument of getrefcount
+    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > 3:
+        kept = _kept.buffer = np.empty(size_bytes, np.uint8)
+    return kept
+
+
+def _as_image(pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
+    """The same memory as an RGB image: Pillow's own has four bytes per pixel, too."""
+    height, width, _ = pixels_HWX.shape
+    flat = pa.UInt8Array.from_buffers(pa.uint8(), pixels_HWX.size, [None, pa.py_buffer(pixels_HWX)])
+    return Image.fromarrow(pa.FixedSizeListArray.from_arrays(flat, 4), "RGB", (width, height))
+
+
+@cache
+def _turbo() -> Any:
+    """The package, or None where it or what it needs of Pillow is not installed."""
+    if importlib.util.find_spec("simplejpeg") is None or not hasattr(Image, "fromarrow"):
+        return None
+    import simplejpeg
+
+    return simplejpeg
+
+
+@cache
+def turbo_agrees() -> bool:
+    """Whether simplejpeg is there and gives Pillow's pixels for one small JPEG of every kind that it is used for.
+
+    Both are built around libjpeg-turbo, each with its own; a Pillow that is built around another library differs.
+    """
+    turbo = _turbo()
+    if turbo is None:
+        return False
+    noise = np.random.default_rng(0).integers(0, 256, (43, 61, 3), np.uint8)
+    colours = Image.fromarray(noise).resize((183, 129), Image.Resampling.BICUBIC)
+    for image in (colours, colours.convert("L")):
+        for subsampling in (0, 1, 2):
+            for progressive in (False, True):
+                with io.BytesIO() as file:
+                    image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)
+                    data = file.getvalue()
+                    with Image.open(file) as opened:
+                        expected = np.asarray(opened.convert("RGB"))
+                if not np.array_equal(turbo.decode_jpeg(data, "RGBX")[..., :3], expected):
+                    return False
+    return True
