@@ -21,10 +21,11 @@ from inference.tuned_flags import write_flag_file
 
 _LEAST_ROUNDS = 3
 _BETTER = 1.03  # less is not worth leaving the plan that everybody has
-_HOPELESS = 0.7  # of the plan to beat, in each round so far: no further round would change that
+_HOPELESS = 0.7  # of the plan without tuning, in each of the rounds so far: no further round would change that
+_HOPELESS_ROUNDS = 2  # at least: one alone can be a neighbour's doing
 _COUNTED_STREAMS = (1, 2, 3)  # of a worker on a GPU
 
-REPLACES, SLOWER, OPEN = "replaces", "is not faster", "is not decided"
+REPLACES, SLOWER, OPEN, DROPPED = "replaces", "not faster", "not decided", "dropped, far slower in each round"
 
 
 def verdict(challenger: Sequence[float], incumbent: Sequence[float]) -> str:
@@ -93,7 +94,8 @@ def compare(
         for name, rate in measured.items():
             rates[name].append(rate)
         first = rates[names[0]]
-        racing = [name for name in racing if any(a >= _HOPELESS * b for a, b in zip(rates[name], first, strict=True))]
+        if len(first) >= _HOPELESS_ROUNDS:
+            racing = [name for name in racing if any(a >= _HOPELESS * b for a, b in zip(rates[name], first, strict=True))]
         if len(racing) == 1:
             break
     return rates
@@ -105,8 +107,8 @@ def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
     winner, fates = first, {}
     for name in sorted(others, key=lambda name: Quartiles.of(rates[name] or [0.0]).median):
         ours, theirs = rates[name], rates[winner]
-        was_dropped = 0 < len(ours) < len(rates[first])
-        fates[name] = SLOWER if was_dropped else verdict(ours, theirs)
+        was_dropped = len(ours) < len(rates[first])
+        fates[name] = DROPPED if was_dropped else verdict(ours, theirs)
         if fates[name] == REPLACES:
             winner = name
     return winner, fates
@@ -155,14 +157,15 @@ def told(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> l
     lines = []
     for name, values in rates.items():
         found = Quartiles.of(values or [0.0])
-        figures = f"{found.median:.1f} images/sec ({found.lower:.1f} .. {found.upper:.1f}, {len(values)} round(s))"
-        fate = "" if name == winner else f", {fates[name]}" if fates.get(name, REPLACES) != REPLACES else ", replaced"
+        figures = f"{found.median:.1f} images/sec, {found.lower:.1f} .. {found.upper:.1f} in {len(values)} round(s)"
+        beaten = ", beaten" if name != winner else ""
+        fate = f", {fates[name]}" if fates.get(name, REPLACES) != REPLACES else beaten
         lines.append(f"{name}: {figures if values else 'not measured'}{fate}")
     first = next(iter(rates))
     lines.append(f"winner: {winner}" + (", the plan without tuning" if winner == first else ""))
     if undecided := [name for name, fate in fates.items() if fate == OPEN]:
         lines.append(
-            f"not decided: {'; '.join(undecided)}: no difference that {_LEAST_ROUNDS} rounds or more made sure; "
-            "a larger --tune_s, --seconds and --rounds tell more"
+            f"not decided: {'; '.join(undecided)}: a plan must be {100 * (_BETTER - 1):.0f} % faster in the median of at least "
+            f"{_LEAST_ROUNDS} rounds, with its lower quartile above the median to beat; longer --tune_s, --seconds and --rounds tell more"
         )
     return lines

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan
+from inference.devices import AUTO
 from inference.job import Job
 from inference.paths import publishing
 from inference.runlog import processor, versions, warn
@@ -49,7 +50,7 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
         "model_name": config.model_name,
         "model_path": config.model_path,
         "batch_size": config.batch_size,
-        "device": config.device if job.choice.numbers and ":" in config.device else job.choice.provider,
+        "device": job.choice.provider if config.device == AUTO else config.device,
         "precision": config.precision,
         "streams": plan.streams,
         "threads_per_stream": plan.threads_per_stream,
