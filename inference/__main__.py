@@ -11,6 +11,7 @@ COMMANDS = {
     "partition_dataset": "shard a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
     "verify": "check an output directory: counts, keys, file hashes",
+    "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
 }
 
 

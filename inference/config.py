@@ -139,6 +139,8 @@ class LaunchConfig:
         "fp32", "arithmetic of the network; int8: its variant, see get_model", choices=("fp32", "bf16", "fp16", "int8")
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
+    tuned_for: str = option("", "what a flag file of bulkinfer bench --tune was made for; another use of it is told")
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
         ("topk",),
@@ -183,6 +185,44 @@ class VerifyConfig:
     """Check an output directory: counts, keys, file hashes; needs neither network nor pictures."""
 
     output: str = option("", "results directory (also as a plain argument)")
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Measure this host: decoding alone, the network alone, and both together; or find the fastest plan of threads (--tune)."""
+
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
+    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    device: str = option("auto", "provider that runs the graph, as infer_launch takes it")
+    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16", "fp16"))
+    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
+    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many", minimum=1)
+    tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
+    tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
+    write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")
+    model_path: str = option("models", "folder of model folders")
+    log_path: str = option("logs", "folder of job logs")
+
+    def __post_init__(self) -> None:
+        if self.write_flags and not self.tune:
+            raise UsageError("--write_flags belongs to --tune")
+
+    def launch_config(self) -> LaunchConfig:
+        """The launch that is measured."""
+        return LaunchConfig(
+            model_name=self.model_name,
+            data_dir=self.data_dir,
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+            streams=self.streams,
+            num_workers=self.num_workers,
+            model_path=self.model_path,
+            log_path=self.log_path,
+        )
 
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:

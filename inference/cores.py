@@ -103,7 +103,9 @@ def _quota_v1(folder: Path) -> float | None:
     return None if quota <= 0 else quota / period
 
 
-def plan_threads(budget: CoreBudget, *, num_devices: int, streams: int, num_workers: int) -> ThreadPlan:
+def plan_threads(
+    budget: CoreBudget, *, num_devices: int, streams: int, num_workers: int, threads_per_stream: int = 0
+) -> ThreadPlan:
     """Share `budget` out; 0 means: choose.
 
     One worker takes all cores, with one single-threaded stream per core: concurrent runs beat one run on many threads.
@@ -122,7 +124,7 @@ def plan_threads(budget: CoreBudget, *, num_devices: int, streams: int, num_work
     return ThreadPlan(
         num_devices=devices,
         streams=chosen_streams,
-        threads_per_stream=max(1, share // chosen_streams),
+        threads_per_stream=threads_per_stream or max(1, share // chosen_streams),
         num_workers=num_workers or share,
         affinity=affinity,
         devices=(0,) * devices,

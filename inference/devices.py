@@ -200,5 +200,6 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
         num_devices=config.num_devices or (1 if config.engine == "inline" else room),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
+        threads_per_stream=config.threads_per_stream,
     )
     return plan.on([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])

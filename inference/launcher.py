@@ -27,6 +27,7 @@ from inference.reporter import Reporter
 from inference.resume import begun_with, claim_output, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.summary import OK, WITHOUT, begin, finish
+from inference.tuned_flags import tell_if_elsewhere
 
 
 def launch(config: LaunchConfig) -> int:
@@ -70,10 +71,14 @@ def free_log_dir(job: Job) -> Path:
     """logs/<job>, used again by a resume; runs without pictures never resume and get the time, and a number if need be."""
     log_dir = Path(job.config.log_path) / job.name
     if job.dataset is None:
-        log_dir = log_dir.with_name(f"{job.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-        names = (log_dir, *(log_dir.with_name(f"{log_dir.name}-{number}") for number in range(2, 1000)))
-        log_dir = next(name for name in names if not name.exists())
+        log_dir = unused(log_dir.with_name(f"{job.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
     return log_dir
+
+
+def unused(folder: Path) -> Path:
+    """`folder`, with a number behind its name if it exists."""
+    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
+    return next(name for name in names if not name.exists())
 
 
 def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
@@ -103,7 +108,7 @@ def measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
 
     So the answer is the same for any number of workers, and for any columns.
     """
-    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0)
+    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
     trials = []
     for choice in choices:
         plan = plan_workers(alone, choice, core_budget())
@@ -120,6 +125,7 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
     )
     say(f"device: {job.choice}, {config.precision}")
     say(f"cores: {core_budget()}; {plan}")
+    tell_if_elsewhere(job, core_budget())
     if job.dataset is None:
         say(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
     else:

@@ -255,16 +255,16 @@ class LocalEngine:
             self._deadline = 0.0  # a second signal: at once
             return
         self.signal = number
-        self._stop()
+        self.stop()
 
     def _refuse(self, error: BulkinferError) -> None:
         """Stop, and end the launch with `error`."""
         if self._refusal is None:
             self._refusal = error
-            self._stop()
+            self.stop()
 
-    def _stop(self) -> None:
-        """No new batches; workers publish what is finished, and are killed when the grace is over."""
+    def stop(self) -> None:
+        """No new batches; workers publish what is finished, and are killed when the grace is over. `run` then returns."""
         if self._deadline is None:
             self._deadline = time.monotonic() + STOP_GRACE_S
             for worker in self._workers.values():

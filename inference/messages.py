@@ -32,9 +32,10 @@ class ManifestRef:
 class RunSpec:
     """run.json: all that a worker of one launch needs. Nothing of it is looked up again in a card or a manifest.
 
-    `input` is pictures, generated or synthetic; `devices[i]` is the number of worker i's device, in place of the session's;
-    `num_workers` are loader threads; `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is
-    how long to measure, 0 for one run only; `output` is None in a run without pictures; `metadata` goes into every part.
+    `input` is pictures, generated, synthetic or decode (pictures without network and rows, which bench measures);
+    `devices[i]` is the number of worker i's device, in place of the session's; `num_workers` are loader threads;
+    `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is how long to measure, 0 for one
+    run only; `output` is None in a run without pictures; `metadata` goes into every part.
     """
 
     input: str

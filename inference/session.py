@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,6 +12,20 @@ from inference.errors import RunError, UsageError, first_line
 from inference.providers import PROVIDERS, SessionSpec, open_session, runtime
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
+
+
+class Network(Protocol):
+    """What the main path asks of a session; the attributes are Session's."""
+
+    proof: dict[str, Any]
+    batch_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    load_s: float
+    not_pinned: str
+
+    def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]: ...
+
+    def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]: ...
 
 
 class Session:
@@ -73,7 +87,7 @@ class Session:
         return outputs
 
 
-def warm_up(session: Session, streams: int, seconds: float) -> float:
+def warm_up(session: Network, streams: int, seconds: float) -> float:
     """Run zeros through all streams at once: once to warm up, then until `seconds` have passed; returns pictures per second.
 
     With `seconds` 0 only the first runs are made, and the rate is theirs (an underestimate). Raises RunError if the network

@@ -11,7 +11,7 @@ import numpy as np
 
 from inference.loader import BatchSource
 from inference.metrics import Meter
-from inference.session import Session
+from inference.session import Network
 from inference.types import Batch, Step
 
 Array = np.ndarray[Any, Any]
@@ -20,7 +20,7 @@ _END_OF_STREAM = object()
 
 def run_steps(
     source: BatchSource,
-    session: Session,
+    session: Network,
     *,
     to_input: Callable[[Array], Array],
     num_streams: int,
@@ -69,7 +69,7 @@ def run_steps(
         raise
 
 
-def infer(session: Session, batch: Batch, to_input: Callable[[Array], Array], meter: Meter) -> Mapping[str, Array]:
+def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], meter: Meter) -> Mapping[str, Array]:
     """The network's outputs for a batch; empty if no picture of it was good.
 
     An exception of the runtime is narrowed down to the records that cause it: they get an error, the others their outputs.
@@ -84,7 +84,7 @@ def infer(session: Session, batch: Batch, to_input: Callable[[Array], Array], me
         return _isolate(session, batch, images, error, meter)
 
 
-def _isolate(session: Session, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
+def _isolate(session: Network, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
     """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors.
 
     Raises `error` if the network now fails on zeros as well: then it is the session that is broken, not the pictures.
@@ -121,7 +121,7 @@ def _isolate(session: Session, batch: Batch, images: Array, error: Exception, me
 
 
 class Tally:
-    """Stands in for the rows of a synthetic step: counts the pictures that went through."""
+    """Stands in for the rows of a step that writes none: counts the pictures that went through."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -130,7 +130,7 @@ class Tally:
 
     def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
         """Count a batch; True when the step is complete."""
-        assert outputs, "a synthetic batch has no failures"
+        assert outputs or batch.errors, "a batch without failures has outputs"
         with self._lock:
             self._left -= batch.count
             return self._left == 0

@@ -31,11 +31,12 @@ from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_
 from inference.manifest import Manifest
 from inference.messages import STOP_SIGNALS, Command, End, Ended, Event, Ready, Refused, RunSpec, RunStep, Stop, decode, encode
 from inference.metrics import Meter
+from inference.no_network import NoNetwork
 from inference.preprocess import normalise
 from inference.providers import describe_proof
 from inference.publisher import Publisher
 from inference.runlog import EventLog, make_printing_safe, say, versions
-from inference.session import Session, warm_up
+from inference.session import Network, Session, warm_up
 from inference.types import Facts, Record, Step
 from inference.worker import StepFeed, run_steps
 
@@ -121,21 +122,27 @@ class Worker:
         self._to_launcher(event)
         self._log.write(event)
 
-    def _open(self) -> tuple[Session, dict[str, Any]]:
+    def _open(self) -> tuple[Network, dict[str, Any]]:
         """The session, warm, and the metadata of its parts; the launcher hears that we are ready."""
         prepare_decoder()
         spec = self._spec
         _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
-        session = Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
+        session = self._open_session()
         rate = warm_up(session, spec.session.streams, spec.warm_up_s)
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
         self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
         return session, {**spec.metadata, "ran": session.proof, "versions": ran}
 
-    def _work(self, session: Session, metadata: dict[str, Any]) -> None:
+    def _open_session(self) -> Network:
+        spec = self._spec
+        if spec.input == "decode":
+            return NoNetwork((spec.batch_size, spec.recipe.height, spec.recipe.width, 3))
+        return Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
+
+    def _work(self, session: Network, metadata: dict[str, Any]) -> None:
         """Run steps until the feed ends; then publish what a stop left whole of unfinished ones."""
         spec = self._spec
         publisher = Publisher(
@@ -149,7 +156,7 @@ class Worker:
         self._log.note("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
         self._report(Ended(publisher.totals(), warning_counts()))
 
-    def _run(self, session: Session, publisher: Publisher) -> None:
+    def _run(self, session: Network, publisher: Publisher) -> None:
         """The main path, until the feed ends or a stop."""
         self._source = self._make_source(session, publisher)
         if session.not_pinned:
@@ -165,7 +172,7 @@ class Worker:
             publish=publisher.publish,
         )
 
-    def _make_source(self, session: Session, publisher: Publisher) -> BatchSource:
+    def _make_source(self, session: Network, publisher: Publisher) -> BatchSource:
         spec = self._spec
         if spec.input == "synthetic":
             return SyntheticLoader(self._feed, new_rows=publisher.new_rows, batch=_synthetic_batch(session))
@@ -192,14 +199,14 @@ class Worker:
         fault = self._faults.get(step)
         return records if fault is None else (replace(record, fault=fault) for record in records)
 
-    def _to_input(self, images: np.ndarray[Any, Any], session: Session) -> np.ndarray[Any, Any]:
+    def _to_input(self, images: np.ndarray[Any, Any], session: Network) -> np.ndarray[Any, Any]:
         if images.dtype == session.dtype:
             return images
         with self._meter.timing("preprocess"):
             return normalise(images, self._spec.recipe)
 
 
-def _synthetic_batch(session: Session) -> np.ndarray[Any, Any]:
+def _synthetic_batch(session: Network) -> np.ndarray[Any, Any]:
     """Random input in the graph's own type: nothing is left to convert."""
     pixels = np.random.default_rng(0).integers(0, 256, session.batch_shape, np.uint8)
     return pixels if session.dtype == np.uint8 else (pixels / np.float32(127.5) - 1).astype(session.dtype)

@@ -1,0 +1,96 @@
+"""What a bench runs: the launch of each kind of measurement, over pictures that come again and again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from inference.cores import CoreBudget, ThreadPlan
+from inference.entries import Entry, entries_table
+from inference.job import Job, Launch, make_job
+from inference.launcher import write_run
+from inference.manifest import Dataset, Manifest, Partition
+from inference.markers import MANIFEST_FILE
+from inference.measurement import Measurement, measure
+from inference.messages import Ready, RunSpec
+
+_PICTURES = 1000  # different ones at most; they are spread evenly over the data set
+_RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
+_WARM_UP_S = 0.5  # tells how long a step may be; the first step warms up the rest
+FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measured
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench: the job it measures, the plan that it starts from, and how many pictures there are."""
+
+    job: Job  # on pictures
+    plan: ThreadPlan
+    budget: CoreBudget
+    log_dir: Path
+    seconds: int
+    pictures: int
+
+    def run(self, kind: str, plan: ThreadPlan, rate: float | None, name: str = "") -> tuple[Measurement, Ready]:
+        """One measurement of a kind of bench_figures.KINDS; its logs go into a folder called `name`, by default the kind.
+
+        `rate` is what one worker is expected to reach; None: what its warm-up does.
+        """
+        folder = self.log_dir / (name or kind)
+        results = folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        job = self.job
+        if kind == "inference":
+            job = make_job(replace(job.config, synthetic=True), job.model, job.choice, None)
+        if kind == "decode":
+            plan = decoding_plan(plan, self.budget)
+        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, []))
+        spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
+        if kind == "decode":
+            spec = replace(spec, input="decode", warm_up_s=0.0)
+        spec.write(run_file)
+        try:
+            return measure(
+                run_file,
+                plan,
+                batch_size=job.config.batch_size,
+                num_records=self.job.num_records if kind != "inference" else 1 << 40,
+                rate=rate,
+                seconds=self.seconds,
+            )
+        finally:
+            shutil.rmtree(results)
+
+
+def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:
+    """The same workers with all cores for their loader threads, which one stream empties."""
+    return replace(plan, streams=1, threads_per_stream=1, num_workers=max(1, budget.usable // plan.num_devices))
+
+
+def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset, int]:
+    """A data set of some of the pictures, again and again, with its manifest in `folder`; and how many different ones it has.
+
+    Every worker reads it like any other manifest: nothing of a bench is in the path that is measured.
+    """
+    stride = max(1, -(-dataset.num_records // _PICTURES))
+    entries = [
+        Entry(os.path.abspath(record.path).lstrip(b"/"), None, record.label, record.category_ids)
+        for partition in dataset.partitions
+        for start in range(0, partition.manifest.num_records, stride)
+        for record in partition.manifest.records(start, start + 1)
+    ]
+    table = pa.concat_tables([entries_table(entries)] * -(-num_records // len(entries)))
+    manifest = Manifest.from_entries(table, b"")
+    path = folder / "0" / MANIFEST_FILE
+    path.parent.mkdir(parents=True)
+    manifest.write(path)
+    return Dataset(folder, (Partition(0, manifest, b""),), dataset.source, manifest.content_hash), len(entries)
+
+
+def enough_records(budget: CoreBudget, seconds: int) -> int:
+    """More than can be prepared in one measurement."""
+    return _RECORDS_PER_CORE_S * budget.usable * (seconds + 1)

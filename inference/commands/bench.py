@@ -1,0 +1,24 @@
+"""bulkinfer bench: measure this host, or tune the plan of threads for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from inference.commands.flags import run_command
+from inference.config import BenchConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("bulkinfer bench", BenchConfig, _run, argv)
+
+
+def _run(config: BenchConfig) -> int:
+    from inference.bench import bench
+
+    return bench(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

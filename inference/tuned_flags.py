@@ -1,0 +1,64 @@
+"""The flag file of bulkinfer bench --tune: written with what it holds for, and recognised where that is something else."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from inference.config import LaunchConfig
+from inference.cores import CoreBudget, ThreadPlan
+from inference.devices import AUTO
+from inference.job import Job
+from inference.paths import publishing
+from inference.runlog import processor, versions, warn
+
+
+def conditions(job: Job, budget: CoreBudget) -> str:
+    """What a plan of threads is tuned for, in words.
+
+    A host counts by its processor and cores: containers get a new name each time, and machines of a kind share their tuning.
+    """
+    card, config = job.model.card, job.config
+    host = f"{budget.usable} cores of {' '.join(processor().split())}"
+    return f"{card.name} at batch size {config.batch_size} in {config.precision} on {job.choice.provider}, {host}"
+
+
+def tell_if_elsewhere(job: Job, budget: CoreBudget) -> None:
+    """One warning if the flags of `job` were tuned for something else; they are taken all the same."""
+    wanted, here = job.config.tuned_for, conditions(job, budget)
+    if wanted and wanted != here:
+        warn(
+            f"infer_launch: warning: the flag file was tuned for {wanted}, this is {here}; "
+            "bulkinfer bench --tune makes one for it"
+        )
+
+
+def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, figures: Sequence[str]) -> None:
+    """Publish the flags that make infer_launch take `plan`; `figures` are lines that say what was measured."""
+    config, graph = job.config, job.model.sidecar.sha256[:12]
+    ran = ", ".join(f"{name} {version}" for name, version in versions().items())
+    comments = [
+        f"written by bulkinfer bench --tune at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile",
+        f"host {platform.node()}, {processor()}, cores: {budget}",
+        f"model {job.model.card.name} (graph sha256 {graph}), {config.precision} on {job.choice.provider}",
+        f"versions: {ran}",
+        *figures,
+    ]
+    flags = {
+        "model_name": config.model_name,
+        "model_path": config.model_path,
+        "batch_size": config.batch_size,
+        "device": job.choice.provider if config.device == AUTO else config.device,
+        "precision": config.precision,
+        "streams": plan.streams,
+        "threads_per_stream": plan.threads_per_stream,
+        "num_workers": plan.num_workers,
+        "tuned_for": conditions(job, budget),
+    }
+    if config.model_path == LaunchConfig.model_path:
+        del flags["model_path"]
+    lines = [*(f"# {line}" for line in comments), *(f"--{name}={value}" for name, value in flags.items())]
+    with publishing(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,81 @@
+"""tuned_flags.py: the flag file gives infer_launch the plan back, and is recognised where it does not belong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inference.commands.flags import parse
+from inference.config import LaunchConfig
+from inference.cores import CoreBudget
+from inference.devices import plan_workers
+from inference.job import Job
+from inference.launcher import launch, open_job
+from inference.tuned_flags import conditions, tell_if_elsewhere, write_flag_file
+from tests.launches import config_of, plan_of
+
+BUDGET = CoreBudget((0, 1, 2, 3), None)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return open_job(config_of(tmp_path))
+
+
+def tuned(job: Job, folder: Path) -> LaunchConfig:
+    """What infer_launch makes of a file of flags that were tuned for `job`."""
+    plan = replace(plan_of(), streams=2, threads_per_stream=3, num_workers=5)
+    write_flag_file(folder / "t.flags", job, plan, BUDGET, ["a: 10.0 images/sec", "winner: a"])
+    return parse("infer_launch", LaunchConfig, ["--flagfile", str(folder / "t.flags")])
+
+
+def test_infer_launch_takes_the_plan(job: Job, tmp_path: Path) -> None:
+    config = tuned(job, tmp_path)
+    plan = plan_workers(config, job.choice, BUDGET)
+    assert (plan.streams, plan.threads_per_stream, plan.num_workers) == (2, 3, 5)
+    assert (config.model_name, config.model_path, config.batch_size) == ("tiny", str(tmp_path / "models"), 4)
+    assert (config.device, config.precision) == ("cpu", "fp32")
+    assert config.tuned_for == conditions(job, BUDGET)
+
+
+def test_auto_becomes_what_was_measured(job: Job, tmp_path: Path) -> None:
+    on_auto = replace(job, config=replace(job.config, device="auto"))
+    assert tuned(on_auto, tmp_path).device == "cpu"
+
+
+def test_comments_say_what_was_measured_where(job: Job, tmp_path: Path) -> None:
+    tuned(job, tmp_path)
+    comments = [line for line in (tmp_path / "t.flags").read_text().splitlines() if line.startswith("# ")]
+    assert comments[-2:] == ["# a: 10.0 images/sec", "# winner: a"]
+    said = "\n".join(comments)
+    for word in (
+        "host ",
+        "4 usable of 4",
+        f"tiny (graph sha256 {job.model.sidecar.sha256[:12]})",
+        "fp32 on cpu",
+        "onnxruntime 1.",
+    ):
+        assert word in said
+
+
+def test_the_same_conditions_are_no_news(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for config in (tuned(job, tmp_path), LaunchConfig()):
+        tell_if_elsewhere(replace(job, config=replace(job.config, tuned_for=config.tuned_for)), BUDGET)
+    assert capsys.readouterr().err == ""
+
+
+def test_others_are_told_in_one_sentence(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = replace(job, config=replace(job.config, tuned_for=tuned(job, tmp_path).tuned_for))
+    tell_if_elsewhere(elsewhere, CoreBudget((0, 1), None))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "infer_launch: warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 4 cores of "
+    )
+    assert ", this is tiny at batch size 4 in fp32 on cpu, 2 cores of " in line
+
+
+def test_a_launch_tells_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(config_of(tmp_path, tuned_for="something else", dry_run=True)) == 0
+    assert "the flag file was tuned for something else" in capsys.readouterr().err
