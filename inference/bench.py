@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from inference.bench_runs import FIRST_GUESS, Bench, enough_records, repeated
 from inference.config import BenchConfig
 from inference.cores import core_budget
 from inference.devices import plan_workers
-from inference.job import Job
+from inference.job import Job, make_job
 from inference.launcher import open_job, refuse_inside_partition, settle_device, unused
 from inference.measurement import Measurement, StoppedError, stopped_by
 from inference.messages import STOP_SIGNALS
@@ -87,7 +87,7 @@ def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
     )
     if card.weights.is_random:
         say("weights: random; the speed is that of real ones")
-    job = replace(job, dataset=dataset)
+    job = make_job(job.config, job.model, job.request, job.choice, dataset)
     return Bench(job, plan, budget, log_dir, config.seconds, pictures)
 
 

@@ -45,7 +45,7 @@ class Bench:
         results.mkdir(parents=True, exist_ok=True)
         job = self.job
         if kind == "inference":
-            job = make_job(replace(job.config, synthetic=True), job.model, job.choice, None)
+            job = make_job(replace(job.config, synthetic=True), job.model, job.request, job.choice, None)
         if kind == "decode":
             plan = decoding_plan(plan, self.budget)
         run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, []))

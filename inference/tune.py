@@ -166,7 +166,7 @@ def told(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> l
     if undecided := [name for name, fate in fates.items() if fate == OPEN]:
         lines.append(
             f"not decided: {'; '.join(undecided)}: a plan must be {100 * (_BETTER - 1):.0f} % faster in the median of at least "
-            f"{_LEAST_ROUNDS} rounds, with its lower quartile above the median to beat; longer --tune_s, --seconds and --rounds "
-            "tell more"
+            f"{_LEAST_ROUNDS} rounds, with its lower quartile above the median to beat; longer --tune_s, --seconds and "
+            "--rounds tell more"
         )
     return lines
