@@ -8,6 +8,7 @@ Shape letters: N pictures, C classes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Limits:
     output_error: float
 
 
-LIMITS = {"bf16": Limits(0.03, 0.06), "int8": Limits(0.05, 0.2)}
+LIMITS = {"bf16": Limits(0.03, 0.06), "fp16": Limits(0.03, 0.06), "int8": Limits(0.05, 0.2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Figures:
 
     `agreement` is the share whose best class is that of fp32, `mean_change` how far the probability of that class moved, and
     `output_error` the root mean square of the difference over all pictures, relative to that of fp32 around each row's mean.
+    `not_finite` pictures got NaN or infinities: they count as if all of their values were 0, and make the error infinite.
     """
 
     pictures: int
@@ -46,6 +48,7 @@ class Figures:
     agreement: float
     mean_change: float
     output_error: float
+    not_finite: int = 0
 
     @property
     def is_measurable(self) -> bool:
@@ -54,6 +57,8 @@ class Figures:
 
     def __str__(self) -> str:
         error = f"output error {self.output_error:.3f}"
+        if self.not_finite:
+            error += f", and {self.not_finite} of {self.pictures} pictures get values that are not finite"
         if not self.is_measurable:
             few = f"{self.clear} of {self.pictures} pictures have a clear answer, {MIN_CLEAR} are needed"
             return f"agreement not measurable ({few}); {error}"
@@ -64,6 +69,9 @@ class Figures:
 def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool) -> Figures:
     """The figures of class values `found_NC` against those of fp32 for the same pictures."""
     assert expected_NC.shape == found_NC.shape, (expected_NC.shape, found_NC.shape)
+    broken: Array = np.flatnonzero(~np.isfinite(found_NC).all(axis=1))
+    found_NC = found_NC.copy()
+    found_NC[broken] = 0
     expected, found = (_probabilities(values, are_logits) for values in (expected_NC, found_NC))
     best = expected.argmax(axis=1)
     two = np.partition(expected, -2, axis=1)[:, -2:] if expected.shape[1] > 1 else np.pad(expected, ((0, 0), (1, 0)))
@@ -75,7 +83,8 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool) -> Figures
         clear=len(clear),
         agreement=float(agrees.mean()) if len(clear) else 0.0,
         mean_change=float(moved.mean()) if len(clear) else 0.0,
-        output_error=_relative_error(expected_NC.astype(np.float64), found_NC.astype(np.float64)),
+        output_error=math.inf if len(broken) else _relative_error(expected_NC.astype(np.float64), found_NC.astype(np.float64)),
+        not_finite=len(broken),
     )
 
 
@@ -100,6 +109,8 @@ def _relative_error(expected_NC: Array, found_NC: Array) -> float:
 def objection(figures: Figures, precision: str) -> str:
     """Why figures do not pass at `precision` (a key of LIMITS); empty if they do."""
     limits = LIMITS[precision]
+    if figures.not_finite:
+        return "all values must be finite"
     if not figures.is_measurable:
         return "" if figures.output_error <= limits.output_error else f"an output error of {limits.output_error} is allowed"
     if not figures.agreement >= MIN_AGREEMENT:

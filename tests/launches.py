@@ -48,7 +48,8 @@ def config_of(folder: Path, *, photos: int = 10, input: str = "uint8", **changes
 def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
     """The job of a config on the first device that could serve it: nothing is measured."""
     request = parse_device(config.device, config.precision)
-    return make_job(config, find_model(config), request, find_candidates(request).choices[0], dataset)
+    choice = find_candidates(request).choices[0]
+    return make_job(config, find_model(config, [choice.provider]), request, choice, dataset)
 
 
 def launch_of(folder: Path, **options: Any) -> Launch:

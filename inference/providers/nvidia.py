@@ -29,6 +29,8 @@ _TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
 _DRIVER = "libcuda.so.1"
 _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+# Added to the settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which want channels last.
+_CUDA_SETTINGS = {"fp32": {}, "fp16": {"prefer_nhwc": "1"}}
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
@@ -158,6 +160,7 @@ def _attach_cuda(options: Any, spec: SessionSpec) -> str:
             # a search that measures may choose other algorithms in each worker, whose sums differ in the last bits
             "cudnn_conv_algo_search": "HEURISTIC",
             "arena_extend_strategy": "kSameAsRequested",  # one shape for ever: there is nothing to grow for
+            **_CUDA_SETTINGS[spec.precision],
         },
     )
     return _described(spec)
@@ -211,9 +214,10 @@ CUDA = Provider(
     "CUDAExecutionProvider",
     ("onnxruntime",),
     _INSTALL,
-    ("fp32",),
+    ("fp32", "fp16"),
     lambda: find_devices("cuda", "CUDAExecutionProvider", _INSTALL),
     _attach_cuda,
+    variants=("fp16",),
     is_counted=True,
     memory="cuda",
     pin=pin,
