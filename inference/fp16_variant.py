@@ -7,7 +7,7 @@ from dataclasses import asdict
 import onnx
 
 from inference.errors import RunError
-from inference.half import beyond_half, halved, rounded
+from inference.half import beyond_half, halved, kept_in_fp32, rounded
 from inference.judge import Chosen, Judge, Tried
 
 _JUDGE = "cpu"  # no device need be here, and a machine that has none can make the variant for one that has
@@ -18,11 +18,11 @@ def make_fp16(model: onnx.ModelProto, judge: Judge) -> Chosen:
 
     The cpu provider does not round between the nodes of a graph in fp16, so a second graph that does is judged as well.
     """
-    kept = beyond_half(model)
-    name = "every node in fp16"
-    if kept:
-        name = f"{len(kept)} of {len(model.graph.node)} nodes in fp32"
-        judge.say(f"fp16: {name}: they have constants of up to {max(kept.values()):.3g}, which fp16 cannot hold")
+    kept, beyond = kept_in_fp32(model), beyond_half(model)
+    name = f"{len(kept)} of {len(model.graph.node)} nodes in fp32" if kept else "every node in fp16"
+    if beyond:
+        largest = max(beyond.values())
+        judge.say(f"fp16: nodes that stay in fp32, as it cannot hold their constants of up to {largest:.3g}: {len(beyond)}")
     half = halved(model)
     tried: Tried = {}
     for what, graph in ((name, half), (f"{name}, values rounded", rounded(model, half))):

@@ -49,10 +49,18 @@ def _constants_inside(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
                 yield from _constants_inside(inner)
 
 
+def kept_in_fp32(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes that stay in fp32: those of beyond_half, and those whose kind onnxruntime's converter leaves alone."""
+    from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST
+
+    beyond = beyond_half(model)
+    return [node.name for node in model.graph.node if node.name in beyond or node.op_type in DEFAULT_OP_BLOCK_LIST]
+
+
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:
     """`model` (as simplify.simplified gives it) in fp16; inputs and outputs keep their types.
 
-    Nodes of beyond_half stay in fp32 between casts. Raises RunError where onnxruntime cannot convert it.
+    Nodes of kept_in_fp32 stand between casts. Raises RunError where onnxruntime cannot convert it.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -60,7 +68,7 @@ def halved(model: onnx.ModelProto) -> onnx.ModelProto:
     copied.CopyFrom(model)
     try:
         found: onnx.ModelProto = convert_float_to_float16(
-            copied, keep_io_types=True, disable_shape_infer=True, node_block_list=list(beyond_half(model))
+            copied, keep_io_types=True, disable_shape_infer=True, node_block_list=kept_in_fp32(model)
         )
     except Exception as error:  # its authors raise what they like
         raise RunError(f"onnxruntime cannot convert the graph to fp16: {first_line(error)}") from error

@@ -29,6 +29,14 @@ def test_a_third_is_held_out_and_nothing_is_in_both(tmp_path: Path) -> None:
     assert said == [f"calibration: 36 of 36 pictures in {tmp_path / 'photos'}: 24 to calibrate, 12 held out to judge"]
 
 
+def test_all_may_judge(tmp_path: Path) -> None:
+    said: list[str] = []
+    sample = sample_pictures(str(photos(tmp_path, 36)), RECIPE, said.append, all_held_out=True)
+    assert (len(sample.calibrate_NHWC), len(sample.held_out_NHWC)) == (0, 36)
+    assert said == [f"calibration: 36 of 36 pictures in {tmp_path}: all to judge"]
+    assert sample.sha256 == sample_pictures(str(tmp_path), RECIPE, said.append).sha256
+
+
 def test_the_choice_is_the_same_in_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration_pictures, "MAX_PICTURES", 33)
     one, two = (sample_pictures(str(photos(tmp_path / name, 40)), RECIPE, lambda _: None) for name in ("one", "two"))

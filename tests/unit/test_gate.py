@@ -49,6 +49,7 @@ def test_the_mean_change_of_the_probability_is_bounded_by_precision() -> None:
     for height, why in ((4.36, "a mean change of 0.03 is allowed"), (4.75, "a mean change of 0.03 is allowed")):
         assert objection(compare(expected, logits_of(CLASSES, height), are_logits=True), "bf16") == why
     assert objection(compare(expected, logits_of(CLASSES, 4.36), are_logits=True), "int8") == ""
+    assert "0.03 is allowed" in objection(compare(expected, logits_of(CLASSES, 4.36), are_logits=True), "fp16")
     assert "0.05 is allowed" in objection(compare(expected, logits_of(CLASSES, 4.75), are_logits=True), "int8")
 
 
@@ -78,6 +79,19 @@ def test_what_is_not_finite_never_passes(rows: int) -> None:
     figures = compare(logits, broken, are_logits=True)
     assert figures.output_error == float("inf")
     assert objection(figures, "int8")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_value_that_is_not_finite_is_enough_also_where_the_answer_is_not_clear(value: float) -> None:
+    logits = logits_of(CLASSES)
+    logits[0] = 0
+    broken = logits.copy()
+    broken[0, 3] = value
+    figures = compare(logits, broken, are_logits=True)
+    assert (figures.agreement, figures.mean_change, figures.not_finite) == (1.0, 0.0, 1)
+    assert objection(figures, "fp16") == "all values must be finite"
+    assert str(figures).endswith("and 1 of 200 pictures get values that are not finite")
+    assert np.isfinite(logits).all()
 
 
 def test_probabilities_are_taken_as_they_are() -> None:

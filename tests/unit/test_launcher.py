@@ -18,6 +18,7 @@ from inference.launcher import free_log_dir, launch, open_job, run, told_decodin
 from inference.manifest import Manifest
 from inference.markers import MANIFEST_FILE
 from inference.messages import RunSpec
+from inference.providers import PROVIDERS
 from tests.commands import records, summary
 from tests.launches import config_of, launch_of, plan_of, spec_of
 from tests.models import RECIPE, tiny_graph, write_tiny_model
@@ -37,6 +38,24 @@ def test_a_job_logs_where_it_logged_before(tmp_path: Path) -> None:
         log_dir = free_log_dir(job)
         assert log_dir == tmp_path / "logs" / f"tiny-{job.fingerprint[:8]}"
         log_dir.mkdir(parents=True, exist_ok=True)
+
+
+def test_half_precision_is_a_variant_on_cuda_and_an_option_on_tensorrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cuda", "tensorrt"):
+        monkeypatch.setitem(PROVIDERS, name, replace(PROVIDERS[name], find_devices=lambda: ["A"]))
+    config = config_of(tmp_path, precision="fp16")
+    job, _ = open_job(replace(config, device="tensorrt"))
+    assert job.model.graph.parent.name == "tiny"
+    missing = r"fp16/card\.json does not exist: run get_model --model_name tiny --batch_size 4 .* --precision fp16$"
+    for device in ("cuda", "auto"):
+        with pytest.raises(UsageError, match=missing):
+            open_job(replace(config, device=device))
+    write_tiny_model(tmp_path / "models" / "tiny", "fp16", batch_sizes=(4,))
+    for device in ("cuda", "auto"):
+        job, found = open_job(replace(config, device=device))
+        assert [choice.provider for choice in found.choices] == ["cuda"]
+        assert job.model.graph.parent.name == "fp16"
+        assert job.session_spec(plan_of()).precision == "fp16"
 
 
 def test_synthetic_runs_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ def models(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
-def found(models: Path, name: str = "tiny", **changes: Any) -> Model:
-    return find_model(LaunchConfig(model_path=str(models), model_name=name, **changes), ["cpu"])
+def found(models: Path, name: str = "tiny", providers: tuple[str, ...] = ("cpu",), **changes: Any) -> Model:
+    return find_model(LaunchConfig(model_path=str(models), model_name=name, **changes), providers)
 
 
 def refusal(models: Path, name: str) -> str:
@@ -152,6 +152,29 @@ def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: P
     with pytest.raises(UsageError) as caught:
         found(models, precision="int8", batch_size=8)
     assert str(caught.value).endswith(f"run {command.replace('6 --', '8 --', 1)}")
+
+
+def test_fp16_is_a_folder_of_its_own_for_providers_that_must_be_given_it(models: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        found(models, providers=("cuda",), precision="fp16")
+    command = f"get_model --model_name tiny --batch_size 6 --model_path {models} --precision fp16"
+    assert str(caught.value).endswith(f"fp16/card.json does not exist: run {command}")
+    for provider in ("tensorrt", "openvino:gpu", "openvino:npu"):
+        assert found(models, providers=(provider,), precision="fp16").graph.parent == (models / "tiny").resolve()
+    write_tiny_model(models / "tiny", "fp16")
+    assert found(models, providers=("cuda",), precision="fp16").graph == (models / "tiny" / "fp16" / "model_6.onnx").resolve()
+    assert found(models, providers=("cuda",)).graph.parent == (models / "tiny").resolve()
+    write_tiny_model(models / "tiny", "fp16", weights="older")
+    with pytest.raises(RunError, match=rf"fp16 was made of another export .*: run {command}$"):
+        found(models, providers=("cuda",), precision="fp16")
+
+
+def test_a_network_that_was_made_in_the_precision_runs_as_it_is(models: Path) -> None:
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), precision="fp16"))
+    assert found(models, providers=("cuda",), precision="fp16").graph == (models / "tiny" / "model_6.onnx").resolve()
+    with pytest.raises(UsageError, match=r"int8/card\.json does not exist"):
+        found(models, precision="int8")
 
 
 def test_a_variant_of_another_export_is_refused(models: Path) -> None:

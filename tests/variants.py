@@ -1,0 +1,54 @@
+"""models/net, adopted from a graph, with pictures to make a variant of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from inference.adopt import adopt
+from inference.config import GetModelConfig
+from inference.provision import Provided
+from inference.variant import check_request, provide_variant
+from tests import pictures
+from tests.foreign_graphs import recipe_file, save
+
+
+def write_photos(folder: Path, count: int = 150) -> Path:
+    """Small pictures, no two alike."""
+    pictures.write_files(folder, {f"{n:03d}.png": pictures.encode(pictures.photo(24, 20, seed=n)) for n in range(count)})
+    return folder
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, without those of its folders."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+class Home:
+    """models/net in `folder`, what was said while its variant in `precision` was made, and where that one lies."""
+
+    def __init__(self, folder: Path, photos: Path, precision: str) -> None:
+        self.folder, self.photos, self.precision, self.said = folder, photos, precision, list[str]()
+        self.network: Provided | None = None
+
+    @property
+    def variant(self) -> Path:
+        return self.folder / "models" / "net" / self.precision
+
+    def config(self, **flags: Any) -> GetModelConfig:
+        given = {"model_path": str(self.folder / "models"), "model_name": "net", "precision": self.precision}
+        return GetModelConfig(**{**given, "calibration_dir": str(self.photos), **flags})
+
+    def adopt(self, model: onnx.ModelProto, **flags: Any) -> None:
+        path, recipe = save(model, self.folder), recipe_file(self.folder)
+        places = {"model_path": str(self.folder / "models"), "onnx": str(path), "name": "net", "recipe": str(recipe)}
+        self.network = adopt(GetModelConfig(**{**places, "scores": "logits", **flags}), lambda _: None)
+
+    def make(self, **flags: Any) -> Provided:
+        assert self.network is not None
+        self.said = []
+        config = self.config(**flags)
+        check_request(config)
+        return provide_variant(config, self.network, self.said.append)
