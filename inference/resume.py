@@ -80,7 +80,7 @@ def _strangers(output: Path, published: list[Step]) -> RunError:
 def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
     """The description of the job that began in `output`, where it is the same."""
     resolved = begun_with(job, output)
-    if resolved["provider"] != job.choice.provider:
+    if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
     changes = version_changes(found["versions"], versions())
     if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
