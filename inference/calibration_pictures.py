@@ -39,8 +39,10 @@ class Sample:
     sha256: str
 
 
-def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None]) -> Sample:
+def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None], *, all_held_out: bool = False) -> Sample:
     """Choose up to MAX_PICTURES of a folder of pictures or of partitions; what cannot be read is counted and told.
+
+    With `all_held_out` none of them calibrates.
 
     The choice depends on the names alone, so that the same folder gives the same network. Raises UsageError for a folder that
     is missing or holds fewer than MIN_PICTURES different pictures that can be read.
@@ -62,9 +64,11 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None]) -> 
         told += f", {len(failures)} that cannot be read left out (such as {key_text(key)}: {reason})"
     if len(images) < MIN_PICTURES:
         raise UsageError(f"--calibration_dir: {told}; at least {MIN_PICTURES} different ones are needed")
-    held_out = images[::_HELD_OUT_EVERY]
-    calibrate = np.delete(images, np.s_[::_HELD_OUT_EVERY], axis=0)
-    say(f"calibration: {told}: {len(calibrate)} to calibrate, {len(held_out)} held out to judge")
+    every = 1 if all_held_out else _HELD_OUT_EVERY
+    held_out = images[::every]
+    calibrate = np.delete(images, np.s_[::every], axis=0)
+    use = "all to judge" if all_held_out else f"{len(calibrate)} to calibrate, {len(held_out)} held out to judge"
+    say(f"calibration: {told}: {use}")
     return Sample(calibrate, held_out, hashlib.sha256(images.tobytes()).hexdigest())
 
 

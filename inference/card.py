@@ -108,10 +108,10 @@ class Weights:
 
 
 class Calibration(TypedDict):
-    """How a variant in int8 came about: pictures used, the candidate that was chosen, and the figures of the gate.
+    """How a variant came about: pictures used, the candidate that was chosen, and the figures of the gate.
 
     `candidates` holds what fp32 and each candidate on the first provider differ by, with the objection to it, `judged` the
-    figures of the chosen one by provider.
+    figures of the chosen one by provider. Without pictures, `pictures_sha256` is empty and the golden ones were `held_out`.
     """
 
     pictures_sha256: str
@@ -146,7 +146,7 @@ class ModelCard:
     source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
     precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
-    calibration: Calibration | None = None  # of a variant in int8
+    calibration: Calibration | None = None  # of a variant
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:

@@ -41,9 +41,13 @@ class GetModelConfig:
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     precision: str = option(
-        "fp32", "of the graph; int8 adds the variant models/<name>/int8/ beside it", choices=("fp32", "int8")
+        "fp32",
+        "of the graph; the others add a variant beside it: models/<name>/fp16/ or int8/",
+        choices=("fp32", "fp16", "int8"),
     )
-    calibration_dir: str = option("", "of int8: folder of pictures (or partitions) to calibrate it with and to judge it by")
+    calibration_dir: str = option(
+        "", "of fp16 and int8: folder of pictures (or partitions) to judge the variant by, and to calibrate int8 with"
+    )
     list: bool = option(False, "print the networks with origin, licence and size, and stop")
     onnx: str = option("", "adopt this ONNX file instead of a network of the list")
     name: str = option("", "of an adopted file: the folder below --model_path that it gets")
@@ -71,8 +75,8 @@ class GetModelConfig:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
-        if self.calibration_dir and self.precision != "int8":
-            raise UsageError("--calibration_dir belongs to --precision int8")
+        if self.calibration_dir and self.precision == "fp32":
+            raise UsageError("--calibration_dir belongs to --precision int8 or fp16")
         if self.output_name and self.scores == "none":
             raise UsageError(
                 "--output_name names the output to classify, --scores none says that there is none: give one of them"
@@ -137,8 +141,8 @@ class LaunchConfig:
     processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
     precision: str = option(
         "auto",
-        "arithmetic of the network; auto: the cheapest one that the device has and that keeps the network's answers; int8: its "
-        "variant, see get_model",
+        "arithmetic of the network; auto: the cheapest one that the device has and that keeps the network's answers; int8, and "
+        "fp16 on cuda: its variant, see get_model",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)

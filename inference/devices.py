@@ -109,9 +109,9 @@ def find_candidates(request: Request) -> Candidates:
                     passed_over.append(_told(name, str(error)))
     if found:
         return Candidates(tuple(found), tuple(passed_over))
-    able = " or ".join(f"--device {name}" for name, provider in PROVIDERS.items() if request.precision in provider.precisions)
-    none = f"--precision {request.precision} runs on no provider that auto takes: use {able}"
-    raise UsageError(reasons[-1] if reasons else none)
+    others = [name for name, entry in PROVIDERS.items() if not entry.is_automatic and request.precision in entry.precisions]
+    unasked = f"; or ask for what auto does not take: --device {', '.join(others)}" if others else ""
+    raise UsageError(f"{reasons[-1]}{unasked}")
 
 
 def _available(name: str, request: Request, reason: str) -> Choice:

@@ -8,6 +8,7 @@ Shape letters: N pictures, C classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class Figures:
     `agreement` is the share whose best class is that of fp32, `mean_change` how far the probability of that class moved, and
     `output_error` the root mean square of the difference over all pictures, relative to that of fp32 around each row's mean.
     `more_wrong` is how many more of the `labelled` pictures than in fp32 get another class than their label's.
+    `not_finite` pictures got NaN or infinities: they count as if all of their values were 0, and make the error infinite.
     """
 
     pictures: int
@@ -51,6 +53,7 @@ class Figures:
     output_error: float
     labelled: int = 0
     more_wrong: int = 0
+    not_finite: int = 0
 
     @property
     def is_measurable(self) -> bool:
@@ -59,6 +62,8 @@ class Figures:
 
     def __str__(self) -> str:
         error = f"output error {self.output_error:.3f}"
+        if self.not_finite:
+            error += f", and {self.not_finite} of {self.pictures} pictures get values that are not finite"
         if self.labelled:
             more = f"{abs(self.more_wrong)} {'more' if self.more_wrong >= 0 else 'fewer'} wrong"
             error += f"; of {self.labelled} labelled pictures {more}"
@@ -72,6 +77,9 @@ class Figures:
 def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Sequence[int | None] = ()) -> Figures:
     """The figures of class values `found_NC` against those of fp32 for the same pictures, and their labels where known."""
     assert expected_NC.shape == found_NC.shape, (expected_NC.shape, found_NC.shape)
+    broken: Array = np.flatnonzero(~np.isfinite(found_NC).all(axis=1))
+    found_NC = found_NC.copy()
+    found_NC[broken] = 0
     expected, found = (_probabilities(values, are_logits) for values in (expected_NC, found_NC))
     best = expected.argmax(axis=1)
     two = np.partition(expected, -2, axis=1)[:, -2:] if expected.shape[1] > 1 else np.pad(expected, ((0, 0), (1, 0)))
@@ -85,9 +93,10 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
         clear=len(clear),
         agreement=float(agrees.mean()) if len(clear) else 0.0,
         mean_change=float(moved.mean()) if len(clear) else 0.0,
-        output_error=_relative_error(expected_NC.astype(np.float64), found_NC.astype(np.float64)),
+        output_error=math.inf if len(broken) else _relative_error(expected_NC.astype(np.float64), found_NC.astype(np.float64)),
         labelled=len(known),
         more_wrong=int(wrong_now - wrong),
+        not_finite=len(broken),
     )
 
 
@@ -118,6 +127,8 @@ def _relative_error(expected_NC: Array, found_NC: Array) -> float:
 def objection(figures: Figures, precision: str) -> str:
     """Why figures do not pass at `precision` (a key of LIMITS); empty if they do."""
     limits = LIMITS[precision]
+    if figures.not_finite:
+        return "all values must be finite"
     if figures.more_wrong > MAX_MORE_WRONG:
         return f"{MAX_MORE_WRONG} more wrong is allowed"
     if not figures.is_measurable:

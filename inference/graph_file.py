@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
+from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from inference.graph_checks import Golden
@@ -46,6 +47,13 @@ def move_weights_out(model: onnx.ModelProto) -> tuple[bytes, str]:
         set_external_data(tensor, file, offset=offset, length=len(tensor.raw_data))
         tensor.ClearField("raw_data")
     return weights, file
+
+
+def pack(model: onnx.ModelProto) -> None:
+    """Write every constant as raw bytes, which is what goes into the file of weights."""
+    for tensor in model.graph.initializer:
+        if not tensor.HasField("raw_data"):
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
 
 
 def make_reproducible(model: onnx.ModelProto, ir_version: int = IR_VERSION) -> None:

@@ -176,6 +176,7 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
             "devices": job.choice.models,
             "precision": job.choice.precision,
             "precision_reason": job.choice.precision_reason,
+            "graph_sha256": job.model.sidecar.sha256,
             **resolved,
         },
         "versions": versions(),

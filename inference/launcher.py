@@ -89,7 +89,7 @@ def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
         require_turbo()
     request = parse_device(config.device, config.precision)
     found = find_candidates(request)  # first of all: what cannot run is told at once
-    model = find_model(config)
+    model = find_model(config, [choice.provider for choice in found.choices])
     dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
     return make_job(config, model, request, found.choices[0], dataset), found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,17 +20,18 @@ from inference.card import (
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.paths import file_sha256
+from inference.providers import PROVIDERS
 from inference.stand_ins import what_it_is_instead
 from inference.zoo import plain
 
-VARIANTS = ("int8",)  # precisions whose graph is another one, in a folder of its own; the others run the network's graph
+_CALIBRATED = ("int8",)  # variants that are not made without pictures
 
 
 @dataclass(frozen=True)
 class Model:
     """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar.
 
-    In int8 all three are those of the variant.
+    Where a variant runs, all three are its own.
     """
 
     card: ModelCard
@@ -37,11 +39,14 @@ class Model:
     graph: Path
 
 
-def find_model(config: LaunchConfig) -> Model:
-    """The network of `config`, its files checked. Raises UsageError naming the get_model command where it is missing."""
+def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
+    """The graph that `providers` (keys of PROVIDERS) run for `config`: the network's or that of a variant, its files checked.
+
+    Raises UsageError naming the get_model command where it is missing.
+    """
     network, others = named_folder(config.model_path, config.model_name)
-    folder = variant_folder(network, config.precision) if config.precision in VARIANTS else network
-    command = _get_model_command(config, folder)
+    folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
+    command = _get_model_command(config, network, folder)
     graph = graph_path(folder, config.batch_size)
     for path in (folder / "card.json", graph, graph.with_suffix(".json")):
         if not path.exists():
@@ -62,13 +67,21 @@ def find_model(config: LaunchConfig) -> Model:
     return Model(card, sidecar, resolved)
 
 
-def _get_model_command(config: LaunchConfig, folder: Path) -> str:
+def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:
+    """Not a network that somebody else made in this precision already: it runs as it is."""
+    (needed,) = {precision in PROVIDERS[name].variants for name in providers}  # candidates of one launch run the same graph
+    card = network / "card.json"
+    return needed and not (card.exists() and read_card(card).precision == precision)
+
+
+def _get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     """What brings the missing files; a variant that is there needs no pictures to get another batch size."""
     words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
     words += ["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []
-    if config.precision in VARIANTS:
+    if folder != network:
         words += ["--precision", config.precision]
-        words += [] if (folder / "card.json").exists() else ["--calibration_dir", "PICTURES"]
+        if config.precision in _CALIBRATED and not (folder / "card.json").exists():
+            words += ["--calibration_dir", "PICTURES"]
     return shlex.join(words)
 
 
@@ -78,10 +91,8 @@ def _check_variant(network: Path, folder: Path, card: ModelCard, command: str) -
     It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
     """
     if (network / "card.json").exists() and not is_made_of(card, read_card(network / "card.json")):
-        raise RunError(
-            f"{folder} was made of another export of the network than the one in {network}: "
-            f"run {command} --calibration_dir PICTURES"
-        )
+        pictures = " --calibration_dir PICTURES" if folder.name in _CALIBRATED else ""
+        raise RunError(f"{folder} was made of another export of the network than the one in {network}: run {command}{pictures}")
 
 
 def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:

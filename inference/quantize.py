@@ -10,20 +10,17 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from inference.activation_ranges import TensorRange
 from inference.errors import RunError, first_line
-from inference.graph_file import IR_VERSION, make_reproducible
+from inference.graph_file import IR_VERSION, make_reproducible, pack
 from inference.graph_rewrite import sort_nodes
-from inference.providers import runtime
 
-_OPSET = 13  # the first whose QuantizeLinear takes scales per channel
 _HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # the layers that are counted
 _FIRST = (0, 1, 2, 4, 8, 12)  # layers kept in fp32, tried in this order: the early ones are the expensive ones
 _PERCENTILES = (100.0, 99.999, 99.99)
@@ -41,36 +38,6 @@ class Candidate:
         ranges = "minmax" if self.percentile >= 100 else f"percentile {self.percentile:g}"
         kept = [f"{end} {count}" for end, count in (("first", self.first), ("last", self.last)) if count]
         return f"{ranges}, {' and '.join(kept)} in fp32" if kept else ranges
-
-
-def prepared(graph: Path, folder: Path) -> onnx.ModelProto:
-    """The graph with its weights inside, simplified by onnxruntime (batch norms go into convolutions), shapes inferred.
-
-    `folder` is for files to work with. Raises RunError where a step refuses the graph.
-    """
-    onnxruntime = runtime()
-    inline, simple = folder / "inline.onnx", folder / "simple.onnx"
-    onnx.save(onnx.load(graph), inline)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(simple)
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(str(inline), options, providers=["CPUExecutionProvider"])
-    model = onnx.load(simple)
-    used = {node.domain for node in model.graph.node}
-    kept = [entry for entry in model.opset_import if entry.domain in used or not entry.domain]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
-    opset = next((entry.version for entry in kept if not entry.domain), _OPSET)
-    try:
-        if opset < _OPSET:
-            model = onnx.version_converter.convert_version(model, _OPSET)
-        model = onnx.shape_inference.infer_shapes(model)
-    except Exception as error:  # onnx raises RuntimeError and classes of its own
-        raise RunError(f"{graph.name}: onnx cannot bring it to opset {_OPSET}: {first_line(error)}") from error
-    for number, node in enumerate(model.graph.node):
-        node.name = f"node_{number}"  # layers are kept in fp32 by name
-    return model
 
 
 def op_types() -> list[str]:
@@ -140,7 +107,7 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
         raise RunError(f"onnxruntime cannot quantise the graph: {first_line(error)}") from error
     found: onnx.ModelProto = quantizer.model.model
     sort_nodes(found)  # it appends what feeds the others
-    _pack(found)
+    pack(found)
     make_reproducible(found, max(IR_VERSION, found.ir_version))
     return found
 
@@ -148,13 +115,6 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
 def is_quantized(model: onnx.ModelProto) -> bool:
     """Whether anything of the graph is quantised."""
     return any(node.op_type == "QuantizeLinear" for node in model.graph.node)
-
-
-def _pack(model: onnx.ModelProto) -> None:
-    """Every constant as raw bytes, which is what goes into the file of weights."""
-    for tensor in model.graph.initializer:
-        if not tensor.HasField("raw_data"):
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from pathlib import Path
 from inference import precision, probe
 from inference.cores import core_budget
 from inference.devices import AUTO, Candidates, Choice, as_begun, choose, plan_workers
+from inference.errors import UsageError
 from inference.graph_checks import GOLDEN_FILE
 from inference.job import JOB_FILE, Job
 from inference.loader import Limits
+from inference.model_lookup import find_model
 from inference.providers import PROVIDERS, SessionSpec
 from inference.resume import begun_with
 from inference.types import Record
@@ -23,9 +25,20 @@ def settle(job: Job, found: Candidates, output: Path | None) -> Job:
     """The job on the device and in the precision that it began with in `output`, or else on those to take here."""
     if output is not None and (before := begun_with(job, output)):
         ran = before.get("precision", job.config.precision)
-        return replace(job, choice=as_begun(before["provider"], ran, job.request, str(output / JOB_FILE)))
+        return _on(job, as_begun(before["provider"], ran, job.request, str(output / JOB_FILE)))
     choices = tuple(_with_precision(job, choice) for choice in found.choices)
-    return replace(job, choice=choose(replace(found, choices=choices), lambda several: _measured(job, several)))
+    return _on(job, choose(replace(found, choices=choices), lambda several: _measured(job, several)))
+
+
+def _on(job: Job, choice: Choice) -> Job:
+    """The job with a settled choice, and the graph that runs there: the network's, or a variant that `auto` led to.
+
+    Raises UsageError where that variant is missing.
+    """
+    model = job.model
+    if job.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
+        model = find_model(replace(job.config, precision=choice.precision), [choice.provider])
+    return replace(job, choice=choice, model=model)
 
 
 def _with_precision(job: Job, choice: Choice) -> Choice:
@@ -40,7 +53,11 @@ def _with_precision(job: Job, choice: Choice) -> Choice:
         return _in(choice, _EXACT, f"the graph itself computes in {job.model.card.precision}")
     if native == _EXACT:
         return _in(choice, _EXACT, why)
-    verdict = _judged(job, choice, native)
+    try:
+        cheaper = _on(job, replace(choice, precision=native))
+    except UsageError as error:
+        return _in(choice, _EXACT, f"{native} needs a graph of its own: {error}")
+    verdict = _judged(job, cheaper)
     if verdict is None:
         return _in(choice, _EXACT, f"a launch would first judge {native}")
     return _in(choice, native if verdict.passes else _EXACT, verdict.told)
@@ -57,7 +74,7 @@ def _alone(job: Job, choice: Choice) -> tuple[SessionSpec, list[int]]:
     """
     alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
     plan = plan_workers(alone, choice, core_budget())
-    return replace(job, choice=choice).session_spec(plan), list(plan.affinity[0])
+    return _on(job, choice).session_spec(plan), list(plan.affinity[0])
 
 
 def _measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
@@ -70,22 +87,22 @@ def _measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
     return probe.measure(trials, job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
 
 
-def _judged(job: Job, choice: Choice, native: str) -> precision.Verdict | None:
-    """Whether the network's answers stay in the precision `native`."""
+def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
+    """Whether the network's answers stay in the job as `cheaper` has it."""
     card, folder = job.model.card, job.model.graph.parent
-    exact, cores = _alone(job, replace(choice, precision=_EXACT))
-    cheaper, _ = _alone(job, replace(choice, precision=native))
+    exact, cores = _alone(job, replace(cheaper.choice, precision=_EXACT))
+    alone = replace(exact, streams=1, threads_per_stream=len(cores))
     question = precision.Question(
-        exact=replace(exact, streams=1, threads_per_stream=len(cores)),
-        cheaper=replace(cheaper, streams=1, threads_per_stream=len(cores)),
-        cheaper_sha256=job.model.sidecar.sha256,
+        exact=alone,
+        cheaper=replace(alone, graph=str(cheaper.model.graph), precision=cheaper.choice.precision),
+        cheaper_sha256=cheaper.model.sidecar.sha256,
         recipe=card.recipe,
         classified=card.classified,
         are_logits=bool(card.classified) and card.outputs[card.classified] == "logits",
         outputs=list(card.outputs),
         golden=str(folder / GOLDEN_FILE),
         limits=Limits(job.config.max_pixels, job.config.max_file_bytes, job.reduce_to),
-        devices=choice.models,
+        devices=cheaper.choice.models,
         cores=cores,
     )
     kept = folder / precision.KEPT_FILE

@@ -52,7 +52,7 @@ def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
     choice = find_candidates(request).choices[0]
     if choice.precision == "auto":
         choice = replace(choice, precision="fp32")
-    return make_job(config, find_model(config), request, choice, dataset)
+    return make_job(config, find_model(config, [choice.provider]), request, choice, dataset)
 
 
 def launch_of(folder: Path, **options: Any) -> Launch:

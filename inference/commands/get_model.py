@@ -11,9 +11,12 @@ from inference.commands.flags import run_command
 from inference.config import GetModelConfig
 
 if TYPE_CHECKING:
+    from inference.card import Calibration
     from inference.provision import Provided
 
 _SOURCES = {"zoo": "torch", "onnx": "the original"}  # what a network's graphs are compared with, by where it comes from
+
+_MADE = {"int8": "calibrated", "fp16": "converted"}  # a variant, by its precision
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,14 +34,14 @@ def _get_model(config: GetModelConfig) -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    if config.precision == "int8":
-        from inference.variant import check_request, provide_int8
+    if config.precision != "fp32":
+        from inference.variant import check_request, provide_variant
 
         check_request(config)
     provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
-    if config.precision == "int8":
+    if config.precision != "fp32":
         say(f"fp32: {provided.folder}, {provided.done} in {provided.seconds:.1f} s")
-        provided = provide_int8(config, provided, say)
+        provided = provide_variant(config, provided, say)
     _print_result(config, provided)
     return 0
 
@@ -64,15 +67,15 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     graph = f"model_{config.batch_size}.onnx"
     took = f"in {provided.seconds:.1f} s"
     if provided.done == "exported":
-        print(f"{'calibrated' if card.calibration else 'exported'} and checked {took}")
+        print(f"{_MADE[card.precision] if card.calibration else 'exported'} and checked {took}")
     elif provided.done == "added":
         print(f"{card.name} was already there; added and checked {graph} {took}")
     else:
         print(f"{graph} is already there, and its files are as recorded (checked {took})")
     print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
     if card.calibration:
-        print(f"int8: {card.calibration['chosen']}, {card.calibration['calibrated']} pictures to calibrate")
-    source = "the int8 graph of each picture alone" if card.calibration else _SOURCES[card.source]
+        print(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
+    source = f"the {card.precision} graph of each picture alone" if card.calibration else _SOURCES[card.source]
     for output, values in provided.sidecar.parity.items():
         print(
             f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
@@ -90,11 +93,19 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     print(f"next: {next_command(config, card.name, card.weights.is_random)}")
 
 
+def _pictures(facts: Calibration) -> str:
+    """What made a variant or judged it."""
+    if facts["calibrated"]:
+        return f", {facts['calibrated']} pictures to calibrate"
+    return f", {facts['held_out']} pictures to judge" if facts["pictures_sha256"] else ", judged on the golden pictures only"
+
+
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
     if config.precision != GetModelConfig.precision:
         words += ["--precision", config.precision]
+        words += ["--device", "cuda"] if config.precision == "fp16" else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])

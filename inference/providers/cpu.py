@@ -21,4 +21,5 @@ CPU = Provider(
     ("fp32", "int8"),
     lambda: ["the processor"],
     _attach,
+    variants=("int8",),
 )

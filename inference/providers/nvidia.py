@@ -29,6 +29,10 @@ _TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
 _DRIVER = "libcuda.so.1"
 _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+# Added to the settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which want channels last.
+_CUDA_SETTINGS = {"fp32": {}, "fp16": {"prefer_nhwc": "1"}}
+_CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+_HALF_UNITS = 7  # from here on
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
@@ -105,6 +109,23 @@ def _names(driver: Any, device: str) -> list[str]:
     return names
 
 
+def native(numbers: tuple[int, ...]) -> tuple[str, str]:
+    """fp16 where all these GPUs have units for it (compute capability 7.0); see Provider.native."""
+    driver = ctypes.CDLL(_DRIVER)
+    for number in numbers:
+        handle, major = ctypes.c_int(), ctypes.c_int()
+        for function, arguments in (
+            ("cuInit", (0,)),
+            ("cuDeviceGet", (ctypes.byref(handle), number)),
+            ("cuDeviceGetAttribute", (ctypes.byref(major), _CAPABILITY_MAJOR, handle)),
+        ):
+            if code := int(getattr(driver, function)(*arguments)):
+                return "fp32", f"the driver does not tell what GPU {number} can do ({function} gives {code})"
+        if major.value < _HALF_UNITS:
+            return "fp32", f"GPU {number} has no units for fp16 (compute capability {major.value}, needed is {_HALF_UNITS})"
+    return "fp16", ""
+
+
 def pin(array: np.ndarray[Any, Any], device: int) -> str:
     """Lock the array's pages for copies to any GPU, for as long as the process lives; returns why not, or nothing.
 
@@ -158,6 +179,7 @@ def _attach_cuda(options: Any, spec: SessionSpec) -> str:
             # a search that measures may choose other algorithms in each worker, whose sums differ in the last bits
             "cudnn_conv_algo_search": "HEURISTIC",
             "arena_extend_strategy": "kSameAsRequested",  # one shape for ever: there is nothing to grow for
+            **_CUDA_SETTINGS[spec.precision],
         },
     )
     return _described(spec)
@@ -211,12 +233,14 @@ CUDA = Provider(
     "CUDAExecutionProvider",
     ("onnxruntime",),
     _INSTALL,
-    ("fp32",),
+    ("fp32", "fp16"),
     lambda: find_devices("cuda", "CUDAExecutionProvider", _INSTALL),
     _attach_cuda,
+    variants=("fp16",),
     is_counted=True,
     memory="cuda",
     pin=pin,
+    native=native,
 )
 TENSORRT = Provider(
     "TensorrtExecutionProvider",
@@ -230,4 +254,5 @@ TENSORRT = Provider(
     is_automatic=False,  # building an engine takes minutes: not what one gets unasked
     memory="cuda",
     pin=pin,
+    native=native,
 )

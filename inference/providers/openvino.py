@@ -99,6 +99,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         # every machine has a processor: the plugin need not be loaded to know, and the worker that loads it proves it
         (lambda: ["the processor"]) if is_processor else (lambda: _find(kind)),
         lambda options, spec: _attach(kind, options, spec),
+        variants=("int8",) if is_processor else (),
         is_counted=not is_processor,
         is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
         native=lambda numbers: _native(kind, numbers),

@@ -41,11 +41,13 @@ class Provider:
 
     `find_devices()` names the devices here, in the order of their numbers; it raises UsageError that says what is missing and
     which command brings it. `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description
-    of the device. `is_counted` devices are told apart by number and get one worker each; the others are the host's processors.
-    `is_automatic` ones are what `--device auto` may take. `memory` is where sessions keep their input, as OrtValue names it;
-    empty: in the host's. `pin(array, device)` locks an array's pages, so that they are copied to the device without a detour,
-    and returns why it could not, or nothing. `opening(spec)` is held while a session is opened. `native(numbers)` is the
-    cheapest precision that these devices compute in natively, and why it is no cheaper one; int8 is never taken unasked.
+    of the device. `variants` are those of its `precisions` for which it must be given another graph, the variant of the
+    network that get_model makes; in the others it runs the network's own. `is_counted` devices are told apart by number and
+    get one worker each; the others are the host's processors. `is_automatic` ones are what `--device auto` may take. `memory`
+    is where sessions keep their input, as OrtValue names it; empty: in the host's. `pin(array, device)` locks an array's
+    pages, so that they are copied to the device without a detour, and returns why it could not, or nothing. `opening(spec)`
+    is held while a session is opened. `native(numbers)` is the cheapest precision that these devices compute in natively, and
+    why it is no cheaper one; int8 is never taken unasked.
     """
 
     ep_name: str
@@ -54,6 +56,7 @@ class Provider:
     precisions: tuple[str, ...]
     find_devices: Callable[[], list[str]]
     attach: Callable[[Any, SessionSpec], str]
+    variants: tuple[str, ...] = ()
     is_counted: bool = False
     is_automatic: bool = True
     memory: str = ""

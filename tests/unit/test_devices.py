@@ -97,7 +97,7 @@ def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
     ):
         asked("cpu", "bf16")
     with pytest.raises(
-        UsageError, match=r"--device openvino runs fp32 or bf16 or int8, not --precision fp16, which runs on tensorrt"
+        UsageError, match=r"--device openvino runs fp32 or bf16 or int8, not --precision fp16, which runs on cuda, tensorrt"
     ):
         asked("openvino", "fp16")
 
@@ -139,6 +139,7 @@ def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> No
     assert found("bf16") == ["openvino"]
     gpus(monkeypatch, "A")
     gpus(monkeypatch, "A", provider="tensorrt")
+    assert found("fp16") == ["cuda"]
     assert found() == ["cuda", "cpu", "openvino"], "an engine that takes minutes to build is not what one gets unasked"
     without(monkeypatch, "onnxruntime_ep_openvino")
     assert found() == ["cuda", "cpu"]
@@ -156,7 +157,8 @@ def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
         find_candidates(parse_device("auto", "bf16"))
     with pytest.raises(
-        UsageError, match=r"fp16 runs on no provider that auto takes: use --device tensorrt or --device openvino:gpu or"
+        UsageError,
+        match=r"^--device cuda: .*; or ask for what auto does not take: --device tensorrt, openvino:gpu, openvino:npu$",
     ):
         find_candidates(parse_device("auto", "fp16"))
 

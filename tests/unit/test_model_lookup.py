@@ -24,7 +24,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def found(models: Path, name: str = "tiny", **changes: Any) -> Model:
-    return find_model(LaunchConfig(model_path=str(models), model_name=name, **changes))
+    return find_model(LaunchConfig(model_path=str(models), model_name=name, **changes), ["cpu"])
 
 
 def refusal(models: Path, name: str) -> str:
@@ -105,9 +105,9 @@ def test_a_batch_size_that_was_not_made(models: Path) -> None:
 def test_the_command_is_as_short_as_can_be_and_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r": run get_model --model_name resnext101_32x4d --batch_size 6$"):
-        find_model(LaunchConfig())
+        find_model(LaunchConfig(), ["cpu"])
     with pytest.raises(UsageError, match=r": run get_model --model_name 'a b' --batch_size 6 --model_path 'my models'$"):
-        find_model(LaunchConfig(model_name="a b", model_path="my models"))
+        find_model(LaunchConfig(model_name="a b", model_path="my models"), ["cpu"])
 
 
 def test_weights_that_are_not_those_of_the_card(models: Path) -> None:

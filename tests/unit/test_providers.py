@@ -129,11 +129,18 @@ def test_a_provider_that_fails_in_the_middle_of_a_run_is_not_replaced(tmp_path: 
     assert session.get_providers()[0] == "OpenVINOExecutionProvider"
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "int8"])
+def test_what_auto_may_take_for_a_precision_runs_one_graph(precision: str) -> None:
+    automatic = [entry for entry in PROVIDERS.values() if entry.is_automatic and precision in entry.precisions]
+    assert len({precision in entry.variants for entry in automatic}) == 1
+
+
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_entry_is_whole(name: str) -> None:
     entry = PROVIDERS[name]
     assert entry.ep_name.endswith("ExecutionProvider")
     assert set(entry.precisions) <= {"fp32", "bf16", "fp16", "int8"}
+    assert set(entry.variants) <= set(entry.precisions) - {"fp32"}
     assert entry.modules[0] == "onnxruntime"
     assert entry.install.startswith("pip install 'bulkinfer[")
     assert name == name.lower()

@@ -274,7 +274,18 @@ def test_cuda_runs_on_the_device_picked_in_full_precision(host: Host, tmp_path: 
     assert (settings["device_id"], settings["use_tf32"]) == ("1", "0")
     assert options.use_deterministic_compute
     assert options.entries == {"session.disable_cpu_ep_fallback": "1"}
+    assert "prefer_nhwc" not in settings
     assert host.preloaded == 1
+
+
+def test_cuda_in_half_precision_differs_in_the_layout_of_its_kernels(host: Host, tmp_path: Path) -> None:
+    full, half = (
+        attach("cuda", tmp_path / "model_6.onnx", precision)[1].providers["CUDAExecutionProvider"]
+        for precision in ("fp32", "fp16")
+    )
+    assert half == {**full, "prefer_nhwc": "1"}
+    assert PROVIDERS["cuda"].variants == ("fp16",)
+    assert PROVIDERS["tensorrt"].variants == ()
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 from inference.activation_ranges import batches, collect
 from inference.errors import RunError
 from inference.graph_checks import cpu_session
-from inference.quantize import Candidate, candidates, prepared, quantized, tensors_to_watch
+from inference.quantize import Candidate, candidates, quantized, tensors_to_watch
+from inference.simplify import simplified
 from tests.foreign_graphs import SIDE, deep_graph, save
 
 IMAGES = np.random.default_rng(0).normal(0, 1, (20, 3, SIDE, SIDE)).astype(np.float32)
 
 
 def model_of(folder: Path) -> onnx.ModelProto:
-    return prepared(save(deep_graph(gain=1.0), folder), folder)
+    return simplified(save(deep_graph(gain=1.0), folder), folder)
 
 
 def made(folder: Path, candidate: Candidate) -> onnx.ModelProto:

@@ -10,14 +10,15 @@ import numpy as np
 import onnx
 import pytest
 
-from inference import variant
+from inference import int8_variant, variant
 from inference.adopt import adopt
 from inference.card import graph_path, read_card, read_sidecar
 from inference.config import GetModelConfig, LaunchConfig
 from inference.errors import RunError, UsageError
+from inference.judge import Judge
 from inference.model_lookup import find_model
 from inference.provision import Provided
-from inference.variant import check_request, provide_int8
+from inference.variant import check_request, provide_variant
 from tests import pictures
 from tests.foreign_graphs import SIDE, deep_graph, foreign_graph, recipe_file, save
 from tests.networks import run
@@ -55,12 +56,12 @@ class Home:
         self.said = []
         config = self.config(**flags)
         check_request(config)
-        return provide_int8(config, self.network, self.said.append)
+        return provide_variant(config, self.network, self.said.append)
 
 
 @pytest.fixture
 def home(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(variant, "_JUDGES", ("cpu",))  # the other provider judges in the test through the commands
+    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu",))  # the other provider judges in the test through the commands
     return Home(tmp_path, photos)
 
 
@@ -130,9 +131,9 @@ def test_a_variant_of_a_replaced_export_is_not_used(home: Home) -> None:
         home.make(calibration_dir="")
     launch = LaunchConfig(model_name="net", model_path=str(home.folder / "models"), precision="int8")
     with pytest.raises(RunError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
-        find_model(launch)
+        find_model(launch, ["cpu"])
     assert home.make().done == "exported"
-    assert find_model(launch).graph == graph_path(home.int8, 6).resolve()
+    assert find_model(launch, ["cpu"]).graph == graph_path(home.int8, 6).resolve()
 
 
 def test_what_int8_cannot_hold_is_refused_with_its_figures_and_nothing_is_left(home: Home) -> None:
@@ -222,14 +223,14 @@ def test_the_folder_of_pictures_is_looked_at_before_the_network_is_made(home: Ho
 
 
 def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = variant._Judge.figures
+    figures = Judge.figures
 
     def objecting(judge: Any, model: onnx.ModelProto, provider: str, what: str) -> Any:
         found, why = figures(judge, model, "cpu", what)
         return found, "too far" if provider == "openvino" else why
 
-    monkeypatch.setattr(variant, "_other_judges", lambda _say: iter(["openvino"]))
-    monkeypatch.setattr(variant._Judge, "figures", objecting)
+    monkeypatch.setattr(int8_variant, "_other_judges", lambda _say: iter(["openvino"]))
+    monkeypatch.setattr(Judge, "figures", objecting)
     home.adopt(deep_graph())
     with pytest.raises(RunError, match=r"the best, .* on openvino has top-1 agrees on 100\.0% .* \(too far\)"):
         home.make()
@@ -237,7 +238,7 @@ def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.
 
 
 def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, "_JUDGES", ("cpu", "openvino"))
+    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu", "openvino"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     home.adopt(deep_graph())
     assert list(home.make().card.calibration or {}) != []
