@@ -27,12 +27,13 @@ from inference.config import BenchConfig
 from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.job import Job, make_job
-from inference.launcher import open_job, refuse_inside_partition, settle_device, unused
+from inference.launcher import open_job, refuse_inside_partition, unused
 from inference.measurement import Measurement, StoppedError, stopped_by
 from inference.messages import STOP_SIGNALS
 from inference.paths import safe_name, write_json
 from inference.providers import describe_proof
 from inference.runlog import processor, say, versions, warn
+from inference.settle import settle
 from inference.tune import tune
 
 BENCH_FILE = "bench.json"
@@ -42,7 +43,7 @@ def bench(config: BenchConfig) -> int:
     """Measure and tell; returns the exit code. Raises StoppedError after a signal, when all of this run is gone again."""
     with ending_on_signals():
         job, found = open_job(config.launch_config())
-        job = settle_device(job, found, None)
+        job = settle(job, found, None)
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         log_dir = unused(Path(config.log_path) / name)
         refuse_inside_partition(job, log_dir)
@@ -79,7 +80,8 @@ def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
     dataset, pictures = repeated(job.dataset, log_dir / "pictures", enough_records(budget, config.seconds))
     card = job.model.card
     say(f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source}")
-    say(f"device: {job.choice}, {config.precision}")
+    say(f"device: {job.choice}")
+    say(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
     say(f"cores: {budget}; {plan}")
     say(
         f"pictures: {pictures} of {job.dataset.num_records} ({job.dataset.source}), again and again, so that they come "

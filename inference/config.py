@@ -140,9 +140,10 @@ class LaunchConfig:
     )
     processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
     precision: str = option(
-        "fp32",
-        "arithmetic of the network; int8, and fp16 on cuda: its variant, see get_model",
-        choices=("fp32", "bf16", "fp16", "int8"),
+        "auto",
+        "arithmetic of the network; auto: the cheapest one that the device has and that keeps the network's answers; int8, and "
+        "fp16 on cuda: its variant, see get_model",
+        choices=("auto", "fp32", "bf16", "fp16", "int8"),
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
@@ -200,7 +201,9 @@ class BenchConfig:
     model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
     device: str = option("auto", "provider that runs the graph, as infer_launch takes it")
-    precision: str = option("fp32", "arithmetic of the network", choices=("fp32", "bf16", "fp16"))
+    precision: str = option(
+        "auto", "arithmetic of the network, as infer_launch takes it", choices=("auto", "fp32", "bf16", "fp16", "int8")
+    )
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)

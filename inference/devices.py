@@ -15,6 +15,7 @@ from inference.providers import PROVIDERS
 from inference.runlog import versions
 
 AUTO = "auto"
+AS_ASKED = "as asked"
 _COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
 _CLEARLY_FASTER = 1.1  # less is noise on a shared host, and the choice would change from job to job
 
@@ -30,12 +31,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a request became: a key of PROVIDERS, why, and the devices to use, by number and by name."""
+    """What a request became: a key of PROVIDERS, why, and the devices to use, by number and by name; the precision, and why.
+
+    The precision is `auto` until the launch has settled it.
+    """
 
     provider: str
     reason: str
     numbers: tuple[int, ...]
     names: tuple[str, ...]
+    precision: str = "fp32"
+    precision_reason: str = AS_ASKED
 
     @property
     def is_counted(self) -> bool:
@@ -91,10 +97,10 @@ def find_candidates(request: Request) -> Candidates:
     Raises UsageError if nothing can, saying what is missing.
     """
     if request.provider != AUTO:
-        return Candidates((_available(request.provider, request, "as asked"),))
+        return Candidates((_available(request.provider, request, AS_ASKED),))
     found, passed_over, reasons = [], [], []
     for name, provider in PROVIDERS.items():
-        if provider.is_automatic and request.precision in provider.precisions:
+        if provider.is_automatic and request.precision in (AUTO, *provider.precisions):
             try:
                 found.append(_available(name, request, ""))
             except UsageError as error:
@@ -111,7 +117,7 @@ def find_candidates(request: Request) -> Candidates:
 def _available(name: str, request: Request, reason: str) -> Choice:
     """Provider `name` for the request. Raises UsageError where it lacks the precision, a package, a driver or a device."""
     provider = PROVIDERS[name]
-    if request.precision not in provider.precisions:
+    if request.precision not in (AUTO, *provider.precisions):
         able = ", ".join(other for other, entry in PROVIDERS.items() if request.precision in entry.precisions)
         has = " or ".join(provider.precisions)
         raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
@@ -124,7 +130,7 @@ def _available(name: str, request: Request, reason: str) -> Choice:
             here = ", ".join(f"{index}: {device}" for index, device in enumerate(names))
             raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(name)}")
     numbers = request.numbers or tuple(range(len(names)))
-    return Choice(name, reason, numbers, tuple(names[number] for number in numbers))
+    return Choice(name, reason, numbers, tuple(names[number] for number in numbers), request.precision)
 
 
 def _beside_gpu(modules: tuple[str, ...]) -> str:
@@ -140,10 +146,12 @@ def _hidden(name: str) -> str:
     return f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None and name in ("cuda", "tensorrt") else ""
 
 
-def named(name: str, request: Request, reason: str) -> Choice:
-    """The provider that a job began with. Raises UsageError where this machine cannot run it."""
+def as_begun(name: str, precision: str, request: Request, where: str) -> Choice:
+    """The provider and the precision that the job in `where` began with. Raises UsageError where this machine cannot run it."""
     numbers = request.numbers if name == request.provider else ()
-    return _available(name, Request(name, numbers, request.precision), reason)
+    reason = f"as the job began, in {where}"
+    choice = _available(name, Request(name, numbers, precision), AS_ASKED if name == request.provider else reason)
+    return replace(choice, precision_reason=AS_ASKED if precision == request.precision else reason)
 
 
 def choose(found: Candidates, measure: Callable[[tuple[Choice, ...]], Mapping[str, float | str]]) -> Choice:

@@ -28,6 +28,7 @@ PARITY_TOLERANCES = {
     "int8": 5e-2,
 }  # of the largest absolute value of an output, by the graph's arithmetic
 PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
+GOLDEN_FILE = "golden.npz"
 GOLDEN_COUNT = 4
 
 Outputs = dict[str, NDArray[np.float32]]

@@ -98,12 +98,17 @@ class Job:
         values = sum(math.prod(map(int, shapes[name][1:])) for name in self.model.card.outputs if name in self.config.save)
         return values * (2 if self.config.save_precision == "fp16" else 4)
 
+    @property
+    def reduce_to(self) -> int:
+        """The short side in pixels that JPEGs may be decoded at; 0: exactly."""
+        return self.model.card.recipe.short_side_needed if self.config.decode == "fast" else 0
+
     def session_spec(self, plan: ThreadPlan) -> SessionSpec:
         """What the first worker asks of the runtime; the others differ in the device."""
         config, graph = self.config, str(self.model.graph)
         streams, threads = plan.streams, plan.threads_per_stream
         return SessionSpec(
-            graph, self.choice.provider, config.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0]
+            graph, self.choice.provider, self.choice.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0]
         )
 
 
@@ -166,7 +171,14 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "fingerprint": job.fingerprint,
         "identity": job.identity,
         "config": asdict(job.config),
-        "resolved": {"provider": job.choice.provider, "devices": job.choice.models, **resolved},
+        "resolved": {
+            "provider": job.choice.provider,
+            "devices": job.choice.models,
+            "precision": job.choice.precision,
+            "precision_reason": job.choice.precision_reason,
+            "graph_sha256": job.model.sidecar.sha256,
+            **resolved,
+        },
         "versions": versions(),
         "weights": asdict(job.model.card.weights),
         "source": dataset.source if dataset else job.config.input,

@@ -11,21 +11,21 @@ from inference.aggregate import Aggregate
 from inference.card import Recipe
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget
-from inference.devices import Candidates, Choice, choose, find_candidates, named, parse_device, plan_workers
+from inference.devices import Candidates, find_candidates, parse_device, plan_workers
 from inference.engine import make_engine
 from inference.errors import BulkinferError, UsageError
-from inference.job import JOB_FILE, Job, Launch, make_job, resolve_data_dir, write_job
+from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
 from inference.manifest import open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
 from inference.model_lookup import find_model
 from inference.output_lock import output_lock
 from inference.postprocess import task_for
-from inference.probe import KEPT_FILE, Trial, measure
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import begun_with, claim_output, note_parts, preview, remaining_steps
+from inference.resume import claim_output, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
+from inference.settle import settle
 from inference.summary import OK, WITHOUT, begin, finish
 from inference.tuned_flags import tell_if_elsewhere
 
@@ -37,7 +37,7 @@ def launch(config: LaunchConfig) -> int:
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
     refuse_inside_partition(job, output or log_dir)
-    job = settle_device(job, found, output)
+    job = settle(job, found, output)
     plan = plan_workers(config, job.choice, core_budget())
     job = replace(job, choice=job.choice.only(plan.devices))
     announce(job, plan, log_dir, output)
@@ -94,36 +94,14 @@ def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
     return make_job(config, model, request, found.choices[0], dataset), found
 
 
-def settle_device(job: Job, found: Candidates, output: Path | None) -> Job:
-    """The job on the device that it began with in `output`, or else on the one to take here."""
-    if output is not None and (begun := begun_with(job, output)):
-        if begun["provider"] == job.request.provider:
-            return job
-        return replace(job, choice=named(begun["provider"], job.request, f"as the job began, in {output / JOB_FILE}"))
-    return replace(job, choice=choose(found, lambda choices: measured(job, choices)))
-
-
-def measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
-    """Pictures per second of each candidate with this network, by one worker that has the host to itself.
-
-    So the answer is the same for any number of workers, and for any columns.
-    """
-    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
-    trials = []
-    for choice in choices:
-        plan = plan_workers(alone, choice, core_budget())
-        session = replace(job, choice=choice).session_spec(plan)
-        trials.append(Trial(session, choice.models, list(job.model.card.outputs), list(plan.affinity[0])))
-    return measure(trials, job.model.sidecar.sha256, job.model.graph.parent / KEPT_FILE, only_kept=job.config.dry_run)
-
-
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:
     """What will run, on what, and where the results go."""
     card, config = job.model.card, job.config
     say(
         f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})"
     )
-    say(f"device: {job.choice}, {config.precision}")
+    say(f"device: {job.choice}")
+    say(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
     say(f"cores: {core_budget()}; {plan}")
     tell_if_elsewhere(job, core_budget())
     if job.dataset is None:
@@ -208,7 +186,7 @@ def write_run(launch: Launch) -> Path:
         num_workers=plan.num_workers,
         max_pixels=config.max_pixels,
         max_file_bytes=config.max_file_bytes,
-        reduce_to=card.recipe.short_side_needed if config.decode == "fast" else 0,
+        reduce_to=job.reduce_to,
         warm_up_s=0.0 if config.batches_per_step else 1.0,
         graph_sha256=sidecar.sha256,
         manifests=manifests,
@@ -221,6 +199,7 @@ def write_run(launch: Launch) -> Path:
             "weights": asdict(card.weights),
             "recipe": asdict(card.recipe),
             "decode": config.decode,
+            "precision": {"asked": config.precision, "ran": job.choice.precision, "reason": job.choice.precision_reason},
         },
     )
     spec.write(log_dir / "run.json")

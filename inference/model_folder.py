@@ -17,13 +17,13 @@ import onnx
 
 from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from inference.errors import BulkinferError, RunError, UsageError, first_line
-from inference.graph_checks import BATCH, PARITY_TOLERANCES, check_graph, read_golden, write_golden
+from inference.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from inference.paths import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
 
 if TYPE_CHECKING:
     from inference.graph_file import Export
 
-CARD, GOLDEN, LOCK = "card.json", "golden.npz", ".lock"
+CARD, GOLDEN, LOCK = "card.json", GOLDEN_FILE, ".lock"
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
 
 

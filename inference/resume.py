@@ -80,8 +80,13 @@ def _strangers(output: Path, published: list[Step]) -> RunError:
 def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
     """The description of the job that began in `output`, where it is the same."""
     resolved = begun_with(job, output)
-    if resolved["provider"] != job.choice.provider:
+    if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
+    if (ran := resolved.get("graph_sha256", job.model.sidecar.sha256)) != job.model.sidecar.sha256:
+        raise UsageError(
+            f"{output} was begun with another {job.choice.precision} variant of the network (graph sha256 {str(ran)[:12]}): "
+            "give another --output, or --overwrite to remove its results"
+        )
     changes = version_changes(found["versions"], versions())
     if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
         there = ", ".join(map(str, before)) if isinstance(before, list) else before

@@ -67,6 +67,16 @@ def processor() -> str:
     return next(named, platform.machine())
 
 
+def processor_features() -> frozenset[str]:
+    """What the processor can do, in the system's words, such as amx_bf16."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    told = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return frozenset(next(told, []))
+
+
 def peak_memory_bytes() -> int:
     """Largest resident size of this process so far.
 

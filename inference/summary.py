@@ -41,7 +41,7 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         "refusal": None if refusal is None else str(refusal),
         "input": job.config.input,
         "device": {"asked": job.config.device, **asdict(job.choice)},
-        "precision": job.config.precision,
+        "precision": {"asked": job.config.precision, "ran": job.choice.precision, "reason": job.choice.precision_reason},
         "weights": asdict(job.model.card.weights),
         "decode": job.config.decode,
         "records": job.num_records,

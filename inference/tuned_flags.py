@@ -22,7 +22,7 @@ def conditions(job: Job, budget: CoreBudget) -> str:
     """
     card, config = job.model.card, job.config
     host = f"{budget.usable} cores of {' '.join(processor().split())}"
-    return f"{card.name} at batch size {config.batch_size} in {config.precision} on {job.choice.provider}, {host}"
+    return f"{card.name} at batch size {config.batch_size} in {job.choice.precision} on {job.choice.provider}, {host}"
 
 
 def tell_if_elsewhere(job: Job, budget: CoreBudget) -> None:
@@ -42,7 +42,7 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
     comments = [
         f"written by bulkinfer bench --tune at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile",
         f"host {platform.node()}, {processor()}, cores: {budget}",
-        f"model {job.model.card.name} (graph sha256 {graph}), {config.precision} on {job.choice.provider}",
+        f"model {job.model.card.name} (graph sha256 {graph}), {job.choice.precision} on {job.choice.provider}",
         f"versions: {ran}",
         *figures,
     ]
@@ -51,7 +51,7 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
         "model_path": config.model_path,
         "batch_size": config.batch_size,
         "device": job.choice.provider if config.device == AUTO else config.device,
-        "precision": config.precision,
+        "precision": job.choice.precision,
         "streams": plan.streams,
         "threads_per_stream": plan.threads_per_stream,
         "num_workers": plan.num_workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,15 @@ def config_of(folder: Path, *, photos: int = 10, input: str = "uint8", **changes
     if not changes.get("synthetic") and not changes.get("generated"):
         changes = {"data_dir": str(write_photos(folder / "photos", photos)), "output": str(folder / "out"), **changes}
     places = {"model_path": str(folder / "models"), "log_path": str(folder / "logs")}
-    return LaunchConfig(**{"batch_size": 4, "model_name": "tiny", "device": "cpu", **places, **changes})
+    return LaunchConfig(**{"batch_size": 4, "model_name": "tiny", "device": "cpu", "precision": "fp32", **places, **changes})
 
 
 def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
-    """The job of a config on the first device that could serve it: nothing is measured."""
+    """The job of a config on the first device that could serve it, in fp32 where that is left open: nothing is measured."""
     request = parse_device(config.device, config.precision)
     choice = find_candidates(request).choices[0]
+    if choice.precision == "auto":
+        choice = replace(choice, precision="fp32")
     return make_job(config, find_model(config, [choice.provider]), request, choice, dataset)
 
 

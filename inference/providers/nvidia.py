@@ -31,6 +31,8 @@ _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 # Added to the settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which want channels last.
 _CUDA_SETTINGS = {"fp32": {}, "fp16": {"prefer_nhwc": "1"}}
+_CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+_HALF_UNITS = 7  # from here on
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
@@ -105,6 +107,23 @@ def _names(driver: Any, device: str) -> list[str]:
         call("cuDeviceGetPCIBusId", bus, len(bus), handle)
         names.append(f"{name.value.decode(errors='replace')} at {bus.value.decode(errors='replace')}")
     return names
+
+
+def native(numbers: tuple[int, ...]) -> tuple[str, str]:
+    """fp16 where all these GPUs have units for it (compute capability 7.0); see Provider.native."""
+    driver = ctypes.CDLL(_DRIVER)
+    for number in numbers:
+        handle, major = ctypes.c_int(), ctypes.c_int()
+        for function, arguments in (
+            ("cuInit", (0,)),
+            ("cuDeviceGet", (ctypes.byref(handle), number)),
+            ("cuDeviceGetAttribute", (ctypes.byref(major), _CAPABILITY_MAJOR, handle)),
+        ):
+            if code := int(getattr(driver, function)(*arguments)):
+                return "fp32", f"the driver does not tell what GPU {number} can do ({function} gives {code})"
+        if major.value < _HALF_UNITS:
+            return "fp32", f"GPU {number} has no units for fp16 (compute capability {major.value}, needed is {_HALF_UNITS})"
+    return "fp16", ""
 
 
 def pin(array: np.ndarray[Any, Any], device: int) -> str:
@@ -221,6 +240,7 @@ CUDA = Provider(
     is_counted=True,
     memory="cuda",
     pin=pin,
+    native=native,
 )
 TENSORRT = Provider(
     "TensorrtExecutionProvider",
@@ -234,4 +254,5 @@ TENSORRT = Provider(
     is_automatic=False,  # building an engine takes minutes: not what one gets unasked
     memory="cuda",
     pin=pin,
+    native=native,
 )

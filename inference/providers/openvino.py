@@ -8,6 +8,7 @@ from typing import Any
 
 from inference.errors import UsageError, first_line
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+from inference.runlog import processor_features
 
 EP_NAME = "OpenVINOExecutionProvider"
 _MODULE = "onnxruntime_ep_openvino"
@@ -15,6 +16,7 @@ _INSTALL = "pip install 'bulkinfer[openvino]'"
 # What the plugin calls a precision, and the word with which a device says that it computes in it natively. In int8 the graph
 # says itself what is quantised; the hint is for the rest.
 _HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
+_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # as Linux calls them: the last one is Arm's
 _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
 
 
@@ -67,6 +69,17 @@ def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
     return f"{where}, plugin {device.ep_metadata.get('version', 'of unknown version')}"
 
 
+def _native(kind: str, numbers: tuple[int, ...]) -> tuple[str, str]:
+    """See Provider.native."""
+    if kind == "CPU":
+        if processor_features() & _BF16_FEATURES:
+            return "bf16", ""
+        return "fp32", "this processor has neither AMX nor AVX512-BF16"
+    devices = plugin_devices(kind)
+    able = all("FP16" in devices[number].ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split() for number in numbers)
+    return ("fp16", "") if able else ("fp32", f"this {kind} does not compute in fp16")
+
+
 def _find(kind: str) -> list[str]:
     devices = plugin_devices(kind)
     if not devices:
@@ -89,6 +102,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         variants=("int8",) if is_processor else (),
         is_counted=not is_processor,
         is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
+        native=lambda numbers: _native(kind, numbers),
     )
 
 

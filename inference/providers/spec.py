@@ -30,6 +30,11 @@ def _at_once(_spec: SessionSpec) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _nothing_cheaper(_numbers: tuple[int, ...]) -> tuple[str, str]:
+    """fp32."""
+    return "fp32", "the provider has nothing cheaper than fp32"
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """One entry of PROVIDERS.
@@ -41,7 +46,8 @@ class Provider:
     get one worker each; the others are the host's processors. `is_automatic` ones are what `--device auto` may take. `memory`
     is where sessions keep their input, as OrtValue names it; empty: in the host's. `pin(array, device)` locks an array's
     pages, so that they are copied to the device without a detour, and returns why it could not, or nothing. `opening(spec)`
-    is held while a session is opened.
+    is held while a session is opened. `native(numbers)` is the cheapest precision that these devices compute in natively, and
+    why it is no cheaper one; int8 is never taken unasked.
     """
 
     ep_name: str
@@ -56,6 +62,7 @@ class Provider:
     memory: str = ""
     pin: Callable[[np.ndarray[Any, Any], int], str] | None = None
     opening: Callable[[SessionSpec], AbstractContextManager[None]] = _at_once
+    native: Callable[[tuple[int, ...]], tuple[str, str]] = _nothing_cheaper
 
 
 def runtime() -> Any:

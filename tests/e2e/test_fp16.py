@@ -60,7 +60,7 @@ def test_rows_are_those_of_the_variant(home: Path, monkeypatch: pytest.MonkeyPat
     base = ["--model_name", "net", "--batch_size", "4", "--data_dir", "photos", "--device", "cpu", "--engine", "inline"]
     for precision in ("fp32", "fp16"):
         assert infer_launch([*base, "--precision", precision, "--output", precision]) == 0
-        assert f"device: cpu (as asked), {precision}" in capsys.readouterr().out
+        assert f"precision: {precision} (as asked)" in capsys.readouterr().out
     precise, half = records(home / "fp32"), records(home / "fp16")
     assert precise.keys() == half.keys()
     assert all(abs(precise[key]["scores"][0] - half[key]["scores"][0]) < 0.01 for key in half)

@@ -80,7 +80,7 @@ def test_what_workers_are_told(
         raise KeyboardInterrupt  # however it ends, the rows go
 
     monkeypatch.setattr(bench_runs, "measure", measure)
-    job = open_job(config_of(tmp_path, photos=12))
+    job, _ = open_job(config_of(tmp_path, photos=12))
     assert job.dataset is not None
     dataset, _ = repeated(job.dataset, tmp_path / "log" / "pictures", 12)
     place = Bench(replace(job, dataset=dataset), plan_of(), BUDGET, tmp_path / "log", 3, 12)

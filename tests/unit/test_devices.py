@@ -11,7 +11,7 @@ import pytest
 
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
-from inference.devices import Candidates, Choice, Request, choose, find_candidates, named, parse_device, plan_workers
+from inference.devices import Candidates, Choice, Request, as_begun, choose, find_candidates, parse_device, plan_workers
 from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
 
@@ -164,15 +164,25 @@ def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert named("openvino", parse_device("auto", "fp32"), "as it began") == Choice(
-        "openvino", "as it began", (0,), ("the processor",)
+    began = "as the job began, in out"
+    assert as_begun("openvino", "bf16", parse_device("auto", "auto"), "out") == Choice(
+        "openvino", began, (0,), ("the processor",), "bf16", began
     )
+    assert as_begun("openvino", "bf16", parse_device("openvino", "bf16"), "out") == asked("openvino", "bf16")
     gpus(monkeypatch, "A", "B")
-    assert named("cuda", parse_device("cuda:1", "fp32"), "as it began").numbers == (1,)
-    assert named("cuda", parse_device("auto", "fp32"), "as it began").numbers == (0, 1)
+    assert as_begun("cuda", "fp32", parse_device("cuda:1", "fp32"), "out").numbers == (1,)
+    assert as_begun("cuda", "fp32", parse_device("auto", "fp32"), "out").numbers == (0, 1)
     without(monkeypatch, "onnxruntime_ep_openvino")
     with pytest.raises(UsageError, match=r"--device openvino needs the package"):
-        named("openvino", parse_device("auto", "fp32"), "as it began")
+        as_begun("openvino", "fp32", parse_device("auto", "fp32"), "out")
+    with pytest.raises(UsageError, match=r"--device cpu runs fp32 or int8, not --precision bf16, which runs on"):
+        as_begun("cpu", "bf16", parse_device("auto", "auto"), "out")
+
+
+def test_auto_for_both_leaves_the_precision_to_the_launch() -> None:
+    found = find_candidates(parse_device("auto", "auto")).choices
+    assert [(choice.provider, choice.precision) for choice in found] == [("cpu", "auto"), ("openvino", "auto")]
+    assert asked("openvino", "auto").precision == "auto"
 
 
 # -- what is taken -------------------------------------------------------------------------------------------------------

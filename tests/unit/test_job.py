@@ -71,7 +71,7 @@ DECIDING = {
 FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
-    "processes_per_device": 2,
+    "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host",
 }  # fmt: skip
 
 
@@ -189,7 +189,10 @@ def test_description(models: Path, tmp_path: Path) -> None:
     described = describe_job(job, {"batches_per_step": 3})
     assert (described["fingerprint"], described["identity"]) == (job.fingerprint, job.identity)
     assert described["config"] == asdict(job.config)
-    assert described["resolved"] == {"provider": "cpu", "devices": ["the processor"], "batches_per_step": 3}
+    assert described["resolved"] == {
+        "provider": "cpu", "devices": ["the processor"], "precision": "fp32", "precision_reason": "as asked",
+        "batches_per_step": 3,
+    }  # fmt: skip
     assert described["versions"] == versions()
     assert (described["num_records"], described["complete"], described["parts"]) == (6, False, {})
     assert {index: part["num_records"] for index, part in described["partitions"].items()} == {"0": 5, "1": 1}

@@ -127,30 +127,6 @@ def test_a_folder_that_cannot_be_written_is_told(
     assert f"{kept} is not written (No such file or directory): the next launch measures again" in capsys.readouterr().err
 
 
-def test_a_process_that_dies_or_hangs_fails_alone(graph: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    monkeypatch.setattr(probe.sys, "executable", str(python))
-    for script, told in (
-        ("kill -SEGV $$", "--device cpu ends its process: exit code -11"),
-        ("echo 'first'; echo 'out of memory' >&2; exit 3", "--device cpu ends its process: out of memory"),
-        ("echo 'no number'", "--device cpu ends its process: exit code 0"),
-        ("echo '0x7f00 frame'; kill -SEGV $$", "--device cpu ends its process: exit code -11"),
-        ("sleep 60", "--device cpu took more than 1 s to open and run once"),
-    ):
-        python.write_text(f"#!/bin/sh\n{script}\n")
-        python.chmod(0o755)
-        monkeypatch.setattr(probe, "_LIMIT_S", 1.0 if "sleep" in script else 30.0)
-        assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": told}
-
-
-def test_what_libraries_print_is_not_the_answer(tmp_path: Path, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'Failed to load libcudnn'\necho 'measured: 12.5'\necho 'and a last word'\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(probe.sys, "executable", str(python))
-    assert measure([candidate(graph)], SHA256, tmp_path / KEPT_FILE) == {"cpu": 12.5}
-
-
 @pytest.mark.parametrize("rates", [{}, {"another": 5.0}, {"cpu": 5.0, "another": 5.0}, {"cpu": 0}, {"cpu": "fast"}])
 def test_rates_of_other_providers_or_none_are_measured_again(counting: Counting, tmp_path: Path, rates: dict[str, Any]) -> None:
     """The facts of the note fit, its figures do not."""

@@ -15,10 +15,10 @@ from inference.devices import Candidates
 from inference.entries import Entry
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
-from inference.launcher import settle_device
 from inference.manifest import Dataset, Manifest, Partition
 from inference.results import Part, part_name, write_part
 from inference.resume import begun_with, claim_output, note_parts, remaining_steps, remove_results
+from inference.settle import settle
 from inference.types import Step
 from tests.launches import bind
 from tests.models import write_tiny_model
@@ -78,9 +78,11 @@ def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.Cap
 
 
 def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    begun(output, job, resolved={"provider": "openvino", "batches_per_step": 3})
-    settled = settle_device(job, Candidates((job.choice,)), output)
-    assert (settled.choice.provider, settled.choice.reason) == ("openvino", f"as the job began, in {output / JOB_FILE}")
+    begun(output, job, resolved={"provider": "openvino", "precision": "bf16", "batches_per_step": 3})
+    settled = settle(job, Candidates((job.choice,)), output)
+    began = f"as the job began, in {output / JOB_FILE}"
+    assert (settled.choice.provider, settled.choice.reason) == ("openvino", began)
+    assert (settled.choice.precision, settled.choice.precision_reason) == ("bf16", began)
     assert claim_output(settled, output)["resolved"]["batches_per_step"] == 3
     assert capfd.readouterr() == ("", "")
     with pytest.raises(RunError, match=r"another launch began the job in .* meanwhile: run the command again"):
@@ -90,7 +92,7 @@ def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureF
 def test_nothing_is_measured_for_a_job_that_has_begun(job: Job, output: Path) -> None:
     begun(output, job)
     others = Candidates(tuple(replace(job.choice, provider=name, reason="") for name in ("cpu", "openvino")))
-    assert settle_device(replace(job, choice=others.choices[0]), others, output).choice.reason.startswith("as the job began")
+    assert settle(replace(job, choice=others.choices[0]), others, output).choice.reason.startswith("as the job began")
 
 
 def test_devices_of_another_kind_are_told(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_without_a_whole_round_nothing_changes() -> None:
 
 
 def test_the_winner_becomes_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = open_job(config_of(tmp_path))
+    job, _ = open_job(config_of(tmp_path))
     ready = SimpleNamespace()
 
     def run(kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:

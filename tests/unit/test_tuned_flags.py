@@ -21,7 +21,8 @@ BUDGET = CoreBudget((0, 1, 2, 3), None)
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    return open_job(config_of(tmp_path))
+    job, _ = open_job(config_of(tmp_path))
+    return job
 
 
 def tuned(job: Job, folder: Path) -> LaunchConfig:

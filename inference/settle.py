@@ -1,0 +1,115 @@
+"""What `auto` becomes in a job: its provider and its precision, decided once, before any worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from inference import precision, probe
+from inference.cores import core_budget
+from inference.devices import AUTO, Candidates, Choice, as_begun, choose, plan_workers
+from inference.errors import UsageError
+from inference.graph_checks import GOLDEN_FILE
+from inference.job import JOB_FILE, Job
+from inference.loader import Limits
+from inference.model_lookup import find_model
+from inference.providers import PROVIDERS, SessionSpec
+from inference.resume import begun_with
+from inference.types import Record
+
+_EXACT = "fp32"
+
+
+def settle(job: Job, found: Candidates, output: Path | None) -> Job:
+    """The job on the device and in the precision that it began with in `output`, or else on those to take here."""
+    if output is not None and (before := begun_with(job, output)):
+        ran = before.get("precision", job.config.precision)
+        return _on(job, as_begun(before["provider"], ran, job.request, str(output / JOB_FILE)))
+    choices = tuple(_with_precision(job, choice) for choice in found.choices)
+    return _on(job, choose(replace(found, choices=choices), lambda several: _measured(job, several)))
+
+
+def _on(job: Job, choice: Choice) -> Job:
+    """The job with a settled choice, and the graph that runs there: the network's, or a variant that `auto` led to.
+
+    Raises UsageError where that variant is missing.
+    """
+    model = job.model
+    if job.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
+        model = find_model(replace(job.config, precision=choice.precision), [choice.provider])
+    return replace(job, choice=choice, model=model)
+
+
+def _with_precision(job: Job, choice: Choice) -> Choice:
+    """The choice with its precision settled; see precision.judge."""
+    if choice.precision != AUTO:
+        return choice
+    provider = PROVIDERS[choice.provider]
+    native, why = provider.native(choice.numbers)
+    if _EXACT not in provider.precisions:
+        return _in(choice, native, f"{choice.provider} computes in nothing else")
+    if job.model.card.precision != _EXACT:
+        return _in(choice, _EXACT, f"the graph itself computes in {job.model.card.precision}")
+    if native == _EXACT:
+        return _in(choice, _EXACT, why)
+    try:
+        cheaper = _on(job, replace(choice, precision=native))
+    except UsageError as error:
+        return _in(choice, _EXACT, f"{native} needs a graph of its own: {error}")
+    verdict = _judged(job, cheaper)
+    if verdict is None:
+        return _in(choice, _EXACT, f"a launch would first judge {native}")
+    return _in(choice, native if verdict.passes else _EXACT, verdict.told)
+
+
+def _in(choice: Choice, settled: str, why: str) -> Choice:
+    return replace(choice, precision=settled, precision_reason=f"auto: {why}")
+
+
+def _alone(job: Job, choice: Choice) -> tuple[SessionSpec, list[int]]:
+    """The session and the cores of one worker that has the host to itself.
+
+    So the answer is the same for any number of workers, and for any columns.
+    """
+    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
+    plan = plan_workers(alone, choice, core_budget())
+    return _on(job, choice).session_spec(plan), list(plan.affinity[0])
+
+
+def _measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
+    """Pictures per second of each candidate with this network."""
+    trials = []
+    for choice in choices:
+        session, cores = _alone(job, choice)
+        trials.append(probe.Trial(session, choice.models, list(job.model.card.outputs), cores))
+    kept = job.model.graph.parent / probe.KEPT_FILE
+    return probe.measure(trials, job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
+
+
+def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
+    """Whether the network's answers stay in the job as `cheaper` has it."""
+    card, folder = job.model.card, job.model.graph.parent
+    exact, cores = _alone(job, replace(cheaper.choice, precision=_EXACT))
+    alone = replace(exact, streams=1, threads_per_stream=len(cores))
+    question = precision.Question(
+        exact=alone,
+        cheaper=replace(alone, graph=str(cheaper.model.graph), precision=cheaper.choice.precision),
+        cheaper_sha256=cheaper.model.sidecar.sha256,
+        recipe=card.recipe,
+        classified=card.classified,
+        are_logits=bool(card.classified) and card.outputs[card.classified] == "logits",
+        outputs=list(card.outputs),
+        golden=str(folder / GOLDEN_FILE),
+        limits=Limits(job.config.max_pixels, job.config.max_file_bytes, job.reduce_to),
+        devices=cheaper.choice.models,
+        cores=cores,
+    )
+    kept = folder / precision.KEPT_FILE
+    return precision.judge(question, _records(job), job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
+
+
+def _records(job: Job) -> Iterator[Record]:
+    """The first ones of the job, in their order; none in a run without pictures."""
+    for partition in job.dataset.partitions if job.dataset else ():
+        yield from partition.manifest.records(0, min(precision.OFFERED, job.counts[partition.index]))
