@@ -54,12 +54,12 @@ def test_rows_of_int8_are_close_to_fp32_and_say_what_they_are(home: Path) -> Non
         for precision in ("fp32", "int8"):
             output = home / f"{device}-{precision}"
             done = launch(home, "--device", device, "--precision", precision, "--output", output)
-            assert f"device: {device} (as asked), {precision}" in done.stdout
+            assert f"device: {device} (as asked)\nprecision: {precision} (as asked)\n" in done.stdout
             rows[device, precision] = records(output)
             identity = json.loads((output / "_job.json").read_text())["identity"]
             part = next(output.glob("part-*"))
             facts = json.loads(pq.ParquetFile(part).metadata.metadata[b"bulkinfer"])
-            told = (summary(home / "logs")["precision"], identity["precision"], facts["ran"]["precision"])
+            told = (summary(home / "logs")["precision"]["ran"], identity["precision"], facts["ran"]["precision"])
             assert told == (precision,) * 3
     for device in ("cpu", "openvino"):
         precise, coarse = rows[device, "fp32"], rows[device, "int8"]
@@ -73,7 +73,7 @@ def test_int8_is_another_job_than_fp32(home: Path) -> None:
     output = home / "mixed"
     launch(home, "--device", "cpu", "--output", output)
     done = launch(home, "--device", "cpu", "--output", output, "--precision", "int8", code=2)
-    assert 'precision ("fp32" there, "int8" now)' in done.stderr
+    assert 'precision ("auto" there, "int8" now)' in done.stderr
     assert "graph_sha256" in done.stderr
 
 

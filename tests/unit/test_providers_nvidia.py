@@ -60,6 +60,11 @@ class FakeDriver:
         bus.value = b"0000:0%d:00.0" % handle.value
         return 0
 
+    def _cuDeviceGetAttribute(self, value: Any, attribute: int, handle: Any) -> int:  # noqa: N802 -- the same
+        assert attribute == 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+        value._obj.value = 6 if "old" in self.names[handle.value] else 9
+        return 0
+
     def _cuDevicePrimaryCtxRetain(self, context: Any, handle: Any) -> int:  # noqa: N802 -- the same
         context._obj.value = 1000 + handle.value
         self.calls.append(f"retain {handle.value}")
@@ -325,6 +330,18 @@ def test_tensorrt_keeps_its_engines_beside_the_graph(
     assert (settings["trt_fp16_enable"], settings["trt_bf16_enable"]) == (halves, brains)
     assert settings["trt_engine_cache_path"] == str(folder)
     assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
+
+
+def test_half_precision_is_native_where_all_gpus_have_units_for_it(host: Host) -> None:
+    for name in ("cuda", "tensorrt"):
+        assert PROVIDERS[name].native((0, 1)) == ("fp16", "")
+    host.driver = FakeDriver(["NVIDIA A", "NVIDIA old"])
+    assert PROVIDERS["cuda"].native((0,)) == ("fp16", "")
+    told = "GPU 1 has no units for fp16 (compute capability 6, needed is 7)"
+    assert PROVIDERS["cuda"].native((0, 1)) == ("fp32", told)
+    host.driver = FakeDriver(GPUS, fails={"cuDeviceGetAttribute": 1})
+    told = "the driver does not tell what GPU 0 can do (cuDeviceGetAttribute gives 1)"
+    assert PROVIDERS["cuda"].native((0,)) == ("fp32", told)
 
 
 def test_an_engine_is_of_one_graph_and_its_weights(host: Host, tmp_path: Path) -> None:

@@ -81,6 +81,25 @@ def attach(
     return PROVIDERS[provider].attach(options, SessionSpec("m.onnx", provider, precision, 2, 1, **spec)), options
 
 
+def test_what_is_native_is_told_without_the_plugin_on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features, expected in (
+        ({"sse2", "amx_bf16"}, "bf16"),
+        ({"avx512_bf16"}, "bf16"),
+        ({"avx512_vnni", "amx_int8"}, "fp32"),
+    ):
+        monkeypatch.setattr(openvino, "processor_features", lambda features=features: frozenset(features))
+        assert PROVIDERS["openvino"].native((0,))[0] == expected
+    assert PROVIDERS["openvino"].native((0,))[1] == "this processor has neither AMX nor AVX512-BF16"
+
+
+def test_gpus_of_intel_tell_what_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [device("GPU.0"), device("GPU.1", "FP32"), device("NPU")]
+    monkeypatch.setattr(openvino, "runtime", lambda: FakeRuntime(devices))
+    assert PROVIDERS["openvino:gpu"].native((0,)) == ("fp16", "")
+    assert PROVIDERS["openvino:gpu"].native((0, 1)) == ("fp32", "this GPU does not compute in fp16")
+    assert PROVIDERS["openvino:npu"].native((0,)) == ("fp16", "")
+
+
 def test_bf16_where_it_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
     told, options = attach(monkeypatch, [device("GPU"), device("CPU", NATIVE)], precision="bf16")
     assert told == "CPU, plugin 9.9"

@@ -89,6 +89,15 @@ def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureF
         claim_output(job, output)
 
 
+def test_another_variant_of_the_network_is_refused(job: Job, output: Path) -> None:
+    """Made anew since: its rows would stand beside those of the one before."""
+    begun(output, job, resolved={"provider": "cpu", "precision": "fp32", "graph_sha256": "ab" * 32})
+    with pytest.raises(
+        UsageError, match=r"was begun with another fp32 variant of the network \(graph sha256 abababababab\): give"
+    ):
+        claim_output(job, output)
+
+
 def test_nothing_is_measured_for_a_job_that_has_begun(job: Job, output: Path) -> None:
     begun(output, job)
     others = Candidates(tuple(replace(job.choice, provider=name, reason="") for name in ("cpu", "openvino")))

@@ -19,6 +19,8 @@ from inference.providers import PROVIDERS
 from inference.settle import settle
 from inference.types import Record
 from tests.launches import config_of
+from tests.models import tiny_graph, write_tiny_model
+from tests.unit.test_precision import changed
 
 
 class Judge:
@@ -109,6 +111,30 @@ def test_a_graph_that_is_cheaper_itself_stays_as_it_is(judge: Judge, monkeypatch
     job, found = open_job(config)
     assert told(settle(job, found, None)) == ("fp32", "auto: the graph itself computes in fp16")
     assert not judge.questions
+
+
+def test_a_graph_of_its_own_where_the_provider_needs_one(judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on CUDA: without the variant it is fp32, and the command that makes it is told."""
+    cpu = replace(PROVIDERS["cpu"], precisions=("fp32", "fp16"), variants=("fp16",), native=lambda numbers: ("fp16", ""))
+    monkeypatch.setitem(PROVIDERS, "cpu", cpu)
+    job = settled(tmp_path)
+    missing = tmp_path / "models" / "tiny" / "fp16" / "card.json"
+    assert job.choice.precision == "fp32"
+    assert job.choice.precision_reason.startswith(
+        f"auto: fp16 needs a graph of its own: {missing} does not exist: run get_model"
+    )
+    network = job.model
+    write_tiny_model(tmp_path / "models" / "tiny", "fp16", batch_sizes=(4,), graph=changed(tiny_graph(4), scale=2))
+    made_of = read_card(tmp_path / "models" / "tiny" / "card.json")
+    write_card(missing, replace(made_of, precision="fp16"))
+    job = settled(tmp_path)
+    assert told(job) == ("fp16", "auto: fine")
+    assert (job.model.graph, job.identity["graph_sha256"]) == (missing.parent / "model_4.onnx", network.sidecar.sha256)
+    (question,) = judge.questions
+    assert (question.exact.graph, question.cheaper.graph) == (str(network.graph), str(job.model.graph))
+    assert question.cheaper_sha256 == job.model.sidecar.sha256 != network.sidecar.sha256
+    judge.verdict = Verdict(False, "fp16 does not pass: so")
+    assert settled(tmp_path).model.sidecar.sha256 == network.sidecar.sha256
 
 
 def test_generated_pictures_are_none(judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
