@@ -64,6 +64,14 @@ class Figures:
         return self.rate["end_to_end"].median / self.ideal
 
     @property
+    def _idle_loaders(self) -> str:
+        """What to do where the loader threads of a process hinder each other, which share one interpreter."""
+        share = self.rate["decode"].median * self.cpu_s["decode"].median / self.cores
+        if share >= _IDLE:
+            return ""
+        return f"; its threads use {100 * share:.0f} % of the cores' time: --processes_per_device N decodes in more processes"
+
+    @property
     def bottleneck(self) -> str:
         """What a faster run needs most, in words."""
         decode, infer = (self.cpu_s[kind].median for kind in ("decode", "inference"))
@@ -71,7 +79,7 @@ class Figures:
             slower, faster = sorted(("decode", "inference"), key=lambda kind: self.rate[kind].median)
             name = "decoding" if slower == "decode" else "the network"
             rates = f"{self.rate[slower].median:.1f} images/sec, the other side {self.rate[faster].median:.1f}"
-            return f"{name}, which reaches {rates}"
+            return f"{name}, which reaches {rates}{self._idle_loaders if slower == 'decode' else ''}"
         if self.busy < _IDLE:
             if self.wanted >= _IDLE:
                 return (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from inference.config import LaunchConfig
-from inference.cores import CoreBudget, ThreadPlan, plan_threads
+from inference.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
 from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
 from inference.runlog import versions
@@ -197,6 +197,7 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
     if config.processes_per_device and config.num_devices and not choice.is_counted:
         raise UsageError(f"--processes_per_device beside --num_devices is for GPUs: {choice.provider} takes one of them")
     room = len(choice.numbers) * per_device
+    several = room if choice.is_counted or config.processes_per_device else workers_for(budget)
     if choice.is_counted and config.num_devices > room:
         each = f", {per_device} processes each" if per_device > 1 else ""
         raise UsageError(
@@ -205,7 +206,7 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
         )
     plan = plan_threads(
         budget,
-        num_devices=config.num_devices or (1 if config.engine == "inline" else room),
+        num_devices=config.num_devices or (1 if config.engine == "inline" else several),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
         threads_per_stream=config.threads_per_stream,

@@ -67,6 +67,18 @@ def test_on_two_kinds_of_hardware_it_is_the_smaller_ceiling() -> None:
     assert of(0.001, 0.01, 300.0, shared=False).bottleneck.startswith("the network, which reaches 400.0")
 
 
+def test_loader_threads_that_hinder_each_other_get_advice() -> None:
+    """400 images/s at 4 ms of CPU time are 1.6 of 4 cores."""
+    assert of(0.004, 0.001, 300.0, shared=False).bottleneck == (
+        "decoding, which reaches 1000.0 images/sec, the other side 4000.0"
+    )
+    rounds = [{kind: measured(rate, 0.004) for kind, rate in (("decode", 400.0), ("inference", 9000.0), ("end_to_end", 390.0))}]
+    assert figures(rounds, PLAN, 4, shared=False).bottleneck == (
+        "decoding, which reaches 400.0 images/sec, the other side 9000.0; its threads use 40 % of the cores' time: "
+        "--processes_per_device N decodes in more processes"
+    )
+
+
 def test_the_bottleneck_is_what_takes_most_of_the_cores() -> None:
     assert of(0.01, 0.03, 99.0).bottleneck == "the network, 75 % of the CPU time of a picture; all cores are in use"
     assert of(0.03, 0.01, 99.0).bottleneck.startswith("decoding, 75 %")

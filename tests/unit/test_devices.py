@@ -282,6 +282,16 @@ def test_a_worker_for_each_gpu(flags: dict[str, int], devices: tuple[int, ...]) 
     assert plan(TWO_GPUS, streams=5).streams == 5
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 1), (8, 1), (15, 1), (16, 2), (96, 12)])
+def test_a_worker_for_every_eight_cores_of_processors(cores: int, workers: int) -> None:
+    budget = CoreBudget(tuple(range(cores)), None)
+    planned = plan_workers(LaunchConfig(), PROCESSOR, budget)
+    assert (planned.num_devices, planned.streams, planned.num_workers) == (workers, cores // workers, cores // workers)
+    assert plan_workers(LaunchConfig(num_devices=3), PROCESSOR, budget).num_devices == 3
+    assert plan_workers(LaunchConfig(engine="inline"), PROCESSOR, budget).num_devices == 1
+    assert plan_workers(LaunchConfig(), replace(TWO_GPUS, numbers=(0,), names=("A",)), budget).num_devices == 1
+
+
 def test_more_workers_than_gpus_are_refused_with_the_count() -> None:
     with pytest.raises(UsageError, match=r"--num_devices 3: cuda has 2 here; --processes_per_device N runs several workers"):
         plan(TWO_GPUS, num_devices=3)
