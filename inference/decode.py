@@ -22,7 +22,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError, features
 
 from inference.decoder_notices import count_notice, install_hooks, warning_counts
 from inference.errors import RecordError
-from inference.jpeg import first_scan, turbo_agrees, turbo_decode
+from inference.jpeg import Header, read_header, turbo_agrees, turbo_decode
 from inference.signatures import HEAD_BYTES, identify
 
 __all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
@@ -141,14 +141,20 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
 
 
 def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixels: int, at_least: int) -> Picture:
+    header = _jpeg_header(data) if name == "JPEG" else None
+    if header and header.is_plain and data.endswith(_END_MARKER):  # nothing in it that Pillow would have to tell
+        width, height = header.size
+        _check_size(width, height, max_pixels)
+        image = turbo_decode(data, header, header.size, at_least)
+        if image is not None:
+            return Picture(image, "JPEG", 1, width, height)
     opened: Image.Image = Image.open(file, formats=(name,))
     width, height = opened.size
-    if (pixels := width * height) > max_pixels:
-        raise RecordError("decode", f"too large: {width}x{height} = {pixels} pixels, limit {max_pixels}")
+    _check_size(width, height, max_pixels)
     format_ = opened.format or name
     # Pillow turns a TIFF upright by itself while loading it and then forgets the tag: look before, undo if unwanted.
     tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
-    image = turbo_decode(data, opened, at_least) if name == "JPEG" else None
+    image = turbo_decode(data, header, opened.size, at_least) if header and opened.mode in ("RGB", "L") else None
     if image is None:
         opened.load()
         width, height = opened.size
@@ -164,6 +170,19 @@ def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixe
         image = image.transpose(turn)
         width, height = (height, width) if turn in _SWAPS_SIDES else (width, height)
     return Picture(image, format_, frames, width, height, flags + frame_flags)
+
+
+def _jpeg_header(data: bytes) -> Header | None:
+    """None where the file ends before its pixels: Pillow has the word for that."""
+    try:
+        return read_header(data)
+    except IndexError:
+        return None
+
+
+def _check_size(width: int, height: int, max_pixels: int) -> None:
+    if (pixels := width * height) > max_pixels:
+        raise RecordError("decode", f"too large: {width}x{height} = {pixels} pixels, limit {max_pixels}")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -209,7 +228,7 @@ def _end_is_missing(data: bytes, name: str) -> bool:
     """
     if name not in ("JPEG", "JPEG2000") or data.endswith(_END_MARKER):
         return False
-    return data.find(_END_MARKER, first_scan(data)[1] if name == "JPEG" else 0) < 0
+    return data.find(_END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0
 
 
 def _reason(error: Exception, data: bytes, name: str) -> str:

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import sys
 import threading
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,10 @@ from PIL import Image
 from inference.errors import UsageError
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
+_SCAN = 0xDA
+_SILENT = (0xC4, 0xDB, 0xDD, 0xFE)  # Huffman and quantisation tables, restart interval, comment
+_PLAIN_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}  # what these must begin with; others may hold anything
+_LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
 # Sizes worth decoding at, in eighths. libjpeg-turbo has vector code for 1, 2, 4 and 8 only: 3 takes as long as 4, 7 longer than
 # 8, and what 6 saves in resizing it costs in decoding.
 _EIGHTHS = (1, 2, 4, 5)
@@ -49,34 +54,60 @@ def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
     return width, height
 
 
-def first_scan(data: bytes) -> tuple[int, int]:
-    """The marker of a JPEG's frame (0: none) and where its first scan starts, behind its header segments.
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands before the pixels of a JPEG.
 
-    Raises IndexError if the file ends before. Segments are skipped, since EXIF may hold a whole JPEG.
+    `frame` is the marker of its frame (0: none), `size` what that says, `scan_at` where the first scan starts. `is_plain` tells
+    that nothing else stands there than what the decoder itself needs, comments and a colour profile, in good order: no
+    orientation, no second picture, no colours but YCbCr and grey.
     """
-    at, frame = 2, 0
-    while data[at] == 0xFF and data[at + 1] != 0xDA:
-        marker = data[at + 1]
+
+    frame: int
+    size: tuple[int, int]
+    scan_at: int
+    is_plain: bool
+
+
+def read_header(data: bytes) -> Header:
+    """The header of a JPEG. Raises IndexError if the file ends before its first scan.
+
+    Segments are skipped, since EXIF may hold a whole JPEG.
+    """
+    at, frame, size, is_plain = 2, 0, (0, 0), True
+    while data[at] == 0xFF and (marker := data[at + 1]) != _SCAN:
+        if marker == 0xFF:  # padding
+            at += 1
+            continue
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        segment = data[at + 4 : end]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            frame = marker
-        at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return frame, at
+            is_plain = is_plain and not frame and _is_plain_frame(segment)
+            frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
+        elif marker not in _SILENT and not (
+            len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
+        ):
+            is_plain = False
+        at = end
+    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES)
 
 
-def turbo_decode(data: bytes, header: Image.Image, at_least: int) -> Image.Image | None:
-    """The picture of a JPEG that Pillow has opened as `header`, as RGB; None where Pillow must decode it.
+def _is_plain_frame(segment: bytes) -> bool:
+    """8 bits, and either grey or three components with the numbers that stand for YCbCr."""
+    if len(segment) < 6 or segment[0] != 8 or len(segment) != 6 + 3 * segment[5]:
+        return False
+    return segment[6::3] in (b"\x01", b"\x01\x02\x03")
+
+
+def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: int) -> Image.Image | None:
+    """The picture of a JPEG of `size` (width, height) in YCbCr, RGB or grey, as RGB; None where Pillow must decode it.
 
     With `at_least` its short side may be reduced to that many pixels, see eighths_for(); without, it is Pillow's to the bit.
     """
-    eighths = eighths_for(min(header.size), at_least)
-    if header.mode not in ("RGB", "L") or (eighths == _FULL and not turbo_agrees()) or (turbo := _turbo()) is None:
+    eighths = eighths_for(min(size), at_least)
+    if header.frame not in _PLAIN_FRAMES or (eighths == _FULL and not turbo_agrees()) or (turbo := _turbo()) is None:
         return None
-    try:
-        if first_scan(data)[0] not in _PLAIN_FRAMES:
-            return None
-    except IndexError:
-        return None
-    width, height = reduced_size(header.size, eighths)
+    width, height = reduced_size(size, eighths)
     try:
         pixels_HWC = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=_buffer(4 * width * height))
     except ValueError:  # all it has, for damaged and for odd files

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from inference import decode as decode_module
 from inference import jpeg as jpeg_module
-from inference.errors import UsageError
-from inference.jpeg import eighths_for, first_scan, reduced_size, require_turbo, turbo_agrees, turbo_decode
+from inference.errors import RecordError, UsageError
+from inference.jpeg import eighths_for, read_header, reduced_size, require_turbo, turbo_agrees, turbo_decode
 from tests import pictures
 from tests.pictures import cut, encode, jpeg, noise, photo
 
@@ -34,8 +36,8 @@ def fresh() -> Iterator[None]:
 
 
 def turbo(data: bytes, at_least: int = 0) -> Image.Image | None:
-    with Image.open(io.BytesIO(data)) as header:
-        return turbo_decode(data, header, at_least)
+    with Image.open(io.BytesIO(data)) as opened:
+        return turbo_decode(data, read_header(data), opened.size, at_least)
 
 
 def by_pillow(data: bytes) -> np.ndarray:
@@ -64,14 +66,15 @@ def test_a_jpeg_of_rgb_is_pillow_to_the_bit() -> None:
 def test_what_pillow_must_decode_is_left_to_it() -> None:
     lossless = bytearray(jpeg())
     lossless[lossless.index(b"\xff\xc0") + 1] = 0xC3
-    for data in (pictures.cmyk_jpeg(), cut(jpeg()), pictures.zero_tail(jpeg()), jpeg()[:-2], bytes(lossless)):
+    for data in (cut(jpeg()), pictures.zero_tail(jpeg()), jpeg()[:-2], bytes(lossless)):
         assert turbo(data) is None
         assert turbo(data, at_least=10) is None
 
 
 def test_a_file_that_ends_in_its_header_is_left_to_pillow() -> None:
-    with Image.open(io.BytesIO(jpeg())) as header:
-        assert turbo_decode(jpeg()[:30], header, 0) is None
+    assert turbo_decode(jpeg()[:30], read_header(jpeg()), (64, 48), 0) is None
+    with pytest.raises(IndexError):
+        read_header(jpeg()[:30])
 
 
 @pytest.mark.parametrize(
@@ -145,10 +148,63 @@ def test_memory_of_very_large_pictures_is_not_kept(monkeypatch: pytest.MonkeyPat
 
 def test_exif_may_hold_a_whole_jpeg() -> None:
     data = pictures.with_app1(jpeg(), b"Exif\0\0" + jpeg(16, 16, progressive=True))
-    frame, at = first_scan(data)
-    assert frame == 0xC0
-    assert data[at : at + 2] == b"\xff\xda"
-    assert at > data.rindex(b"\xff\xc0")
+    header = read_header(data)
+    assert (header.frame, header.size, header.is_plain) == (0xC0, (64, 48), False)
+    assert data[header.scan_at : header.scan_at + 2] == b"\xff\xda"
+    assert header.scan_at > data.rindex(b"\xff\xc0")
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_a_header_says_what_pillow_says(options: dict[str, object]) -> None:
+    for image in (photo(65, 49), photo(65, 49).convert("L")):
+        header = read_header(encode(image, "JPEG", comment=b"made here", icc_profile=b"p" * 100_000, **options))
+        assert (header.frame, header.size, header.is_plain) == (0xC2 if options["progressive"] else 0xC0, (65, 49), True)
+
+
+def test_headers_that_hold_more_are_not_plain() -> None:
+    exif = Image.Exif()
+    exif[274] = 6
+    odd = bytearray(jpeg())
+    odd[odd.index(b"\xff\xc0") + 10] = ord("R")  # the first component's number
+    for data in (
+        encode(photo(), "JPEG", exif=exif), encode(photo(), "JPEG", keep_rgb=True), encode(photo(), "JPEG", xmp=b"<x/>"),
+        pictures.cmyk_jpeg(), encode(photo(), "MPO", save_all=True, append_images=[photo(seed=1)]), bytes(odd),
+        jpeg().replace(b"JFIF", b"JFXX"), jpeg().replace(b"\xff\xc0", b"\xff\xc3"),
+    ):  # fmt: skip
+        assert not read_header(data).is_plain
+
+
+def test_no_damage_to_a_header_shows_by_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any bytes of the header changed or cut out: the same pixels, or the same sentence, as with Pillow opening every file."""
+    random = np.random.default_rng(7)
+    read = decode_module._jpeg_header
+
+    def outcome(data: bytes) -> tuple[object, ...]:
+        try:
+            picture = decode_module.decode(data, orientation="exif", max_pixels=10**6)
+        except RecordError as error:
+            return (str(error),)
+        return (picture.format, picture.frames, picture.width, picture.height, picture.flags, picture.image.tobytes())
+
+    decode_module.prepare_decoder()
+    plain = 0
+    for number in range(1500):
+        data = bytearray(jpeg(40, 30, progressive=bool(number % 2), subsampling=number % 3))
+        at = int(random.integers(2, read_header(bytes(data)).scan_at + 4))
+        if number % 5 == 0:
+            del data[at : at + int(random.integers(1, 6))]
+        else:
+            for place in range(at, at + int(random.integers(1, 3))):
+                data[place] = random.choice([0, 1, 2, 3, 0x10, 0xC0, 0xC2, 0xD8, 0xE1, 0xFF, int(random.integers(256))])
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                decode_module, "_jpeg_header", lambda data: (found := read(data)) and replace(found, is_plain=False)
+            )
+            expected = outcome(bytes(data))
+        assert outcome(bytes(data)) == expected, bytes(data)
+        found = read(bytes(data))
+        plain += bool(found and found.is_plain)
+    assert plain > 300
 
 
 def test_it_agrees_here(fresh: None) -> None:
