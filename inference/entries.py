@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ class Entry(NamedTuple):
     image_id: int | None = None
 
 
+@runtime_checkable
 class Lines(Protocol):
     """The lines of a manifest in order, made a block at a time, and again each time they are asked for.
 
@@ -76,7 +77,7 @@ class Entries(Protocol):
 
 def as_lines(entries: Iterable[Entry] | pa.Table | Lines) -> Lines:
     """Entries and tables as Lines in memory; what gives blocks of lines itself is returned as it is."""
-    if hasattr(entries, "blocks"):
+    if isinstance(entries, Lines):
         return entries
     return TableLines(entries_table(entries))
 

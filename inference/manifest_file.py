@@ -7,7 +7,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,17 @@ def shown(path: Path) -> str:
 
 
 class FileLines:
-    """The lines of a manifest in its file. No file is held open, and one row group in memory: the last of which all was asked.
+    """The lines of a manifest in its file, which is open only while they are asked for.
 
-    `blocks` raises RunError if the file is damaged, or is not the one that was opened first.
+    The row group that was read last with all its columns stays in memory. `blocks` raises RunError if the file is damaged, or
+    is not the one that was opened first.
     """
 
     def __init__(self, path: Path, file: Any, parquet: pq.ParquetFile) -> None:
         self._path, self._identity = path, _identity(file)
         self.schema = parquet.schema_arrow.remove_metadata()
         sizes = (parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups))
-        self._starts = list(accumulate(sizes, initial=0))
+        self._starts: list[int] = list(accumulate(sizes, initial=0))
         self._last: tuple[int, pa.Table] | None = None
 
     def __len__(self) -> int:
@@ -47,27 +48,37 @@ class FileLines:
 
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
         index = bisect_right(self._starts, start) - 1
-        while start < end:
-            table = self._row_group(index, columns)
-            begin = self._starts[index]
-            index += 1
-            stop = min(end, self._starts[index])
-            for first in range(start - begin, stop - begin, ROWS):
-                yield table.slice(first, min(ROWS, stop - begin - first))
-            start = stop
+        with ExitStack() as stack:
+            parquet = None
+            while start < end:
+                if (table := self._kept(index, columns)) is None:
+                    parquet = parquet or stack.enter_context(self._opened())
+                    table = self._row_group(parquet, index, columns)
+                begin = self._starts[index]
+                index += 1
+                stop = min(end, self._starts[index])
+                for first in range(start - begin, stop - begin, ROWS):
+                    yield table.slice(first, min(ROWS, stop - begin - first))
+                start = stop
 
-    def _row_group(self, index: int, columns: Sequence[str]) -> pa.Table:
+    def _kept(self, index: int, columns: Sequence[str]) -> pa.Table | None:
         if self._last is None or self._last[0] != index:
-            with self._opened() as file:
-                parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
-            if list(columns) != SCHEMA.names:
-                return table
-            self._last = index, table  # steps are short: the next one most likely begins in here
+            return None
         return self._last[1].select(columns)
 
+    def _row_group(self, parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
+        table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
+        if list(columns) == SCHEMA.names:
+            self._last = index, table  # steps are short: the next one most likely begins in here
+        return table
+
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        with self._file() as file:
+            yield pq.ParquetFile(file, page_checksum_verification=True)
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
         with damage_told(self._path), self._path.open("rb") as file:
             if _identity(file) != self._identity:
                 raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
@@ -77,12 +88,12 @@ class FileLines:
         """These lines for who goes over them several times: those of a small file as a table."""
         if len(self) > ROWS:
             return self
-        with self._opened() as file:
-            return TableLines(pq.ParquetFile(file, page_checksum_verification=True).read().replace_schema_metadata(None))
+        with self._opened() as parquet:
+            return TableLines(parquet.read().replace_schema_metadata(None))
 
     def file_sha256(self) -> str:
         """sha256 of the file, in hex."""
-        with self._opened() as file:
+        with self._file() as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -95,10 +106,13 @@ def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
     """Publish lines with page checksums, a row group for each block: who needs a few of them reads no more than that."""
     marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
     schema = SCHEMA.with_metadata({**marks, **metadata})
-    with publishing(path) as temporary, temporary.open("wb") as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
-            for block in lines.blocks(SCHEMA.names, 0, len(lines)):
-                writer.write_table(block.replace_schema_metadata(schema.metadata), ROWS)
+    with (
+        publishing(path) as temporary,
+        temporary.open("wb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for block in lines.blocks(SCHEMA.names, 0, len(lines)):
+            writer.write_table(block.replace_schema_metadata(schema.metadata), ROWS)
 
 
 def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:

@@ -184,10 +184,13 @@ def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals
         start, end = intervals[index] if index < len(intervals) else (0, -1)
         manifest = _manifest_of(final)
         wanted = (mode, _root(final, source, mode), end - start)
-        if manifest is not None and (manifest.mode, manifest.root, manifest.num_records) == wanted:
-            if content_hash(as_lines(entries[start:end])) == manifest.content_hash:
-                staying[index] = manifest.content_hash
-                continue
+        if (
+            manifest is not None
+            and (manifest.mode, manifest.root, manifest.num_records) == wanted
+            and content_hash(as_lines(entries[start:end])) == manifest.content_hash
+        ):
+            staying[index] = manifest.content_hash
+            continue
         _refuse_strangers(path, manifest, source)
     return staying
 
