@@ -55,19 +55,6 @@ def test_image_id_from_name() -> None:
 
 
 NAME_PIECES = [b"COCO_", b"coco_", b"val2014_", b"val14_", b"000000000042", b"0042", b".jpg", b".", b"/", b"\n", b"\xe9"]
-    b"COCO_",
-    b"coco_",
-    b"val2014_",
-    b"val14_",
-    b"000000000042",
-    b"00000042",
-    b".jpg",
-    b".",
-    b"/",
-    b"\n",
-    b"\xe9",
-    b"x",
-]
 
 
 @given(st.lists(st.lists(st.sampled_from(NAME_PIECES), max_size=8).map(b"".join), max_size=20))

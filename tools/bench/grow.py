@@ -41,9 +41,8 @@ RECIPE = {
     "mean": [0, 0, 0], "std": [1, 1, 1],
 }  # fmt: skip
 STEP_PICTURES = 1000
-ALONE = (
-    "--model_name", "tiny", "--device", "cpu", "--num_devices", 1, "--batch_size", 20, "--batches_per_step", STEP_PICTURES // 20,
-)  # fmt: skip
+STEP = ("--batch_size", 20, "--batches_per_step", STEP_PICTURES // 20)
+ALONE = ("--model_name", "tiny", "--device", "cpu", "--num_devices", 1, *STEP)
 
 over: list[str] = []  # what did not stay under its bound
 
