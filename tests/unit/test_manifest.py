@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -159,6 +160,7 @@ def test_an_open_data_set_holds_no_records(tmp_path: Path) -> None:
     """A launcher keeps it for the whole job."""
     entries = [Entry(b"%07d.jpg" % number, number) for number in range(50_000)]
     publish_partitions(tmp_path / "datasets", b"/data", "manifest", entries, even_split(50_000, 2), {"source": "/data"})
+    gc.collect()
     before = pa.total_allocated_bytes()
     dataset = open_dataset(tmp_path / "datasets")
     assert [partition.manifest.keys_sha256(25_000) for partition in dataset.partitions] == [

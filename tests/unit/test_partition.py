@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ def test_a_list_of_many_blocks_is_published_a_block_at_a_time_and_a_second_run_c
     names = [b"%08d.jpg" % (number * 7 % (blocks * ROWS)) for number in range(blocks * ROWS)]
     (tmp_path / "list.txt").write_bytes(b"\n".join(names + names[:3]))
     found = read_list(tmp_path / "list.txt", os.fsencode(tmp_path), b"out")
+    gc.collect()
     before, plain = pa.total_allocated_bytes(), Listing.block
 
     def block(self: Listing, columns: Sequence[str], start: int, end: int) -> pa.Table:
