@@ -5,7 +5,7 @@
 partition: `partition_dataset --list_file --mode manifest` over 8 and over 1 partition, first and again, for a sorted list and
 for a shuffled one with COCO names and repeated lines. launch: `infer_launch` on those partitions; the files do not exist, so
 each record becomes an error row, but steps, parts and books are those of any run. cpu: processor seconds per picture of
-`infer_launch --generated` on a network of next to no work, for 1,000,000 pictures against 10,000. Prints one line each:
+`infer_launch --generated` on a network of next to no work, on one core, for 1,000,000 pictures against 10,000. Prints one line each:
 figure, bound, verdict.
 """
 
@@ -202,7 +202,12 @@ def cpu_per_picture_us(scratch: Path, pictures: int) -> float:
 
 
 def measure_cpu(scratch: Path, rounds: int) -> None:
-    """Rounds of 1,000,000 pictures, each between two times three runs of 10,000, which are as noisy as they are short."""
+    """Rounds of 1,000,000 pictures, each between two times three runs of 10,000, which are as noisy as they are short.
+
+    On one core: on several, threads with next to no work fight over the interpreter's lock now and then, at any size of the
+    data set, and that costs more than the work.
+    """
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     ratios, large, small = [], [], []
     for turn in range(rounds):
         before = [cpu_per_picture_us(scratch, 10_000) for _ in range(3)]
