@@ -5,8 +5,8 @@
 partition: `partition_dataset --list_file --mode manifest` over 8 and over 1 partition, first and again, for a sorted list and
 for a shuffled one with COCO names and repeated lines. launch: `infer_launch` on those partitions; the files do not exist, so
 each record becomes an error row, but steps, parts and books are those of any run. cpu: processor seconds per picture of
-`infer_launch --generated` on a network of next to no work, on one core, for 1,000,000 pictures against 10,000. Prints one line each:
-figure, bound, verdict.
+`infer_launch --generated` on a network of next to no work, on one core, for 1,000,000 pictures against 10,000. Prints one line
+each: figure, bound, verdict.
 """
 
 from __future__ import annotations
