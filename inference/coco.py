@@ -17,13 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from inference.entries import Entry
 from inference.errors import UsageError
 from inference.paths import file_sha256
 from inference.scan import Picture, Scan
 from inference.types import printable
 
-_COCO_NAME = re.compile(rb"COCO_[A-Za-z]+[0-9]{4}_([0-9]{12})\.[A-Za-z]+")
+_COCO_NAME_GROUP = r"COCO_[A-Za-z]+[0-9]{4}_(?P<id>[0-9]{12})\.[A-Za-z]+"
+_COCO_NAME = re.compile(_COCO_NAME_GROUP.encode())
 # The polygons are nine tenths of an instances file; they are dropped while it is parsed.
 _WANTED = frozenset({"images", "annotations", "id", "file_name", "image_id", "category_id"})
 
@@ -61,6 +65,12 @@ def image_id_from_name(key: bytes) -> int | None:
     """The image id in a name like COCO_val2014_000000000042.jpg; None for other names."""
     match = _COCO_NAME.fullmatch(_base(key))
     return int(match[1]) if match else None
+
+
+def image_ids_from_names(keys: pa.BinaryArray) -> pa.Int64Array:
+    """`image_id_from_name` of many keys, null for other names; no Python object is made of a key."""
+    found = pc.extract_regex(keys, rf"(?:\A|/){_COCO_NAME_GROUP}\z")
+    return pc.struct_field(found, "id").cast(pa.string()).cast(pa.int64())
 
 
 class EntriesByName(Sequence[Entry]):

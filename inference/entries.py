@@ -1,12 +1,13 @@
-"""The lines of a manifest as an Arrow table, and hashes of their content."""
+"""The lines of a manifest as Arrow tables, and hashes of their content."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ SCHEMA = pa.schema(
         ("image_id", pa.int64()),
     ]
 )
+KEY_COLUMNS = ["key", "key_bytes"]
 BLOCK = 4096  # records turned into Python objects at a time
 ROWS = 16 * BLOCK  # records in one chunk of a table
 
@@ -39,11 +41,45 @@ class Entry(NamedTuple):
     image_id: int | None = None
 
 
-class Entries(Protocol):
-    """Entries in order that are made when they are asked for: a list of them, or what gives slices as tables with SCHEMA."""
+@runtime_checkable
+class Lines(Protocol):
+    """The lines of a manifest in order, made a block at a time, and again each time they are asked for.
+
+    So ten million of them can be hashed and written without a table of them all.
+    """
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: slice) -> Iterable[Entry] | pa.Table: ...
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        """The lines start..end (exclusive) as tables with these columns of SCHEMA, of at most ROWS lines each."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableLines:
+    """Lines that are in memory as one table with SCHEMA."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        wanted = self.table.select(columns)
+        for first in range(start, end, ROWS):
+            yield wanted.slice(first, min(ROWS, end - first))
+
+
+class Entries(Protocol):
+    """Entries in order that are made when they are asked for: a list of them, or what gives slices as Lines."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice) -> Iterable[Entry] | Lines: ...
+
+
+def as_lines(entries: Iterable[Entry] | pa.Table | Lines) -> Lines:
+    """Entries and tables as Lines in memory; what gives blocks of lines itself is returned as it is."""
+    if isinstance(entries, Lines):
+        return entries
+    return TableLines(entries_table(entries))
 
 
 def entries_table(entries: Iterable[Entry] | pa.Table) -> pa.Table:
@@ -63,14 +99,10 @@ def _block_table(entries: Sequence[Entry]) -> pa.Table:
     return pa.table(columns, SCHEMA)
 
 
-def keys_table(keys: pa.BinaryArray, size_bytes: pa.Int64Array | None, image_id: pa.Int64Array | None) -> pa.Table:
-    """A table with SCHEMA for at most ROWS keys without labels; no Python object is made of a key that is UTF-8."""
-    given = dict(zip(("key", "key_bytes"), key_columns(keys), strict=True)) | {"size_bytes": size_bytes, "image_id": image_id}
-    columns = [given.get(name) for name in SCHEMA.names]
-    filled = [
-        _nulls(kind)[: len(keys)] if column is None else column for kind, column in zip(SCHEMA.types, columns, strict=True)
-    ]
-    return pa.table(filled, SCHEMA)
+def filled_table(given: Mapping[str, pa.Array], columns: Sequence[str], num_lines: int) -> pa.Table:
+    """A table with these columns of SCHEMA for at most ROWS lines; those that are not given are null."""
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    return pa.table([given[name] if name in given else _nulls(schema.field(name).type)[:num_lines] for name in columns], schema)
 
 
 @cache
@@ -92,20 +124,29 @@ def key_columns(raw_keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArra
     return texts, _nulls(pa.binary())[: len(raw_keys)] if few else pa.nulls(len(raw_keys), pa.binary())
 
 
-def content_hash(table: pa.Table) -> str:
+def content_hash(lines: Lines) -> str:
     """sha256 over the ordered keys (as bytes), sizes, labels, categories and image ids.
 
-    Independent of how Parquet encoded them and of where the pictures lie.
+    Independent of how Parquet encoded them and of where the pictures lie. Goes over the lines several times, and holds none.
     """
-    digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, len(table)))
-    _hash_integers(digest, pa.chunked_array([pc.binary_length(keys) for keys in _raw_keys(table)], pa.int32()))
-    for keys in _raw_keys(table):
-        digest.update(joined_bytes(keys))
-    categories = table["category_ids"]
-    _hash_integers(digest, pc.list_value_length(categories))
-    _hash_integers(digest, pc.list_flatten(categories))
+    size = len(lines)
+    digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, size))
+
+    def chunks(name: str) -> Iterator[pa.Array]:
+        return (chunk for block in lines.blocks([name], 0, size) for chunk in block[name].chunks)
+
+    for start in range(0, size, ROWS):
+        digest.update(b"\1" * min(ROWS, size - start))  # no key is null
+    for block in lines.blocks(KEY_COLUMNS, 0, size):
+        for keys in _raw_keys(block):
+            _hash_values(digest, pc.binary_length(keys))
+    for block in lines.blocks(KEY_COLUMNS, 0, size):
+        for keys in _raw_keys(block):
+            digest.update(joined_bytes(keys))
+    _hash_integers(digest, lambda: map(pc.list_value_length, chunks("category_ids")))
+    _hash_integers(digest, lambda: map(pc.list_flatten, chunks("category_ids")))
     for name in ("size_bytes", "label", "image_id"):
-        _hash_integers(digest, table[name])
+        _hash_integers(digest, lambda name=name: chunks(name))  # type: ignore[misc]
     return digest.hexdigest()
 
 
@@ -126,16 +167,21 @@ def add_keys(digest: Any, table: pa.Table) -> None:
         digest.update(joined_bytes(pc.binary_join_element_wise(keys, b"", b"\0")))
 
 
-def _hash_integers(digest: Any, column: pa.ChunkedArray) -> None:
-    for chunk in column.chunks:
+def _hash_integers(digest: Any, chunks: Callable[[], Iterable[pa.Array]]) -> None:
+    """Which values are there, for all chunks; then the values, for all chunks."""
+    for chunk in chunks():
         digest.update(pc.is_valid(chunk).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
-    for chunk in column.chunks:
-        digest.update(chunk.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+    for chunk in chunks():
+        _hash_values(digest, chunk.fill_null(0))
+
+
+def _hash_values(digest: Any, integers: pa.Array) -> None:
+    digest.update(integers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
 
 
 def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
     """The keys as bytes, a block at a time. Raises KeyError or pa.ArrowException if the table has no such columns."""
-    for block in table.select(["key", "key_bytes"]).to_batches(ROWS):
+    for block in table.select(KEY_COLUMNS).to_batches(ROWS):
         yield pc.coalesce(block["key_bytes"], block["key"].cast(pa.binary()))
 
 

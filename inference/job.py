@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from inference.config import LaunchConfig
 from inference.devices import Choice, Request
-from inference.entries import hash_keys
 from inference.errors import RunError, UsageError
 from inference.model_lookup import Model
 from inference.paths import canonical_json, read_json, safe_name, write_json
@@ -194,7 +193,7 @@ def _describe_partitions(job: Job) -> dict[str, Any]:
     return {
         str(partition.index): {
             "num_records": job.counts[partition.index],
-            "keys_sha256": hash_keys([partition.manifest.table.slice(0, job.counts[partition.index])]),
+            "keys_sha256": partition.manifest.keys_sha256(job.counts[partition.index]),
             "manifest_sha256": partition.manifest.content_hash,
         }
         for partition in (job.dataset.partitions if job.dataset else ())

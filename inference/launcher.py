@@ -20,6 +20,7 @@ from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
 from inference.model_lookup import find_model
 from inference.output_lock import output_lock
+from inference.paths import file_sha256
 from inference.postprocess import task_for
 from inference.progress import Screen
 from inference.reporter import Reporter
@@ -175,7 +176,7 @@ def write_run(launch: Launch) -> Path:
             if job.dataset.scan is not None:
                 path = log_dir / MANIFEST_FILE
                 partition.manifest.write(path)
-            manifests[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash)
+            manifests[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash, file_sha256(path))
     spec = RunSpec(
         input=config.input,
         batch_size=config.batch_size,

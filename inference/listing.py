@@ -2,7 +2,8 @@
 
 The measure is ten million lines. Blocks of lines go through Arrow, only odd lines (comments, dots, doubled slashes, absolute
 paths of another spelling) through Python. The keys are held once, in one buffer, and put in order by their numbers; Arrow
-tables are made for one partition at a time.
+tables are made of one block of them at a time. A key is found to be repeated by comparing neighbours in that order, whole key
+with whole key: nothing is dropped because two hashes are equal, and no table of hashes is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inference.coco import image_id_from_name
-from inference.entries import ROWS, SCHEMA, joined_bytes, keys_table
+from inference.coco import image_ids_from_names
+from inference.entries import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
 from inference.errors import UsageError
 from inference.scan import counted, first_names
 from inference.types import printable
@@ -33,14 +34,16 @@ _LONGEST_PATH = 4095
 _READ_BYTES = 8 << 20
 _FEW = 5  # repeated lines that are named
 
+_Integers = np.ndarray[Any, np.dtype[np.int64]]
+
 
 @dataclass(frozen=True, eq=False)
 class Listing:
     """The records of a list file, in order: `order` holds the rows of `keys`, sorted by key bytes, each key once.
 
-    A slice is an Arrow table with the columns of a manifest. `sizes_bytes` is None until `with_sizes` has looked at the
-    files; there -1 is a missing file (or no regular one), and `missing` names them. `repeated` names a few of the
-    `num_repeated` lines that were dropped.
+    A slice gives the lines of a manifest. `image_ids` is None where no key tells one, else -1 for a key that tells none.
+    `sizes_bytes` is None until `with_sizes` has looked at the files; there -1 is a missing file (or no regular one), and
+    `missing` names them. `repeated` names a few of the `num_repeated` lines that were dropped.
     """
 
     root: bytes
@@ -49,27 +52,27 @@ class Listing:
     order: pa.UInt64Array
     repeated: list[bytes]
     num_repeated: int
-    sizes_bytes: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    image_ids: _Integers | None = None
+    sizes_bytes: _Integers | None = None
     missing: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, index: slice) -> pa.Table:
+    def __getitem__(self, index: slice) -> ListedLines:
         start, end, _ = index.indices(len(self))
-        tables = [self._table(first, min(first + ROWS, end)) for first in range(start, end, ROWS)]
-        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        return ListedLines(self, start, max(start, end))
 
-    def _table(self, start: int, end: int) -> pa.Table:
-        keys = self.keys.take(self.order[start:end]).cast(pa.binary())
-        sizes = None
-        if self.sizes_bytes is not None:
-            found = self.sizes_bytes[start:end]
-            sizes = pa.array(found, pa.int64(), mask=found < 0)
-        image_ids = None
-        if pc.any(pc.match_substring(keys, b"COCO_")).as_py():
-            image_ids = pa.array([image_id_from_name(key) for key in keys.to_pylist()], pa.int64())
-        return keys_table(keys, sizes, image_ids)
+    def block(self, columns: Sequence[str], start: int, end: int) -> pa.Table:
+        """The lines start..end (exclusive), at most ROWS, with these columns of a manifest."""
+        given = {}
+        if not set(KEY_COLUMNS).isdisjoint(columns):
+            keys = self.keys.take(self.order[start:end]).cast(pa.binary())
+            given = dict(zip(KEY_COLUMNS, key_columns(keys), strict=True))
+        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids)):
+            if values is not None:
+                given[name] = pa.array(values[start:end], pa.int64(), mask=values[start:end] < 0)
+        return filled_table(given, columns, end - start)
 
     def with_sizes(self) -> Listing:
         """The same list after a look at every file."""
@@ -96,6 +99,22 @@ class Listing:
         if self.sizes_bytes is None:
             lines.append("did not look at the files: no sizes, and a missing one becomes an error row")
         return lines
+
+
+@dataclass(frozen=True, eq=False)
+class ListedLines:
+    """The records start..end (exclusive) of a listing as the lines of a manifest."""
+
+    listing: Listing
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        for first in range(self.start + start, self.start + end, ROWS):
+            yield self.listing.block(columns, first, min(first + ROWS, self.start + end))
 
 
 def _size_bytes(path: bytes) -> int:
@@ -130,7 +149,8 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
         raise UsageError(f"--list_file: {place.shown} holds no paths: give a text file with one path per line")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     keys = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    return Listing(place.root, digest.hexdigest(), keys, *_sorted_once(keys))
+    order, repeated, num_repeated = _sorted_once(keys)
+    return Listing(place.root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
 
 
 def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
@@ -163,6 +183,18 @@ def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes]
         if len(names) < _FEW:
             names = list(dict.fromkeys([*names, *block[1:].filter(equal)[:100].to_pylist()]))[:_FEW]
     return order.filter(pa.array(~repeats)), names, int(repeats.sum())
+
+
+def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | None:
+    """The image ids that names of COCO tell, in order; see Listing."""
+    found = None
+    for start in range(0, len(order), ROWS):
+        block = keys.take(order[start : start + ROWS])
+        if pc.any(pc.match_substring(block, b"COCO_")).as_py():
+            if found is None:
+                found = np.full(len(order), -1, np.int64)
+            found[start : start + len(block)] = image_ids_from_names(block).fill_null(-1)
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -12,99 +11,94 @@ from typing import TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from inference.entries import BLOCK, SCHEMA, Entry, content_hash, entries_table
-from inference.errors import RunError, UnreadableError, UsageError, first_line
+from inference.entries import BLOCK, KEY_COLUMNS, SCHEMA, Entry, Lines, as_lines, content_hash, hash_keys
+from inference.errors import RunError, UsageError
+from inference.manifest_file import damage_told, open_manifest, shown, write_manifest
 from inference.markers import (
     DATASET_FILE,
-    MANIFEST_CONTENT,
     MANIFEST_FILE,
     carries_dataset,
     carries_manifest,
     link_name,
     numbered_entries,
 )
-from inference.paths import FORMAT, canonical_json, publishing, read_json
+from inference.paths import canonical_json, read_json
 from inference.scan import Scan, counted, scan_folder
 from inference.structure import misfit
 from inference.types import Record, printable
 
 _MAKE_AGAIN = "remove it and run partition_dataset again"
-_SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The records of one partition, in order: an Arrow table, 60 to 100 bytes a record.
+    """The records of one partition, in order. One that was read leaves its lines in the file until they are asked for.
 
     `mode` says how the pictures got there; under "manifest" they lie in `root` under their keys, else as links or copies
     beside the manifest, in `root` under `link_name(key)`.
     """
 
-    table: pa.Table
+    lines: Lines
     root: bytes
     mode: str
     content_hash: str
 
     @classmethod
-    def from_entries(cls, entries: Iterable[Entry] | pa.Table, root: bytes, mode: str = "manifest") -> Manifest:
-        """A manifest in memory; write it with `write`."""
-        table = entries_table(entries)
-        return cls(table, root, mode, content_hash(table))
+    def from_entries(cls, entries: Iterable[Entry] | pa.Table | Lines, root: bytes, mode: str = "manifest") -> Manifest:
+        """A manifest that is in no file yet; write it with `write`."""
+        lines = as_lines(entries)
+        return cls(lines, root, mode, content_hash(lines))
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """Read and check a manifest: format, page checksums and content hash.
+        """Read a manifest once and check it: format, page checksums and content hash.
 
         Raises RunError if it is missing or damaged, UnreadableError, which is one, if that cannot be told, UsageError if it
         is from a newer bulkinfer.
         """
-        try:
-            with path.open("rb") as file:
-                parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
-                table = parquet.read().replace_schema_metadata(None)
-            is_whole = table.schema == SCHEMA and content_hash(table) == metadata["content_hash"]
-        except FileNotFoundError:
-            raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
-        except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            if isinstance(error, MemoryError) or any(words in str(error) for words in _SHORTAGES):
-                advice = "free memory, or raise the limits of this shell (ulimit -a)"
-                raise UnreadableError(f"{shown(path)} cannot be read ({first_line(error)}): {advice}") from None
-            raise RunError(f"{shown(path)} is damaged ({first_line(error)}): run partition_dataset again") from None
+        lines, metadata = open_manifest(path)
+        with damage_told(path):
+            is_whole = lines.schema == SCHEMA and content_hash(lines.at_hand()) == metadata["content_hash"]
         if not is_whole:
             raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
+        return cls._of(path, lines, metadata)
+
+    @classmethod
+    def read_again(cls, path: Path, content_hash: str, sha256: str) -> Manifest:
+        """A manifest that the launch has checked, known by the hash of its file: what a worker needs of it is read then.
+
+        Raises RunError if it is missing, damaged or another one.
+        """
+        lines, metadata = open_manifest(path)
+        if metadata["content_hash"] != content_hash or lines.file_sha256() != sha256:
+            raise RunError(f"{shown(path)} was replaced during the run: run the job again, with another --output")
+        return cls._of(path, lines, metadata)
+
+    @classmethod
+    def _of(cls, path: Path, lines: Lines, metadata: dict[str, str]) -> Manifest:
         mode = metadata["mode"]
         root = bytes.fromhex(metadata["root"]) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
-        return cls(table, root, mode, metadata["content_hash"])
+        return cls(lines, root, mode, metadata["content_hash"])
 
     def write(self, path: Path) -> None:
         """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved."""
-        metadata = {
-            "content_hash": self.content_hash,
-            "mode": self.mode,
-            "root": self.root.hex() if self.mode == "manifest" else "",
-        }
-        marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
-        with publishing(path) as temporary, temporary.open("wb") as file:
-            table = self.table.replace_schema_metadata({**marks, **metadata})
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        root = self.root.hex() if self.mode == "manifest" else ""
+        write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root})
 
     @property
     def num_records(self) -> int:
-        return int(self.table.num_rows)
+        return len(self.lines)
 
     def entries(self, start: int = 0, end: int | None = None) -> Iterator[Entry]:
         """The lines start..end (exclusive), made a block at a time."""
         end = self.num_records if end is None else end
         assert 0 <= start <= end <= self.num_records, (start, end, self.num_records)
-        for first in range(start, end, BLOCK):
-            block = self.table.slice(first, min(BLOCK, end - first))
-            for key, raw, size, label, categories, image in zip(*(column.to_pylist() for column in block.columns), strict=True):
-                yield Entry(raw or key.encode(), size, label, None if categories is None else tuple(categories), image)
+        for table in self.lines.blocks(SCHEMA.names, start, end):
+            for first in range(0, len(table), BLOCK):
+                columns = (column.to_pylist() for column in table.slice(first, BLOCK).columns)
+                for key, raw, size, label, categories, image in zip(*columns, strict=True):
+                    yield Entry(raw or key.encode(), size, label, None if categories is None else tuple(categories), image)
 
     def records(self, start: int = 0, end: int | None = None) -> Iterator[Record]:
         """The records start..end (exclusive), numbered within the partition."""
@@ -118,28 +112,12 @@ class Manifest:
     def size_bytes(self, start: int = 0, end: int | None = None) -> int:
         """File bytes of the records start..end together; missing files count as 0."""
         end = self.num_records if end is None else end
-        return int(pc.sum(self.table["size_bytes"].slice(start, end - start)).as_py() or 0)
+        blocks = self.lines.blocks(["size_bytes"], start, end)
+        return sum(pc.sum(block["size_bytes"]).as_py() or 0 for block in blocks)
 
-
-def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
-    """What `write` put there, checked: page checksums do not cover it. Raises KeyError or ValueError if it is damaged."""
-    if raw.get(b"content") != MANIFEST_CONTENT:
-        raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
-    if (found := raw[b"format"].decode()) != str(FORMAT):
-        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
-    metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
-    if raw[b"checksum"].decode() != _checksum(metadata):
-        raise ValueError("its metadata does not fit its checksum")
-    return metadata
-
-
-def _checksum(metadata: dict[str, str]) -> str:
-    return hashlib.sha256(canonical_json(metadata).encode()).hexdigest()
-
-
-def shown(path: Path) -> str:
-    """A path for messages."""
-    return printable(os.fsencode(path))
+    def keys_sha256(self, count: int) -> str:
+        """The hash of the first `count` keys, as entries.hash_keys makes it of results."""
+        return hash_keys(self.lines.blocks(KEY_COLUMNS, 0, count))
 
 
 @dataclass(frozen=True)

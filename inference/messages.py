@@ -22,10 +22,11 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """Where a partition's manifest lies, and the hash of the content that the job is bound to."""
+    """Where a partition's manifest lies, and the hashes of the content that the job is bound to, and of the file."""
 
     path: str
     content_hash: str
+    file_sha256: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inference.entries import Entries, content_hash, entries_table
+from inference.entries import Entries, as_lines, content_hash
 from inference.errors import LockedError, RunError, UnreadableError, UsageError
 from inference.links import Linker, Place, belongs_to
-from inference.manifest import Manifest, read_description, shown
+from inference.manifest import Manifest, read_description
+from inference.manifest_file import shown
 from inference.markers import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -98,7 +99,7 @@ def publish_partitions(
             final = output / str(index)
             root = _root(final, source, mode)
             if index in staying:
-                manifest = Manifest(entries_table(entries[start:end]), root, mode, staying[index])
+                manifest = Manifest(as_lines(entries[start:end]), root, mode, staying[index])
                 if linker is not None:
                     beside = os.fsencode(temporary_path(final))
                     published.repaired += linker.repair(root, _places(manifest), published.ways, beside)
@@ -183,12 +184,13 @@ def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals
         start, end = intervals[index] if index < len(intervals) else (0, -1)
         manifest = _manifest_of(final)
         wanted = (mode, _root(final, source, mode), end - start)
-        if manifest is not None and (manifest.mode, manifest.root, manifest.num_records) == wanted:
-            present, manifest = manifest.content_hash, None  # two tables of ten million records are a gigabyte
-            if content_hash(entries_table(entries[start:end])) == present:
-                staying[index] = present
-                continue
-            manifest = _manifest_of(final)
+        if (
+            manifest is not None
+            and (manifest.mode, manifest.root, manifest.num_records) == wanted
+            and content_hash(as_lines(entries[start:end])) == manifest.content_hash
+        ):
+            staying[index] = manifest.content_hash
+            continue
         _refuse_strangers(path, manifest, source)
     return staying
 

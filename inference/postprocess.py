@@ -122,7 +122,7 @@ class StepRows:
             self._fill_outputs(batch, {name: values[:count] for name, values in outputs.items()})
         with self._lock:
             self._finished[start // self.batch_size] = 1
-            return all(self._finished)
+            return 0 not in self._finished
 
     def _fill_outputs(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         place = slice(batch.offset, batch.offset + batch.count)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -259,13 +259,21 @@ def set_aside(output: Path, step: Step) -> Path:
     return aside
 
 
+def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
+    """The steps of each partition, in their order."""
+    found = defaultdict[int, list[Step]](list)
+    for step in steps:
+        found[step.partition].append(step)
+    return found
+
+
 def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
-    """The ranges of a partition that no published file covers, in order.
+    """The ranges of a partition that none of its published files, `done`, covers, in order.
 
     Raises RunError if a file reaches beyond the partition.
     """
     missing, position = [], 0
-    for step in sorted(step for step in done if step.partition == partition):
+    for step in sorted(done):
         if step.end > num_records:
             raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
         if step.start > position:

@@ -12,6 +12,7 @@ from inference.paths import file_sha256, remove_stale_temporaries
 from inference.providers import PROVIDERS
 from inference.results import (
     Part,
+    by_partition,
     inspect_part,
     is_set_aside,
     missing_ranges,
@@ -67,7 +68,7 @@ def preview(job: Job, output: Path) -> None:
         return
     found, published = read_job(output), published_steps(output)
     if found is not None:
-        todo = sum(len(step) for index, count in job.counts.items() for step in missing_ranges(index, count, published))
+        todo = sum(map(len, _missing(job, published)))
         say(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
     elif published:
         raise _strangers(output, published)
@@ -125,10 +126,16 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
         known[part.name] = part.as_json()
     for name in set(known) - {part_name(step) for step in done}:
         del known[name]  # published once, and gone since: its records run again
-    todo = [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, done)]
+    todo = _missing(job, done)
     if done:
         say(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
     return todo
+
+
+def _missing(job: Job, done: list[Step]) -> list[Step]:
+    """The ranges of all partitions that no file in `done` covers."""
+    shares = by_partition(done)
+    return [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, shares.get(index, ()))]
 
 
 def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, fingerprint: str) -> Part:

@@ -12,7 +12,7 @@ from typing import Any
 from inference.entries import add_keys
 from inference.errors import BulkinferError, UsageError
 from inference.job import JOB_FILE, read_job
-from inference.results import Part, is_set_aside, missing_ranges, part_name, published_steps, read_part
+from inference.results import Part, by_partition, is_set_aside, missing_ranges, part_name, published_steps, read_part
 from inference.types import Step
 
 
@@ -55,8 +55,9 @@ def verify(output: Path) -> Verdict:
         verdict.faults += _check_part(output, step, verdict)
     for name in sorted(set(job["parts"]) - {part_name(step) for step in steps}):
         verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
+    shares = by_partition(part.step for part in verdict.parts)
     for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
-        verdict.faults += _check_partition(verdict, index, expected)
+        verdict.faults += _check_partition(verdict, index, expected, shares.get(index, []))
     if verdict.faults:
         aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
         verdict.faults += [
@@ -86,10 +87,10 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
     add_keys(verdict.keys.setdefault(step.partition, hashlib.sha256()), table)
 
 
-def _check_partition(verdict: Verdict, index: int, expected: dict[str, Any]) -> Iterator[str]:
+def _check_partition(verdict: Verdict, index: int, expected: dict[str, Any], done: list[Step]) -> Iterator[str]:
     """Missing records of a partition; and where none are missing, whether their keys are those of the manifest, in order."""
     try:
-        missing = missing_ranges(index, expected["num_records"], [part.step for part in verdict.parts])
+        missing = missing_ranges(index, expected["num_records"], done)
     except BulkinferError as error:
         yield str(error)
         return

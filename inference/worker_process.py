@@ -44,7 +44,7 @@ _MANIFESTS_KEPT = 2  # the running step's and the next one's
 
 
 class Manifests:
-    """The manifests that the steps at hand need; each is checked against the hash that the job is bound to."""
+    """The manifests that the steps at hand need; each is checked against the hashes that the job is bound to."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._refs = spec.manifests
@@ -56,10 +56,7 @@ class Manifests:
         with self._lock:
             if partition not in self._kept:
                 ref = self._refs[partition]
-                manifest = Manifest.read(Path(ref.path))
-                if manifest.content_hash != ref.content_hash:
-                    raise RunError(f"{ref.path} was replaced during the run: run the job again, with another --output")
-                self._kept[partition] = manifest
+                self._kept[partition] = Manifest.read_again(Path(ref.path), ref.content_hash, ref.file_sha256)
             self._kept.move_to_end(partition)
             while len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)

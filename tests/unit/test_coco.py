@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from inference.coco import EntriesByName, Image, image_id_from_name, match_images, read_annotations
+from inference.coco import EntriesByName, Image, image_id_from_name, image_ids_from_names, match_images, read_annotations
 from inference.entries import Entry
 from inference.errors import UsageError
 from inference.scan import Picture, Scan
@@ -49,6 +52,18 @@ def test_image_id_from_name() -> None:
     assert image_id_from_name(b"COCO_train2014_000000581921.JPG") == 581921
     assert image_id_from_name(b"202401011230.jpg") is None
     assert image_id_from_name(b"COCO_val2014_000000000042.jpg/x.jpg") is None
+
+
+NAME_PIECES = [b"COCO_", b"coco_", b"val2014_", b"val14_", b"000000000042", b"0042", b".jpg", b".", b"/", b"\n", b"\xe9"]
+
+
+@given(st.lists(st.lists(st.sampled_from(NAME_PIECES), max_size=8).map(b"".join), max_size=20))
+def test_image_ids_of_many_names(names: list[bytes]) -> None:
+    names += [b"COCO_val2014_000000000042.jpg", b"a/COCO_val2014_000000000007.PNG", b"a/COCO_val2014_000000000007.PNG\n"]
+    expected = [image_id_from_name(name) for name in names]
+    assert expected[-3:] == [42, 7, None]
+    for kind in (pa.binary(), pa.large_binary()):
+        assert image_ids_from_names(pa.array(names, kind)).to_pylist() == expected
 
 
 def test_entries_by_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from inference.card import read_card, read_sidecar, write_card, write_sidecar
 from inference.config import LaunchConfig
-from inference.entries import Entry, hash_keys
+from inference.entries import Entry, entries_table, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import (
     Job,
@@ -197,7 +197,9 @@ def test_description(models: Path, tmp_path: Path) -> None:
     assert described["versions"] == versions()
     assert (described["num_records"], described["complete"], described["parts"]) == (6, False, {})
     assert {index: part["num_records"] for index, part in described["partitions"].items()} == {"0": 5, "1": 1}
-    assert described["partitions"]["1"]["keys_sha256"] == hash_keys([data.partitions[1].manifest.table.slice(0, 1)])
+    assert described["partitions"]["1"]["keys_sha256"] == hash_keys(
+        [entries_table(list(data.partitions[1].manifest.entries(0, 1)))]
+    )
     assert read_job(tmp_path) is None
     write_job(tmp_path, described)
     found = read_job(tmp_path)

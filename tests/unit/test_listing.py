@@ -176,6 +176,14 @@ def test_sizes_of_files_and_of_what_is_none(root: Path) -> None:
     assert entries(looked, 6) == []
 
 
+def test_keys_that_share_a_hash_are_different_keys(root: Path) -> None:
+    """Keys are compared whole: these pairs are equal under CRC-32, FNV-1a of 32 bits, and any hash of their sorted bytes."""
+    pairs = [b"plumless", b"buckeroo", b"costarring", b"liquid", b"abc.jpg", b"cba.jpg", b"x" * 200 + b"1", b"x" * 200 + b"2"]
+    found = read(root, b"\n".join([*pairs, *pairs[:2]]))
+    assert keys(found) == sorted(pairs)
+    assert (found.num_repeated, found.repeated) == (2, [b"buckeroo", b"plumless"])
+
+
 NAMES = st.binary(min_size=1, max_size=6).filter(lambda name: not set(name) & set(b"\0\r\n/.#") and name.strip(b" \t"))
 LINES = st.lists(st.lists(NAMES | st.just(b"COCO_val2014_000000000042.jpg"), min_size=1, max_size=3), min_size=1, max_size=60)
 

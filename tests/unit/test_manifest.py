@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.entries import Entry, content_hash
+from inference.entries import Entry, TableLines, content_hash, entries_table, hash_keys
 from inference.errors import RunError, UnreadableError, UsageError
 from inference.manifest import Manifest, open_dataset
 from inference.markers import link_name
@@ -65,10 +67,10 @@ def test_a_linked_partition_can_be_moved(tmp_path: Path) -> None:
 def test_more_records_than_a_block() -> None:
     entries = [Entry(b"%07d.jpg" % number, number) for number in range(70_000)]
     manifest = Manifest.from_entries(iter(entries), b"/data")
-    assert manifest.table["key"].num_chunks > 1
+    assert len(list(manifest.lines.blocks(["key"], 0, 70_000))) > 1
     assert [record.number for record in manifest.records(65_530, 65_545)] == list(range(65_530, 65_545))
     assert [entry.size_bytes for entry in manifest.entries(65_530, 65_545)] == list(range(65_530, 65_545))
-    assert manifest.content_hash == content_hash(manifest.table.combine_chunks())
+    assert manifest.content_hash == content_hash(TableLines(entries_table(entries).combine_chunks()))
 
 
 _entries = st.builds(
@@ -81,13 +83,34 @@ _entries = st.builds(
 )
 
 
+def hash_by_hand(entries: list[Entry]) -> str:
+    """What is hashed, written down: the format of every manifest there is."""
+
+    def integers(values: list[int | None]) -> bytes:
+        there = bytes(value is not None for value in values)
+        return there + b"".join((value or 0).to_bytes(8, "little", signed=True) for value in values)
+
+    categories = [entry.category_ids for entry in entries]
+    parts = [
+        b"bulkinfer manifest 1, %d records\n" % len(entries),
+        integers([len(entry.key) for entry in entries]),
+        b"".join(entry.key for entry in entries),
+        integers([None if ids is None else len(ids) for ids in categories]),
+        integers([number for ids in categories for number in ids or ()]),
+        integers([entry.size_bytes for entry in entries]),
+        integers([entry.label for entry in entries]),
+        integers([entry.image_id for entry in entries]),
+    ]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
 @given(st.lists(_entries, max_size=6), st.lists(_entries, max_size=6))
 def test_content_hash_tells_different_lists_apart(one: list[Entry], two: list[Entry]) -> None:
     first, second = Manifest.from_entries(one, b"/1"), Manifest.from_entries(two, b"/2")
     assert list(first.entries()) == one
     assert (first.content_hash == second.content_hash) == (one == two)
-    split = pa.concat_tables([first.table.slice(0, 1), first.table.slice(1)])
-    assert content_hash(split) == first.content_hash
+    assert content_hash(TableLines(pa.concat_tables([entries_table(one[:1]), entries_table(one[1:])]))) == first.content_hash
+    assert first.content_hash == hash_by_hand(one)
 
 
 @given(st.sets(st.from_regex(rb"manifest\.parquet_{0,3}(/[a-b])?|[a-b]/manifest\.parquet", fullmatch=True)))
@@ -131,6 +154,20 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
     pq.write_table(table.slice(1).replace_schema_metadata(table.schema.metadata), path)
     with pytest.raises(RunError, match="does not fit its hash"):
         Manifest.read(path)
+
+
+def test_an_open_data_set_holds_no_records(tmp_path: Path) -> None:
+    """A launcher keeps it for the whole job."""
+    entries = [Entry(b"%07d.jpg" % number, number) for number in range(50_000)]
+    publish_partitions(tmp_path / "datasets", b"/data", "manifest", entries, even_split(50_000, 2), {"source": "/data"})
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    dataset = open_dataset(tmp_path / "datasets")
+    assert [partition.manifest.keys_sha256(25_000) for partition in dataset.partitions] == [
+        hash_keys([entries_table(share)]) for share in (entries[:25_000], entries[25_000:])
+    ]
+    assert pa.total_allocated_bytes() - before < 100_000
+    assert dataset.num_records == 50_000
 
 
 @pytest.fixture

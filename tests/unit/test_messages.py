@@ -70,7 +70,10 @@ SPEC = RunSpec(
     reduce_to=282,
     warm_up_s=1.0,
     graph_sha256="cd" * 32,
-    manifests={0: ManifestRef("/datasets/0/manifest.parquet", "ef" * 32), 11: ManifestRef("/é/manifest.parquet", "01" * 32)},
+    manifests={
+        0: ManifestRef("/datasets/0/manifest.parquet", "ef" * 32, "23" * 32),
+        11: ManifestRef("/é/manifest.parquet", "01" * 32, "45" * 32),
+    },
     output="/results",
     log_dir="/logs/tiny-01234567",
     metadata={"fingerprint": "f" * 64, "weights": {"source": "random", "sha256": ""}},

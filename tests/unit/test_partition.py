@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from inference.entries import Entry
+from inference.entries import ROWS, SCHEMA, Entry
 from inference.errors import LockedError, RunError, UsageError
 from inference.links import WAYS
+from inference.listing import Listing, read_list
 from inference.manifest import Manifest, open_dataset
 from inference.partition import Published, check_places, publish_partitions
 from inference.paths import temporary_path
@@ -50,6 +53,36 @@ def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
 def contents(output: Path) -> dict[bytes, bytes]:
     records = [record for partition in open_dataset(output).partitions for record in partition.manifest.records()]
     return {record.key: Path(os.fsdecode(record.path)).read_bytes() for record in records}
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_a_list_of_many_blocks_is_published_a_block_at_a_time_and_a_second_run_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """What is held beyond the list does not grow with it: ten million records took 1.9 GB in one partition."""
+    blocks, held = 10, list[int]()
+    names = [b"%08d.jpg" % (number * 7 % (blocks * ROWS)) for number in range(blocks * ROWS)]
+    (tmp_path / "list.txt").write_bytes(b"\n".join(names + names[:3]))
+    found = read_list(tmp_path / "list.txt", os.fsencode(tmp_path), b"out")
+    gc.collect()
+    before, plain = pa.total_allocated_bytes(), Listing.block
+
+    def block(self: Listing, columns: Sequence[str], start: int, end: int) -> pa.Table:
+        held.append(pa.total_allocated_bytes() - before)
+        return plain(self, columns, start, end)
+
+    monkeypatch.setattr(Listing, "block", block)
+    runs = []
+    for written in (list(range(partitions)), []):
+        done = publish_partitions(
+            tmp_path / "out", found.root, "manifest", found, even_split(len(found), partitions), {"source": "x"}
+        )
+        assert (done.written, sum(done.sizes)) == (written, blocks * ROWS)
+        runs.append(tree(tmp_path / "out"))
+    assert runs[0] == runs[1]
+    assert max(held) < 3 * plain(found, SCHEMA.names, 0, ROWS).nbytes
+    manifests = [partition.manifest for partition in open_dataset(tmp_path / "out").partitions]
+    assert [record.key for manifest in manifests for record in manifest.records()] == sorted(names)
 
 
 @pytest.mark.parametrize("mode", ["symlink", "hardlink", "copy", "manifest"])

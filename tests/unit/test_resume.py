@@ -260,6 +260,19 @@ def test_a_recorded_part_that_is_gone_runs_again(job: Job, output: Path) -> None
     assert description["parts"] == {}
 
 
+def test_each_part_is_looked_at_for_its_own_partition_only(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many partitions as parts everything else would be their product."""
+    steps = (Step(0, 0, 2), Step(0, 4, 5), Step(1, 1, 3))
+    description = begun(output, job, *steps)
+    looked_at: list[Step] = []
+    plain = resume.missing_ranges
+    monkeypatch.setattr(
+        resume, "missing_ranges", lambda index, count, done: (looked_at.extend(done), plain(index, count, done))[1]
+    )
+    assert remaining_steps(job, output, description) == [Step(0, 2, 4), Step(1, 0, 1)]
+    assert sorted(looked_at) == sorted(steps)
+
+
 def test_a_part_of_no_partition(job: Job, output: Path) -> None:
     description = begun(output, job, Step(2, 0, 3))
     with pytest.raises(RunError, match=r"part-00002-.* belongs to no partition of this job"):

@@ -38,6 +38,7 @@ from inference.messages import (
     decode,
     encode,
 )
+from inference.paths import file_sha256
 from inference.results import METADATA_KEY, part_name
 from inference.steps import split_step
 from inference.types import Step
@@ -56,8 +57,8 @@ STEPS = split_step(Step(0, 0, 10), 4)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of manifests that were read, in order."""
     paths: list[str] = []
-    plain = Manifest.read
-    monkeypatch.setattr(Manifest, "read", lambda path: (paths.append(path.name), plain(path))[1])
+    plain = Manifest.read_again
+    monkeypatch.setattr(Manifest, "read_again", lambda path, *hashes: (paths.append(path.name), plain(path, *hashes))[1])
     return paths
 
 
@@ -67,7 +68,7 @@ def manifests_of(folder: Path, count: int) -> Manifests:
     for index in range(count):
         manifest = Manifest.from_entries([Entry(b"%d.jpg" % n, 10) for n in range(index + 1)], b"/pictures")
         manifest.write(folder / str(index))
-        refs[index] = ManifestRef(str(folder / str(index)), manifest.content_hash)
+        refs[index] = ManifestRef(str(folder / str(index)), manifest.content_hash, file_sha256(folder / str(index)))
     spec: Any = SimpleNamespace(manifests=refs)
     return Manifests(spec)
 
