@@ -9,7 +9,7 @@ from typing import Any
 
 from inference.bench_figures import Quartiles
 
-OURS, DEVICE_ONLY = "ours", "ours, network only"
+OURS, DEVICE_ONLY = "ours", "ours --synthetic"
 MIN_AGREEMENT = 0.98  # of the best classes; below, the two do different jobs
 _STEPS = 16  # in a run of ours: the first one is not counted
 

@@ -36,10 +36,14 @@ Answers = dict[str, int]
 
 @dataclass(frozen=True)
 class Place:
-    """What stays the same for all runs of one network. `state` is a file of its weights for torch."""
+    """What stays the same for all runs of one network.
+
+    `network` is its source (timm, or the zoo) and its name there, `state` a file with its weights, both for torch.
+    """
 
     card: ModelCard
     graph: Path
+    network: tuple[str, str]
     state: Path
     model_path: str
     batch_size: int
@@ -115,7 +119,7 @@ def run_script(place: Place, name: str, pictures: Path, number: int, precision: 
         "cores": place.cores,
         "precision": precision,
         "defaults": place.defaults,
-        "network": place.card.name,
+        "network": place.network,
         "state": str(place.state),
         "scratch": str(folder),
         "result": str(folder / "result.json"),

@@ -2,13 +2,13 @@
 
     python tools/bench/peers.py --model_name resnext101_32x4d efficientnet_lite0 --data_dir PHOTOS
 
-The peers: `loop`, a torch DataLoader that feeds onnxruntime; `loop_no_spin`, the same with onnxruntime's spinning off; `timm`, the
-way of its inference.py, in torch; `ray`, Ray Data with onnxruntime in actors; `openvino`, its benchmark_app on random input, which
-is compared to `infer_launch --synthetic`. They run in an environment of their own, which the first run makes. Ours is the
-infer_launch beside the Python that runs this. docs/benchmarks.md tells what is measured, and how.
+The peers: `loop`, a torch DataLoader that feeds onnxruntime; `loop_no_spin`, the same with onnxruntime's spinning off; `timm`,
+the way of its inference.py, in torch; `ray`, Ray Data with onnxruntime in actors; `openvino`, its benchmark_app on random
+input, which is compared to `infer_launch --synthetic`. They run in an environment of their own, which the first run makes.
+Ours is the infer_launch beside the Python that runs this. docs/benchmarks.md tells what is measured, and how.
 
-Every peer must find the best class that ours finds on 98 % of the pictures; what does not is refused and left out, and then this ends
-with 1.
+Every peer must find the best class that ours finds on 98 % of the pictures; one that does not is refused and left out, and
+then this ends with 1.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import shlex
 import shutil
 import sys
 import tempfile
@@ -38,15 +36,13 @@ from comparison import (
     judged,
     table,
 )
+from conditions import conditions, heading
 from contestants import PEERS, SCRIPTS, Answers, Place, run_openvino, run_ours, run_script
 from picture_folder import fill, usable_jpegs
 from weights_for_torch import save_state
 
 from inference.card import check_graph_files
 from inference.cores import core_budget
-from inference.runlog import processor, versions
-
-NATIVE_BF16 = ("amx_bf16", "avx512_bf16")  # flags of a processor
 
 
 def arguments() -> argparse.Namespace:
@@ -156,12 +152,15 @@ def compare(given: argparse.Namespace, name: str, pictures: list[Path], python: 
     scratch.mkdir()
     folder = Path(given.model_path) / name
     card, _, graph = check_graph_files(folder, given.batch_size)
-    state, peers = scratch / "state.pt", list(given.peers)
-    if "timm" in peers and not save_state(card, Path(given.model_path), state):
-        print(f"  timm is left out: the weights of {name} are not those of the zoo")
-        peers.remove("timm")
+    state, peers, network = scratch / "state.pt", list(given.peers), ("", "")
+    if "timm" in peers:
+        try:
+            network = save_state(card, Path(given.model_path), state)
+        except LookupError as error:
+            print(f"{name}: timm is left out, since {error}")
+            peers.remove("timm")
     place = Place(
-        card, graph, state, given.model_path, given.batch_size, given.device, given.precision, given.defaults,
+        card, graph, network, state, given.model_path, given.batch_size, given.device, given.precision, given.defaults,
         core_budget().usable, python, scratch,
     )  # fmt: skip
     contest = Contest(place, peers, pictures)
@@ -189,50 +188,15 @@ def compare(given: argparse.Namespace, name: str, pictures: list[Path], python: 
     }
 
 
-def conditions(given: argparse.Namespace, python: Path, different: int, left_out: int) -> dict[str, Any]:
-    """Everything that the figures depend on."""
-    flags = Path("/proc/cpuinfo").read_text()
-    return {
-        "format": 1,
-        "command": shlex.join(["python", *sys.argv]),
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "hardware": {
-            "processor": processor(),
-            "cores": str(core_budget()),
-            "native_bf16": any(flag in flags for flag in NATIVE_BF16),
-        },
-        "system": platform.platform(),
-        "versions": {"ours": versions(), "peers": peers_environment.versions(python)},
-        "is_quick": given.quick,
-        "defaults": given.defaults,
-        "different_pictures": different,
-        "left_out_pictures": left_out,
-        "load_average_before": os.getloadavg()[0],
-    }
-
-
-def heading(found: dict[str, Any]) -> list[str]:
-    """The conditions in words."""
-    hardware, peers = found["hardware"], found["versions"]["peers"]
-    bf16 = "computes" if hardware["native_bf16"] else "does not compute"
-    told = ", ".join(f"{name} {version}" for name, version in {**peers, **found["versions"]["ours"]}.items())
-    return [
-        f"`{found['command']}`",
-        "",
-        f"{found['time']}; {hardware['processor']} ({hardware['cores']}), which {bf16} in bf16; {told}; load before "
-        f"{found['load_average_before']:.2f}; {found['different_pictures']} different pictures, repeated"
-        + ("; quick, so no figures to quote" if found["is_quick"] else "")
-        + ".",
-    ]
-
-
 def main() -> int:
     """Measure, tell, and write both files; 1 if a peer was refused."""
     given = arguments()
     output = given.output or Path("logs") / f"peers-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     pictures, left_out = usable_jpegs(given.data_dir)
     python = peers_environment.make(given.peers_venv)
-    found = conditions(given, python, len(pictures), left_out)
+    found = conditions(
+        is_quick=given.quick, peers=peers_environment.versions(python), different_pictures=len(pictures), left_out=left_out
+    )
     print("\n".join(heading(found)), flush=True)
     networks = []
     scratch = Path(tempfile.mkdtemp(prefix="peers-"))

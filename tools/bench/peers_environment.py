@@ -33,7 +33,11 @@ def versions(python: Path) -> dict[str, str]:
     """Versions of what the requirements name, and of Python."""
     lines = (line.partition("#")[0].strip() for line in REQUIREMENTS.read_text().splitlines())
     names = [re.split(r"[\[=<>]", line)[0] for line in lines if line]
-    code = f"import importlib.metadata as m, json, platform; print(json.dumps({{'python': platform.python_version(), **{{n: m.version(n) for n in {names}}}}}))"
-    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        "import importlib.metadata, json, platform, sys\n"
+        "found = {name: importlib.metadata.version(name) for name in sys.argv[1:]}\n"
+        "print(json.dumps({'python': platform.python_version(), **found}))"
+    )
+    done = subprocess.run([str(python), "-c", code, *names], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found

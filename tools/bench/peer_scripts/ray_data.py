@@ -66,7 +66,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             num_cpus=actor_cpus,
         )
     )
-    found = [batch for batch in rows.iter_batches(batch_size=None)]
+    found = list(rows.iter_batches(batch_size=None))
     columns = {name: np.concatenate([batch[name] for batch in found]) for name in found[0]}
     columns["settings"] = {"actors": actors, "threads_per_actor": threads, "blocks": blocks}
     return columns

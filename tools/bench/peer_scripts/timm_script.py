@@ -29,9 +29,9 @@ def data_config(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(job: dict[str, Any]) -> torch.nn.Module:
-    """The network with its weights: timm's own, or from the zoo where timm does not have it."""
-    _, is_timms, architecture = job["network"].partition("timm_")
-    network = timm.create_model(architecture) if is_timms else zoo.build(job["network"])
+    """The network with its weights: timm's own, or the zoo's where timm has none that gives the same outputs."""
+    source, name = job["network"]
+    network = timm.create_model(name) if source == "timm" else zoo.build(name)
     network.load_state_dict(torch.load(job["state"], weights_only=True))
     return network.eval()
 
@@ -70,7 +70,7 @@ def main() -> None:
         num_workers=num_workers,
         threads=torch.get_num_threads(),
         layout=str(layout),
-        precision=job["precision"],
+        network=job["network"],
     )
 
 
