@@ -1,8 +1,12 @@
-"""The arithmetic of the comparisons: rates, ratios of alternating runs, agreement of answers, and tables. Pure."""
+"""The arithmetic of the comparisons: rates, ratios of alternating runs, agreement of answers, what benchmark_app says, tables.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -113,6 +117,17 @@ def enough_pictures(slowest: float, seconds: float, batch_size: int) -> int:
 def batches_per_step(num_pictures: int, batch_size: int) -> int:
     """So that a run has about 16 steps."""
     return max(1, num_pictures // batch_size // _STEPS)
+
+
+def read_benchmark_app(lines: list[str]) -> tuple[int, float, str]:
+    """Iterations, seconds, and the precision that it says it computes in."""
+    text = "".join(lines)
+    count, duration = re.search(r"Count:\s+(\d+) iterations", text), re.search(r"Duration:\s+([\d.]+) ms", text)
+    hint = re.search(r"INFERENCE_PRECISION_HINT: <Type: '(\w+)'>", text)
+    if not (count and duration and hint):
+        raise RefusedError(f"benchmark_app says neither count, duration nor precision: {''.join(lines[-3:])}")
+    precision = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(hint[1], hint[1])
+    return int(count[1]), float(duration[1]) / 1000, precision
 
 
 def of(runs: Iterable[Run], contestant: str) -> list[Run]:

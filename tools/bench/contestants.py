@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from comparison import DEVICE_ONLY, OURS, RefusedError, Run, batches_per_step, between_steps, from_ready
+from comparison import DEVICE_ONLY, OURS, RefusedError, Run, batches_per_step, between_steps, from_ready, read_benchmark_app
 from ours import LIMIT_S, Launched, infer_launch
 from peer_scripts.laps import tree_cpu_s
 from peers_environment import ROOT
@@ -20,15 +19,27 @@ from peers_environment import ROOT
 from inference.card import ModelCard
 
 PEER_SCRIPTS = Path(__file__).with_name("peer_scripts")
-# name -> script, and what is added to its job
-SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "loop": ("loop.py", {"spins": True}),
-    "loop_no_spin": ("loop.py", {"spins": False}),
-    "timm": ("timm_script.py", {}),
-    "ray": ("ray_data.py", {}),
+
+
+@dataclass(frozen=True)
+class Script:
+    """A peer that is a script of ours: its file, and what is added to its job and to its environment."""
+
+    file: str
+    job: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+_FOR_ZOO = {"PYTHONPATH": str(ROOT)}  # timm_script.py imports inference.zoo
+SCRIPTS = {
+    "loop": Script("loop.py", {"spins": True}),
+    "loop_no_spin": Script("loop.py", {"spins": False}),
+    "timm": Script("timm_script.py", environment=_FOR_ZOO),
+    "timm_no_spin": Script("timm_script.py", environment={**_FOR_ZOO, "OMP_WAIT_POLICY": "PASSIVE"}),
+    "ray": Script("ray_data.py"),
 }
 PEERS = (*SCRIPTS, "openvino")
-ALWAYS_FP32 = ("loop", "loop_no_spin", "ray")  # onnxruntime's processor provider knows no bf16
+IN_TORCH, VARIANTS = ("timm", "timm_no_spin"), ("loop_no_spin", "timm_no_spin")
 _OPENVINO_WORDS = {"fp32": "f32", "bf16": "bf16"}
 
 Answers = dict[str, int]
@@ -56,9 +67,9 @@ class Place:
 
     def precision_of(self, contestant: str) -> str:
         """The arithmetic that a contestant is told to use."""
-        if contestant in ALWAYS_FP32 or (self.defaults and contestant == "timm"):
-            return "fp32"
-        return self.precision
+        # onnxruntime's processor provider, which loop and ray use, knows no bf16
+        has_bf16 = contestant in (OURS, DEVICE_ONLY, "openvino", *IN_TORCH)
+        return self.precision if has_bf16 else "fp32"
 
 
 def words_of_ours(place: Place, pictures: Path, count: int, *, is_synthetic: bool) -> list[object]:
@@ -105,7 +116,7 @@ def fresh(folder: Path) -> Path:
 
 def run_script(place: Place, name: str, pictures: Path, number: int, precision: str = "") -> tuple[Run, Answers]:
     """One pass of a peer that is a script of ours in its own environment."""
-    script, extra = SCRIPTS[name]
+    script = SCRIPTS[name]
     folder = fresh(place.scratch / f"{name}-{number}")
     folder.mkdir()
     precision = precision or place.precision_of(name)
@@ -123,11 +134,11 @@ def run_script(place: Place, name: str, pictures: Path, number: int, precision: 
         "state": str(place.state),
         "scratch": str(folder),
         "result": str(folder / "result.json"),
-        **extra,
+        **script.job,
     }
     (folder / "job.json").write_text(json.dumps(job))
-    environment = {**os.environ, **({"PYTHONPATH": str(ROOT)} if name == "timm" else {})}  # for inference.zoo
-    run_watched([str(place.python), str(PEER_SCRIPTS / script), str(folder / "job.json")], folder, environment)
+    command = [str(place.python), str(PEER_SCRIPTS / script.file), str(folder / "job.json")]
+    run_watched(command, folder, {**os.environ, **script.environment})
     found = json.loads((folder / "result.json").read_text())
     facts = {"precision": precision, **found["facts"]}
     return Run(name, number, found["pictures"], found["seconds"], found["cpu_s"], None, facts), found["answers"]
@@ -153,17 +164,6 @@ def run_openvino(place: Place, count: int, number: int) -> Run:
     facts = {"precision": precision, "command": ["benchmark_app", *words]}
     cpu_s = seen["[Step 11/"] - seen["[Step 10/"]
     return Run("openvino", number, iterations * place.batch_size, seconds, cpu_s, None, facts)
-
-
-def read_benchmark_app(lines: list[str]) -> tuple[int, float, str]:
-    """Iterations, seconds, and the precision that it says it computes in."""
-    text = "".join(lines)
-    count, duration = re.search(r"Count:\s+(\d+) iterations", text), re.search(r"Duration:\s+([\d.]+) ms", text)
-    hint = re.search(r"INFERENCE_PRECISION_HINT: <Type: '(\w+)'>", text)
-    if not (count and duration and hint):
-        raise RefusedError(f"benchmark_app says neither count, duration nor precision: {''.join(lines[-3:])}")
-    precision = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(hint[1], hint[1])
-    return int(count[1]), float(duration[1]) / 1000, precision
 
 
 def run_watched(

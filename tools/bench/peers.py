@@ -2,10 +2,11 @@
 
     python tools/bench/peers.py --model_name resnext101_32x4d efficientnet_lite0 --data_dir PHOTOS
 
-The peers: `loop`, a torch DataLoader that feeds onnxruntime; `loop_no_spin`, the same with onnxruntime's spinning off; `timm`,
-the way of its inference.py, in torch; `ray`, Ray Data with onnxruntime in actors; `openvino`, its benchmark_app on random
-input, which is compared to `infer_launch --synthetic`. They run in an environment of their own, which the first run makes.
-Ours is the infer_launch beside the Python that runs this. docs/benchmarks.md tells what is measured, and how.
+The peers: `loop`, a torch DataLoader that feeds onnxruntime; `timm`, the way of its inference.py, in torch; `loop_no_spin` and
+`timm_no_spin`, the same where threads that wait do not spin; `ray`, Ray Data with onnxruntime in actors; `openvino`, its
+benchmark_app on random input, which is compared to `infer_launch --synthetic`. They run in an environment of their own, which
+the first run makes. Ours is the infer_launch beside the Python that runs this. docs/benchmarks.md tells what is measured, and
+how.
 
 Every peer must find the best class that ours finds on 98 % of the pictures; one that does not is refused and left out, and
 then this ends with 1.
@@ -37,7 +38,7 @@ from comparison import (
     table,
 )
 from conditions import conditions, heading
-from contestants import PEERS, SCRIPTS, Answers, Place, run_openvino, run_ours, run_script
+from contestants import IN_TORCH, PEERS, SCRIPTS, VARIANTS, Answers, Place, run_openvino, run_ours, run_script
 from picture_folder import fill, usable_jpegs
 from weights_for_torch import save_state
 
@@ -67,6 +68,8 @@ def arguments() -> argparse.Namespace:
         parser.error("--defaults means device auto, precision fp32 and batch size 6: leave them out")
     if given.num_pictures % given.batch_size:
         parser.error("--num_pictures must be whole batches")
+    if given.defaults:
+        given.peers = [peer for peer in given.peers if peer not in VARIANTS]
     given.rounds = given.rounds or (1 if given.quick else 9)
     return given
 
@@ -79,7 +82,6 @@ class Contest:
         self.in_turn = [OURS, *(name for name in peers if name in SCRIPTS)]
         self.in_turn += [DEVICE_ONLY, "openvino"] if "openvino" in peers else []
         self.refused: dict[str, str] = {}
-        self.runs: list[Run] = []
         self._expected: Answers = {}
         self._folder, self._count = Path(), 0
 
@@ -153,12 +155,12 @@ def compare(given: argparse.Namespace, name: str, pictures: list[Path], python: 
     folder = Path(given.model_path) / name
     card, _, graph = check_graph_files(folder, given.batch_size)
     state, peers, network = scratch / "state.pt", list(given.peers), ("", "")
-    if "timm" in peers:
+    if set(IN_TORCH) & set(peers):
         try:
             network = save_state(card, Path(given.model_path), state)
         except LookupError as error:
             print(f"{name}: timm is left out, since {error}")
-            peers.remove("timm")
+            peers = [peer for peer in peers if peer not in IN_TORCH]
     place = Place(
         card, graph, network, state, given.model_path, given.batch_size, given.device, given.precision, given.defaults,
         core_budget().usable, python, scratch,
@@ -174,14 +176,15 @@ def compare(given: argparse.Namespace, name: str, pictures: list[Path], python: 
         contest.prepare(count)
     print(f"{name}: {given.rounds} round(s) of {', '.join(contest.alive)}; {count} pictures each")
     runs = [run for number in range(1, given.rounds + 1) for run in contest.round(number)]
-    rows = table([run for run in runs if run.contestant not in contest.refused])
+    kept = [run for run in runs if run.contestant not in contest.refused]
+    rows = table(kept)
     rows += [f"\nRefused: {peer}: {reason}" for peer, reason in contest.refused.items()]
     print("\n".join(rows))
     return {
         "network": name,
         "weights": card.weights.source,
         "pictures": count,
-        "figures": figures(runs),
+        "figures": figures(kept),
         "refused": contest.refused,
         "table": rows,
         "runs": [run.as_json() for run in runs],
