@@ -177,15 +177,13 @@ def spread(value: Mapping[str, float], digits: int) -> str:
 def table(runs: Sequence[Run]) -> list[str]:
     """The rows of a Markdown table."""
     rows = [
-        "| | precision | runs | images/s (quartiles) | CPU ms a picture (quartiles) | ours / peer (quartiles) | same top-1 |",
+        "| | precision | runs | images/s (quartiles) | CPU ms a picture (quartiles) | ours / peer (quartiles) | ours' fp32 top-1 |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, found in figures(runs).items():
         own = of(runs, name)
         shares = [run.agreement for run in own if run.agreement is not None]
-        same = f"{min(shares):.1%}" if shares else "writes none"
-        if name in (OURS, DEVICE_ONLY):
-            same = ""
+        same = f"{min(shares):.1%}" if shares else "writes none" if name == "openvino" else ""
         ratio = spread(found["ours_over_peer"], 2) if "ours_over_peer" in found else ""
         rate, cpu = spread(found["images_per_s"], 1), spread(found["cpu_ms_per_picture"], 1)
         rows.append(f"| {name} | {own[0].facts.get('precision', '')} | {len(own)} | {rate} | {cpu} | {ratio} | {same} |")

@@ -87,7 +87,7 @@ def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDo
             time.sleep(_POLL_S)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        last = " | ".join(said.read_text().splitlines()[-3:])
+        last = "".join(said.read_text().splitlines()[-1:])
         raise RefusedError(f"infer_launch ended with exit code {process.returncode}: {last}")
     cpu_s = usage.ru_utime + usage.ru_stime - (cpu_at_mark or 0.0)
     return Launched(latest.resolve(), started_s, cpu_s)
