@@ -67,7 +67,7 @@ def read_events(path: Path, kind: str) -> list[dict[str, Any]]:
 def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDone") -> Launched:
     """Run infer_launch into a new folder of logs. CPU time counts from worker 0's first event of the kind `mark`.
 
-    Raises RefusedError if it does not end with 0.
+    Raises RefusedError if it does not end with 0, or takes too long.
     """
     log_path.mkdir(parents=True)
     command = [str(SCRIPTS / "infer_launch"), *map(str, words), "--log_path", str(log_path)]
@@ -76,15 +76,20 @@ def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDo
     with said.open("w") as output:
         started_s = time.time()
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            if cpu_at_mark is None and read_events(latest / "worker-0.jsonl", mark):
-                cpu_at_mark = tree_cpu_s(process.pid)
-            if time.time() - started_s > LIMIT_S:
-                os.killpg(process.pid, signal.SIGKILL)
-            time.sleep(_POLL_S)
+        try:
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid:
+                    break
+                if cpu_at_mark is None and read_events(latest / "worker-0.jsonl", mark):
+                    cpu_at_mark = tree_cpu_s(process.pid)
+                if time.time() - started_s > LIMIT_S:
+                    raise RefusedError(f"infer_launch has not ended after {LIMIT_S} s")
+                time.sleep(_POLL_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         last = "".join(said.read_text().splitlines()[-1:])

@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -194,6 +195,7 @@ def compare(given: argparse.Namespace, name: str, pictures: list[Path], python: 
 def main() -> int:
     """Measure, tell, and write both files; 1 if a peer was refused."""
     given = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run at hand ends too, and nothing stays behind
     output = given.output or Path("logs") / f"peers-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     pictures, left_out = usable_jpegs(given.data_dir)
     python = peers_environment.make(given.peers_venv)
