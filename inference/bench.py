@@ -28,13 +28,14 @@ from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.job import Job, make_job
 from inference.launcher import open_job, refuse_inside_partition, unused
-from inference.measurement import Measurement, StoppedError, stopped_by
+from inference.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from inference.messages import STOP_SIGNALS
 from inference.paths import safe_name, write_json
 from inference.providers import describe_proof
 from inference.runlog import processor, say, versions, warn
 from inference.settle import settle
 from inference.tune import tune
+from inference.tuned_flags import check_flag_file, write_flag_file
 
 BENCH_FILE = "bench.json"
 
@@ -42,6 +43,7 @@ BENCH_FILE = "bench.json"
 def bench(config: BenchConfig) -> int:
     """Measure and tell; returns the exit code. Raises StoppedError after a signal, when all of this run is gone again."""
     with ending_on_signals():
+        check_flag_file(config.write_flags)
         job, found = open_job(config.launch_config())
         job = settle(job, found, None)
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -51,6 +53,7 @@ def bench(config: BenchConfig) -> int:
             log_dir.mkdir(parents=True)
             run(config, prepare(config, log_dir, job))
         except StoppedError:
+            ignore_stop_signals()
             shutil.rmtree(log_dir, ignore_errors=True)
             raise
     return 0
@@ -58,9 +61,13 @@ def bench(config: BenchConfig) -> int:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """A signal raises StoppedError wherever it comes; while workers run it is the engine that takes it, and ends them first."""
+    """A signal raises StoppedError wherever it comes; while workers run it is the engine that takes it, and ends them first.
+
+    Only the first one does: the way out is short.
+    """
 
     def end(number: int, _frame: Any) -> None:
+        ignore_stop_signals()
         raise stopped_by(number)
 
     handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
@@ -94,11 +101,13 @@ def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
 
 
 def run(config: BenchConfig, place: Bench) -> None:
-    """Measure, tell, and write bench.json."""
+    """Measure, tell, and write bench.json and the flag file: both, or after a signal neither."""
     loads = [os.getloadavg()]
+    flag_file = Path(config.write_flags or place.log_dir / "tuned.flags")
+    found: dict[str, Any]
     if config.tune:
-        flag_file = Path(config.write_flags or place.log_dir / "tuned.flags")
-        found: dict[str, Any] = {"tune": tune(place, flag_file, tune_s=config.tune_s, max_rounds=config.rounds)}
+        plan, lines, tuned = tune(place, tune_s=config.tune_s, max_rounds=config.rounds)
+        found = {"tune": {**tuned, "flag_file": str(flag_file)}}
     else:
         rounds, found = measure_rounds(place, config.rounds)
         total = figures(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
@@ -107,6 +116,10 @@ def run(config: BenchConfig, place: Bench) -> None:
         tell_bad(rounds)
         found |= in_json(total, rounds)
     loads.append(os.getloadavg())
+    ignore_stop_signals()
+    if config.tune:
+        write_flag_file(flag_file, place.job, plan, place.budget, lines)
+        say(f"flags: infer_launch --flagfile {flag_file}")
     path = place.log_dir / BENCH_FILE
     write_json(path, {**conditions(config, place), "load_averages": loads, **found})
     say(f"bench: {path}")
@@ -178,6 +191,7 @@ def in_json(total: Figures, rounds: list[dict[str, Measurement]]) -> dict[str, A
         "cpu_s_per_picture": {kind: asdict(value) for kind, value in total.cpu_s.items()},
         "ideal_images_per_s": total.ideal,
         "share_of_ideal": total.share_of_ideal,
+        "cpu_s_over_parts": total.cpu_over_parts,
         "share_of_cores_used": total.busy,
         "bottleneck": total.bottleneck,
         "split": total.split,

@@ -64,6 +64,14 @@ class Figures:
         return self.rate["end_to_end"].median / self.ideal
 
     @property
+    def cpu_over_parts(self) -> float:
+        """CPU time of a picture end to end, over that of decoding and inference: the part of a loss that is ours.
+
+        Other programs on the host hardly change it.
+        """
+        return self.cpu_s["end_to_end"].median / (self.cpu_s["decode"].median + self.cpu_s["inference"].median)
+
+    @property
     def _idle_loaders(self) -> str:
         """What to do where the loader threads of a process hinder each other, which share one interpreter."""
         share = self.rate["decode"].median * self.cpu_s["decode"].median / self.cores
@@ -140,6 +148,7 @@ def report(found: Figures, plan: ThreadPlan) -> list[str]:
         else "the smaller ceiling, since they run on different hardware"
     )
     lines.append(f"ideal: {found.ideal:.1f} images/sec, {how}; end to end reaches {100 * found.share_of_ideal:.0f} % of it")
+    lines.append(f"CPU time: a picture end to end takes {100 * found.cpu_over_parts:.0f} % of decoding and inference together")
     lines.append(f"bottleneck: {found.bottleneck}")
     names = {
         "loaders": f"{plan.num_devices * plan.num_workers} loader thread(s)",

@@ -207,6 +207,7 @@ class BenchConfig:
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
     seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
     rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many", minimum=1)
     tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
@@ -229,6 +230,7 @@ class BenchConfig:
             batch_size=self.batch_size,
             streams=self.streams,
             num_workers=self.num_workers,
+            decode=self.decode,
             model_path=self.model_path,
             log_path=self.log_path,
         )

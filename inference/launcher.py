@@ -104,7 +104,7 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
     say(f"device: {job.choice}")
     say(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
     say(f"cores: {core_budget()}; {plan}")
-    tell_if_elsewhere(job, core_budget())
+    tell_if_elsewhere(job, plan.num_devices, core_budget())
     if job.dataset is None:
         say(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
     else:

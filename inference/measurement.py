@@ -6,6 +6,7 @@ last step that a worker finished: start, loading, warm-up, and the filling and d
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from inference.cores import ThreadPlan
 from inference.errors import BulkinferError, RunError
 from inference.local_engine import LocalEngine
-from inference.messages import Died, Event, Ready, StepDone
+from inference.messages import STOP_SIGNALS, Died, Event, Ready, StepDone
 from inference.metrics import Metrics
 from inference.types import Step
 
@@ -106,8 +107,13 @@ def step_size(rate: float, seconds: float, streams: int, batch_size: int) -> int
     return max(streams, round(rate * seconds / _STEPS / batch_size)) * batch_size
 
 
-def cut(size: int, num_records: int, num_workers: int) -> list[Step]:
-    """Steps of `size` of the records at hand, more than a measurement can need."""
+def cut(size: int, num_records: int, num_workers: int, batch_size: int) -> list[Step]:
+    """Steps of `size` of the records at hand, more than a measurement can need.
+
+    Where pictures are so small that the records would run out, steps are shorter, so that each worker finishes a few.
+    """
+    most = num_records // ((_STEPS + 1) * num_workers) // batch_size * batch_size
+    size = max(batch_size, min(size, most))
     steps = min(num_records // size, _STEPS * _SPARE * num_workers)
     return [Step(0, index * size, (index + 1) * size) for index in range(steps)]
 
@@ -122,7 +128,7 @@ def measure(
 
     def make_steps(warm_up_rate: float) -> list[Step]:
         expected = warm_up_rate if rate is None else min(rate, warm_up_rate) if warm_up_rate else rate
-        return cut(step_size(expected, seconds, plan.streams, batch_size), num_records, plan.num_devices)
+        return cut(step_size(expected, seconds, plan.streams, batch_size), num_records, plan.num_devices, batch_size)
 
     stopwatch = Stopwatch(make_steps, plan.num_devices, seconds)
     engine = LocalEngine(run_file, plan, stopwatch, batch_size=batch_size, own_partition=False)
@@ -143,3 +149,9 @@ def stopped_by(number: int) -> StoppedError:
     error = StoppedError("stopped before the end: nothing is kept")
     error.exit_code = 128 + number
     return error
+
+
+def ignore_stop_signals() -> None:
+    """From now on they change nothing, until somebody handles them again: what is left to do takes milliseconds."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from inference.bench_figures import Quartiles
@@ -17,12 +16,12 @@ from inference.bench_runs import FIRST_GUESS, Bench
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan
 from inference.runlog import say
-from inference.tuned_flags import write_flag_file
 
 _LEAST_ROUNDS = 3
 _BETTER = 1.03  # less is not worth leaving the plan that everybody has
 _HOPELESS = 0.7  # of the plan without tuning, in each of the rounds so far: no further round would change that
 _HOPELESS_ROUNDS = 2  # at least: one alone can be a neighbour's doing
+_START_S = 3.0  # a measurement takes so much more than its seconds, at most
 _COUNTED_STREAMS = (1, 2, 3)  # of a worker on a GPU
 
 REPLACES, SLOWER, OPEN, DROPPED = "replaces", "not faster", "not decided", "dropped, far slower in each round"
@@ -114,12 +113,13 @@ def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
     return winner, fates
 
 
-def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> dict[str, Any]:
-    """Compare, tell, write the flag file; returns what bench.json keeps."""
+def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, list[str], dict[str, Any]]:
+    """Compare and tell; returns the winner, the lines about it, and what bench.json keeps."""
     job = place.job
     several = alternatives(place.plan, place.budget.usable, job.config, counted=job.choice.is_counted)
     plans = {short(plan): plan for plan in several}
     first = next(iter(plans))
+    place = replace(place, seconds=seconds_each(len(plans), tune_s, place.seconds))
     say(
         f"tuning: {len(plans)} plans (streams x threads + loader threads) for up to {tune_s:.0f} s, {place.seconds} s each; "
         f"{first} is the plan without tuning"
@@ -139,17 +139,24 @@ def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> di
     lines = told(rates, winner, fates)
     for line in lines:
         say(line)
-    write_flag_file(flag_file, job, plans[winner], place.budget, lines)
-    say(f"flags: infer_launch --flagfile {flag_file}")
-    return {
-        "winner": winner,
-        "fates": fates,
-        "images_per_s": {name: asdict(Quartiles.of(values)) for name, values in rates.items() if values},
-        "plans": {name: asdict(plan) for name, plan in plans.items()},
-        "flag_file": str(flag_file),
-        "num_runs": len(runs),
-        "runs": runs,
-    }
+    return (
+        plans[winner],
+        lines,
+        {
+            "winner": winner,
+            "fates": fates,
+            "images_per_s": {name: asdict(Quartiles.of(values)) for name, values in rates.items() if values},
+            "plans": {name: asdict(plan) for name, plan in plans.items()},
+            "seconds_each": place.seconds,
+            "num_runs": len(runs),
+            "runs": runs,
+        },
+    )
+
+
+def seconds_each(num_plans: int, tune_s: float, asked: int) -> int:
+    """Seconds of a measurement: as asked, or as many as leave time for the rounds that a decision needs; 1 at least."""
+    return max(1, min(asked, int(tune_s / (num_plans * _LEAST_ROUNDS) - _START_S)))
 
 
 def told(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> list[str]:

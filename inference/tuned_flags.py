@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,24 +11,34 @@ from pathlib import Path
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan
 from inference.devices import AUTO
+from inference.errors import UsageError
 from inference.job import Job
 from inference.paths import publishing
 from inference.runlog import processor, versions, warn
 
 
-def conditions(job: Job, budget: CoreBudget) -> str:
+def check_flag_file(path: str) -> None:
+    """Raises UsageError where write_flag_file could not write, before minutes are spent on measuring."""
+    if path and Path(path).is_dir():
+        raise UsageError(f"--write_flags {path} is a folder: give the name of a file")
+    if path and not (Path(path).parent.is_dir() and os.access(Path(path).parent, os.W_OK)):
+        raise UsageError(f"--write_flags {path}: {Path(path).parent} is no folder that can be written to: make it first")
+
+
+def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
     """What a plan of threads is tuned for, in words.
 
     A host counts by its processor and cores: containers get a new name each time, and machines of a kind share their tuning.
     """
     card, config = job.model.card, job.config
-    host = f"{budget.usable} cores of {' '.join(processor().split())}"
+    workers = f"{num_devices} worker{'s' if num_devices > 1 else ''}"
+    host = f"{workers} on {budget.usable} cores of {' '.join(processor().split())}"
     return f"{card.name} at batch size {config.batch_size} in {job.choice.precision} on {job.choice.provider}, {host}"
 
 
-def tell_if_elsewhere(job: Job, budget: CoreBudget) -> None:
+def tell_if_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> None:
     """One warning if the flags of `job` were tuned for something else; they are taken all the same."""
-    wanted, here = job.config.tuned_for, conditions(job, budget)
+    wanted, here = job.config.tuned_for, conditions(job, num_devices, budget)
     if wanted and wanted != here:
         warn(
             f"infer_launch: warning: the flag file was tuned for {wanted}, this is {here}; "
@@ -55,10 +66,12 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
         "streams": plan.streams,
         "threads_per_stream": plan.threads_per_stream,
         "num_workers": plan.num_workers,
-        "tuned_for": conditions(job, budget),
+        "decode": config.decode,
+        "tuned_for": conditions(job, plan.num_devices, budget),
     }
-    if config.model_path == LaunchConfig.model_path:
-        del flags["model_path"]
+    for name in ("model_path", "decode"):
+        if getattr(config, name) == getattr(LaunchConfig, name):
+            del flags[name]
     lines = [*(f"# {line}" for line in comments), *(f"--{name}={value}" for name, value in flags.items())]
     with publishing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n")

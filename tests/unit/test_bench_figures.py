@@ -115,6 +115,7 @@ def test_report() -> None:
         "end to end                80.0  80.0 .. 80.0                 40.00  40.00 .. 40.00",
         "ideal: 100.0 images/sec, 4 usable cores over the CPU time of decoding and inference together; "
         "end to end reaches 80 % of it",
+        "CPU time: a picture end to end takes 100 % of decoding and inference together",
         "bottleneck: other programs: the threads had work for all cores and got 80 % of their time; "
         "measure again when the host is quiet",
         "end to end, share of the wall time of",

@@ -71,8 +71,14 @@ def test_steps_are_a_fifth_of_the_time_and_give_each_stream_a_batch(rate: float,
 
 
 def test_steps_are_cut_from_what_is_there() -> None:
-    assert cut(6, 20, 1) == [Step(0, 0, 6), Step(0, 6, 12), Step(0, 12, 18)]
-    assert len(cut(6, 1 << 40, 3)) == measurement._STEPS * measurement._SPARE * 3
+    assert cut(6, 20, 1, 6) == [Step(0, 0, 6), Step(0, 6, 12), Step(0, 12, 18)]
+    assert len(cut(6, 1 << 40, 3, 6)) == measurement._STEPS * measurement._SPARE * 3
+
+
+def test_steps_are_shorter_where_records_would_run_out() -> None:
+    steps = cut(6000, 1000, 2, 6)
+    assert len(steps) == 12  # for two workers: the first one, which is not counted, and five more
+    assert {len(step) for step in steps} == {78}
 
 
 def test_a_signal_decides_the_exit_code() -> None:

@@ -10,12 +10,25 @@ from typing import Any
 
 import pytest
 
-from inference import tune as tune_module
+from inference.bench_runs import Bench
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
 from inference.launcher import open_job
 from inference.measurement import Measurement
-from inference.tune import DROPPED, OPEN, REPLACES, SLOWER, alternatives, compare, decide, short, told, tune, verdict
+from inference.tune import (
+    DROPPED,
+    OPEN,
+    REPLACES,
+    SLOWER,
+    alternatives,
+    compare,
+    decide,
+    seconds_each,
+    short,
+    told,
+    tune,
+    verdict,
+)
 from tests.launches import config_of, plan_of
 
 FOUR = replace(plan_of(), streams=4, threads_per_stream=1, num_workers=4)
@@ -124,19 +137,23 @@ def test_without_a_whole_round_nothing_changes() -> None:
     ]
 
 
-def test_the_winner_becomes_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, _ = open_job(config_of(tmp_path))
     ready = SimpleNamespace()
 
-    def run(kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:
-        assert kind == "end_to_end"
+    def run(place: Bench, kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:
+        assert (kind, place.seconds) == ("end_to_end", 2)
         faster = 50.0 if plan.threads_per_stream == 4 else 10.0
         return Measurement(10, 0, 1.0, faster, 1.0, {}, 0), ready
 
-    place: Any = SimpleNamespace(job=job, plan=FOUR, budget=CoreBudget((0, 1, 2, 3), None), seconds=1, run=run)
-    found = tune(place, tmp_path / "tuned.flags", tune_s=1000.0, max_rounds=3)
-    assert found["winner"] == "1 x 4 + 4"
+    monkeypatch.setattr(Bench, "run", run)
+    place = Bench(job, FOUR, CoreBudget((0, 1, 2, 3), None), tmp_path / "log", 5, 10)
+    plan, lines, found = tune(place, tune_s=100.0, max_rounds=3)
+    assert plan == replace(FOUR, streams=1, threads_per_stream=4)
+    assert "winner: 1 x 4 + 4" in lines
+    assert (found["winner"], found["seconds_each"]) == ("1 x 4 + 4", 2)
     assert found["num_runs"] == len(found["runs"]) == 18
-    assert "--threads_per_stream=4" in (tmp_path / "tuned.flags").read_text().splitlines()
-    assert f"infer_launch --flagfile {tmp_path / 'tuned.flags'}" in capsys.readouterr().out
-    assert tune_module.__doc__
+
+
+def test_measurements_are_short_enough_for_three_rounds() -> None:
+    assert [seconds_each(6, tune_s, 5) for tune_s in (1000.0, 144.0, 108.0, 10.0)] == [5, 5, 3, 1]

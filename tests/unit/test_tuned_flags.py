@@ -11,9 +11,10 @@ from inference.commands.flags import parse
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
 from inference.devices import plan_workers
+from inference.errors import UsageError
 from inference.job import Job
 from inference.launcher import launch, open_job
-from inference.tuned_flags import conditions, tell_if_elsewhere, write_flag_file
+from inference.tuned_flags import check_flag_file, conditions, tell_if_elsewhere, write_flag_file
 from tests.launches import config_of, plan_of
 
 BUDGET = CoreBudget((0, 1, 2, 3), None)
@@ -38,7 +39,7 @@ def test_infer_launch_takes_the_plan(job: Job, tmp_path: Path) -> None:
     assert (plan.streams, plan.threads_per_stream, plan.num_workers) == (2, 3, 5)
     assert (config.model_name, config.model_path, config.batch_size) == ("tiny", str(tmp_path / "models"), 4)
     assert (config.device, config.precision) == ("cpu", "fp32")
-    assert config.tuned_for == conditions(job, BUDGET)
+    assert config.tuned_for == conditions(job, 1, BUDGET)
 
 
 def test_auto_becomes_what_was_measured(job: Job, tmp_path: Path) -> None:
@@ -63,20 +64,37 @@ def test_comments_say_what_was_measured_where(job: Job, tmp_path: Path) -> None:
 
 def test_the_same_conditions_are_no_news(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for config in (tuned(job, tmp_path), LaunchConfig()):
-        tell_if_elsewhere(replace(job, config=replace(job.config, tuned_for=config.tuned_for)), BUDGET)
+        tell_if_elsewhere(replace(job, config=replace(job.config, tuned_for=config.tuned_for)), 1, BUDGET)
     assert capsys.readouterr().err == ""
 
 
 def test_others_are_told_in_one_sentence(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = replace(job, config=replace(job.config, tuned_for=tuned(job, tmp_path).tuned_for))
-    tell_if_elsewhere(elsewhere, CoreBudget((0, 1), None))
+    tell_if_elsewhere(elsewhere, 3, CoreBudget((0, 1), None))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "infer_launch: warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 4 cores of "
+        "infer_launch: warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 1 worker on 4 cores of "
     )
-    assert ", this is tiny at batch size 4 in fp32 on cpu, 2 cores of " in line
+    assert ", this is tiny at batch size 4 in fp32 on cpu, 3 workers on 2 cores of " in line
 
 
 def test_a_launch_tells_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(config_of(tmp_path, tuned_for="something else", dry_run=True)) == 0
     assert "the flag file was tuned for something else" in capsys.readouterr().err
+
+
+def test_a_decode_mode_is_kept_where_it_is_not_the_default(job: Job, tmp_path: Path) -> None:
+    assert tuned(job, tmp_path).decode == "exact"
+    assert "--decode" not in (tmp_path / "t.flags").read_text()
+    assert tuned(replace(job, config=replace(job.config, decode="fast")), tmp_path).decode == "fast"
+
+
+def test_a_flag_file_that_cannot_be_written_is_told_beforehand(tmp_path: Path) -> None:
+    check_flag_file("")
+    check_flag_file(str(tmp_path / "t.flags"))
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a folder: give the name of a file"):
+        check_flag_file(str(tmp_path))
+    for path in (tmp_path / "nowhere" / "t.flags", tmp_path / "file" / "t.flags"):
+        with pytest.raises(UsageError, match="is no folder that can be written to: make it first"):
+            check_flag_file(str(path))
