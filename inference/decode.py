@@ -39,6 +39,7 @@ _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
 _UNDO = _UPRIGHT | {6: _UPRIGHT[8], 8: _UPRIGHT[6]}
 _SWAPS_SIDES = tuple(_UPRIGHT[orientation] for orientation in (5, 6, 7, 8))
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
+_PART_BYTES = 1 << 20  # read at once of what a file's size does not tell
 _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 
 
@@ -96,7 +97,7 @@ def read_picture(path: bytes, max_file_bytes: int) -> bytes:
 def _read(path: bytes, max_file_bytes: int) -> bytes:
     # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:  # no file object: its making takes as long as the reading of a small picture
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -104,10 +105,23 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
             raise RecordError("read", "not a regular file")
         if status.st_size > max_file_bytes:
             raise RecordError("read", f"too large: {status.st_size} bytes, limit {max_file_bytes}")
-        data = file.readall()  # one read where the size is true; a file that grew meanwhile is read to its new end
+        data = os.read(descriptor, status.st_size + 1)  # one byte more: that it is the end shows without another read
+        if data and len(data) != status.st_size:
+            data += _rest(descriptor, max_file_bytes + 1 - len(data))
         if len(data) > max_file_bytes:
-            raise RecordError("read", f"too large: {len(data)} bytes, limit {max_file_bytes}")
+            raise RecordError("read", f"too large: it grew beyond the limit, {max_file_bytes} bytes, while it was read")
         return data
+    finally:
+        os.close(descriptor)
+
+
+def _rest(descriptor: int, most: int) -> bytes:
+    """What is left of a file, `most` bytes at most: of one that grew meanwhile, or whose size no single read gives."""
+    parts = []
+    while most > 0 and (part := os.read(descriptor, min(most, _PART_BYTES))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
 
 
 def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0) -> Picture:

@@ -566,7 +566,17 @@ def test_permission_denied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_that_grows_while_it_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "growing"
-    path.write_bytes(bytes(1500))
+    monkeypatch.setattr("inference.decode._PART_BYTES", 100)
     status = os.stat_result((0o100644, 0, 0, 1, 0, 0, 500, 0, 0, 0))
-    monkeypatch.setattr(os, "fstat", lambda _descriptor: status)
-    assert read_failure(path) == ("read", "too large: 1500 bytes, limit 1000")
+    for size in (1500, 1001):
+        path.write_bytes(bytes(size))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", lambda _descriptor: status)
+            assert read_failure(path) == ("read", "too large: it grew beyond the limit, 1000 bytes, while it was read")
+    for size in (1000, 501, 500, 200):  # up to its new end; or it shrank
+        path.write_bytes(bytes(range(250)) * 4)
+        os.truncate(path, size)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", lambda _descriptor: status)
+            data = read_picture(os.fsencode(path), 1000)
+        assert data == (bytes(range(250)) * 4)[:size]
