@@ -6,6 +6,7 @@ before it only by the rule of `verdict`; what that leaves open is told as not de
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from inference.bench_figures import Quartiles
-from inference.bench_runs import FIRST_GUESS, Bench
+from inference.bench_runs import FIRST_GUESS, Bench, tell_bad
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan
+from inference.errors import RunError
+from inference.measurement import Measurement
 from inference.runlog import say
 from inference.tuned_flags import write_flag_file
 
@@ -115,7 +118,7 @@ def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
 
 
 def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> dict[str, Any]:
-    """Compare, tell, write the flag file; returns what bench.json keeps."""
+    """Compare, tell, write the flag file; returns what bench.json keeps. Raises RunError if no round fits into `tune_s`."""
     job = place.job
     several = alternatives(place.plan, place.budget.usable, job.config, counted=job.choice.is_counted)
     plans = {short(plan): plan for plan in several}
@@ -124,23 +127,28 @@ def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> di
         f"tuning: {len(plans)} plans (streams x threads + loader threads) for up to {tune_s:.0f} s, {place.seconds} s each; "
         f"{first} is the plan without tuning"
     )
-    runs: list[dict[str, Any]] = []
+    runs: list[tuple[str, Measurement]] = []
     expected = [FIRST_GUESS * place.budget.usable / place.plan.num_devices]
 
     def run(name: str) -> float:
         measured, _ = place.run("end_to_end", plans[name], expected[0], name=f"plan-{name.replace(' ', '')}")
         expected[0] = measured.images_per_s / place.plan.num_devices
-        runs.append({"plan": name, **measured.as_json()})
+        runs.append((name, measured))
         say(f"  {name}: {measured.images_per_s:.1f} images/sec")
         return measured.images_per_s
 
     rates = compare(list(plans), run, tune_s=tune_s, max_rounds=max_rounds, clock=time.perf_counter)
+    if not rates[first]:
+        raise RunError(
+            f"--tune_s {tune_s:g} is too short for one round of {len(plans)} plans of --seconds {place.seconds} each"
+        )
+    tell_bad([measured for _, measured in runs])
     winner, fates = decide(rates)
     lines = told(rates, winner, fates)
     for line in lines:
         say(line)
     write_flag_file(flag_file, job, plans[winner], place.budget, lines)
-    say(f"flags: infer_launch --flagfile {flag_file}")
+    say(f"flags: infer_launch --flagfile {shlex.quote(str(flag_file))}")
     return {
         "winner": winner,
         "fates": fates,
@@ -148,7 +156,7 @@ def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> di
         "plans": {name: asdict(plan) for name, plan in plans.items()},
         "flag_file": str(flag_file),
         "num_runs": len(runs),
-        "runs": runs,
+        "runs": [{"plan": name, **measured.as_json()} for name, measured in runs],
     }
 
 
