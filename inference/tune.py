@@ -139,9 +139,8 @@ def tune(place: Bench, flag_file: Path, *, tune_s: float, max_rounds: int) -> di
 
     rates = compare(list(plans), run, tune_s=tune_s, max_rounds=max_rounds, clock=time.perf_counter)
     if not rates[first]:
-        raise RunError(
-            f"--tune_s {tune_s:g} is too short for one round of {len(plans)} plans of --seconds {place.seconds} each"
-        )
+        one_round = f"one round of {len(plans)} plans, {place.seconds} s each and the time to start"
+        raise RunError(f"--tune_s {tune_s:g} is too short for {one_round}: give it more, or less --seconds")
     tell_bad([measured for _, measured in runs])
     winner, fates = decide(rates)
     lines = told(rates, winner, fates)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from inference import tune as tune_module
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
+from inference.errors import RunError
 from inference.launcher import open_job
 from inference.measurement import Measurement
 from inference.tune import DROPPED, OPEN, REPLACES, SLOWER, alternatives, compare, decide, short, told, tune, verdict
@@ -139,4 +139,15 @@ def test_the_winner_becomes_flags(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["num_runs"] == len(found["runs"]) == 18
     assert "--threads_per_stream=4" in (tmp_path / "tuned.flags").read_text().splitlines()
     assert f"infer_launch --flagfile {tmp_path / 'tuned.flags'}" in capsys.readouterr().out
-    assert tune_module.__doc__
+
+
+def test_a_tuning_without_a_whole_round_writes_nothing(tmp_path: Path) -> None:
+    job, _ = open_job(config_of(tmp_path))
+
+    def run(kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:
+        return Measurement(10, 0, 1.0, 10.0, 1.0, {}, 0), SimpleNamespace()
+
+    place: Any = SimpleNamespace(job=job, plan=FOUR, budget=CoreBudget((0, 1, 2, 3), None), seconds=1, run=run)
+    with pytest.raises(RunError, match=r"--tune_s 0 is too short for one round of 6 plans"):
+        tune(place, tmp_path / "tuned.flags", tune_s=0, max_rounds=3)
+    assert not (tmp_path / "tuned.flags").exists()
