@@ -120,7 +120,7 @@ def test_a_damaged_flag_file_is_refused_in_one_sentence(place: Path, tmp_path: P
 def test_where_the_flag_file_cannot_be_written_is_told_at_once(place: Path) -> None:
     found = run("bulkinfer", *BENCH, "--tune", "--write_flags", "nowhere/tuned.flags", cwd=place)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith("bulkinfer bench: --write_flags nowhere/tuned.flags: nowhere is no folder")
+    assert found.stderr.startswith("bulkinfer bench: --write_flags nowhere/tuned.flags: there is no folder nowhere")
 
 
 @pytest.mark.parametrize(
