@@ -75,7 +75,7 @@ def test_figures_are_printed_and_kept_and_add_up(place: Path, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def tuned(place: Path) -> Path:
     """The flag file of a tuning, below `place`; one round has to do."""
-    words = ("--tune_s", 10, "--write_flags", "t.flags", "--log_path", "tuning")
+    words = ("--tune_s", 8, "--write_flags", "t.flags", "--log_path", "tuning")
     found = run("bulkinfer", *TUNE, *words, cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
     assert "flags: infer_launch --flagfile t.flags" in found.stdout.splitlines()
