@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(place: Path) -> Path:
     """The flag file of the network called tiny."""
-    found = run("bulkinfer", *BENCH, "--tune", "--tune_s", 6, "--write_flags", "tuned.flags", cwd=place)
+    found = run("bulkinfer", *BENCH, "--tune", "--tune_s", 12, "--write_flags", "tuned.flags", cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
     assert "flags: infer_launch --flagfile tuned.flags" in found.stdout.splitlines()
     return place / "tuned.flags"
