@@ -46,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}"
         print(f"bulkinfer: unknown command {words[0]!r}; {hint}", file=sys.stderr)
         return 2
-    code = int(importlib.import_module(f"inference.commands.{name}").main(words[1:]))
+    try:
+        code = int(importlib.import_module(f"inference.commands.{name}").main(words[1:]))
+    except KeyboardInterrupt:  # while the command was being imported: what it does itself is guarded
+        print(f"bulkinfer {name}: interrupted", file=sys.stderr)
+        code = 130
     if argv is None:
         from inference.commands.flags import leave
 

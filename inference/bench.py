@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.bench_figures import KINDS, Figures, figures, report
-from inference.bench_runs import FIRST_GUESS, Bench, enough_records, repeated
+from inference.bench_runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
 from inference.config import BenchConfig
 from inference.cores import core_budget
 from inference.devices import plan_workers
@@ -32,10 +32,10 @@ from inference.measurement import Measurement, StoppedError, ignore_stop_signals
 from inference.messages import STOP_SIGNALS
 from inference.paths import safe_name, write_json
 from inference.providers import describe_proof
-from inference.runlog import processor, say, versions, warn
+from inference.runlog import processor, say, versions
 from inference.settle import settle
 from inference.tune import tune
-from inference.tuned_flags import check_flag_file, write_flag_file
+from inference.tuned_flags import require_place, write_flag_file
 
 BENCH_FILE = "bench.json"
 
@@ -43,7 +43,8 @@ BENCH_FILE = "bench.json"
 def bench(config: BenchConfig) -> int:
     """Measure and tell; returns the exit code. Raises StoppedError after a signal, when all of this run is gone again."""
     with ending_on_signals():
-        check_flag_file(config.write_flags)
+        if config.tune:
+            require_place(config)
         job, found = open_job(config.launch_config())
         job = settle(job, found, None)
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -52,7 +53,7 @@ def bench(config: BenchConfig) -> int:
         try:
             log_dir.mkdir(parents=True)
             run(config, prepare(config, log_dir, job))
-        except StoppedError:
+        except (KeyboardInterrupt, StoppedError):
             ignore_stop_signals()
             shutil.rmtree(log_dir, ignore_errors=True)
             raise
@@ -61,19 +62,24 @@ def bench(config: BenchConfig) -> int:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """A signal raises StoppedError wherever it comes; while workers run it is the engine that takes it, and ends them first.
+    """A signal ends the block with StoppedError; while workers run it is the engine that takes it, and ends them first.
 
-    Only the first one does: the way out is short.
+    Only the first one does: the way out is short. Inside it is a KeyboardInterrupt: what goes on where a file or a device
+    fails it must not go on after a signal.
     """
+    came: list[int] = []
 
     def end(number: int, _frame: Any) -> None:
         ignore_stop_signals()
-        raise stopped_by(number)
+        came.append(number)
+        raise KeyboardInterrupt
 
     handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
     before = {number: signal.signal(number, end) for number in handled}
     try:
         yield
+    except KeyboardInterrupt:
+        raise stopped_by(came[0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -113,13 +119,13 @@ def run(config: BenchConfig, place: Bench) -> None:
         total = figures(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
         for line in report(total, place.plan):
             say(line)
-        tell_bad(rounds)
+        tell_bad([measured["end_to_end"] for measured in rounds])
         found |= in_json(total, rounds)
     loads.append(os.getloadavg())
     ignore_stop_signals()
     if config.tune:
         write_flag_file(flag_file, place.job, plan, place.budget, lines)
-        say(f"flags: infer_launch --flagfile {flag_file}")
+        say(f"flags: infer_launch --flagfile {shlex.quote(str(flag_file))}")
     path = place.log_dir / BENCH_FILE
     write_json(path, {**conditions(config, place), "load_averages": loads, **found})
     say(f"bench: {path}")
@@ -146,14 +152,6 @@ def measure_rounds(place: Bench, count: int) -> tuple[list[dict[str, Measurement
         told = ", ".join(f"{KINDS[kind]} {one.images_per_s:.1f}" for kind, one in measured.items())
         say(f"round {number}: {told} images/sec")
     return rounds, ran
-
-
-def tell_bad(rounds: list[dict[str, Measurement]]) -> None:
-    """Pictures that got error rows are cheap, so they make everything look faster."""
-    bad, all_of_them = (sum(getattr(one["end_to_end"], name) for one in rounds) for name in ("bad", "pictures"))
-    if bad:
-        share = 100 * bad / all_of_them
-        warn(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
 
 
 def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _IDLE = 0.85  # less of the cores in use is more than the border between two ste
 
 # Of the wall time of each thread of a kind: stage as the meter calls it -> in words. `rows` turns outputs into columns.
 _LOADERS = {"read": "read", "decode": "decode", "preprocess": "preprocess", "wait_for_slot": "wait for model"}
-_STREAMS = {"wait_for_batch": "wait for data", "infer": "infer", "rows": "rows"}
+_STREAMS = {"wait_for_batch": "wait for data", "normalise": "normalise", "infer": "infer", "rows": "rows"}
 _PUBLISHER = {"write": "write"}
 
 
@@ -111,6 +111,7 @@ def figures(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, 
         "publisher": shares(whole, _PUBLISHER, plan.num_devices),
     }
     preparing = (split["loaders"]["decode"] + split["loaders"]["preprocess"]) * plan.num_workers
+    preparing += split["streams"].get("normalise", 0.0) * plan.streams
     inferring = split["streams"]["infer"] * plan.streams * plan.threads_per_stream if shared else 0.0
     return Figures(
         rate={kind: Quartiles.of([one.images_per_s for one in several]) for kind, several in found.items()},
@@ -126,11 +127,12 @@ def figures(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, 
 def shares(several: list[Measurement], stages: dict[str, str], threads: int) -> dict[str, float]:
     """Median share of the wall time of `threads` threads that went into each stage.
 
-    Normalising, which streams do for networks that take float32, counts as preprocessing.
+    Normalising, which streams do for graphs that take float32, is left out where nothing did it.
     """
     return {
         words: statistics.median(one.stages.get(stage, 0.0) / (threads * one.seconds) for one in several)
         for stage, words in stages.items()
+        if stage != "normalise" or any(stage in one.stages for one in several)
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pyarrow as pa
 
 from inference.cores import CoreBudget, ThreadPlan
 from inference.entries import Entry, entries_table
+from inference.errors import RunError
 from inference.job import Job, Launch, make_job
 from inference.launcher import write_run
 from inference.manifest import Dataset, Manifest, Partition
 from inference.markers import MANIFEST_FILE
 from inference.measurement import Measurement, measure
 from inference.messages import Ready, RunSpec
+from inference.runlog import warn
 
 _PICTURES = 1000  # different ones at most; they are spread evenly over the data set
 _RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
@@ -38,7 +41,8 @@ class Bench:
     def run(self, kind: str, plan: ThreadPlan, rate: float | None, name: str = "") -> tuple[Measurement, Ready]:
         """One measurement of a kind of bench_figures.KINDS; its logs go into a folder called `name`, by default the kind.
 
-        `rate` is what one worker is expected to reach; None: what its warm-up does.
+        `rate` is what one worker is expected to reach; None: what its warm-up does. Raises RunError where no picture is good,
+        and what measurement.measure raises.
         """
         folder = self.log_dir / (name or kind)
         results = folder / "results"
@@ -54,7 +58,7 @@ class Bench:
             spec = replace(spec, input="decode", warm_up_s=0.0)
         spec.write(run_file)
         try:
-            return measure(
+            measured, ready = measure(
                 run_file,
                 plan,
                 batch_size=job.config.batch_size,
@@ -64,6 +68,20 @@ class Bench:
             )
         finally:
             shutil.rmtree(results)
+        if kind == "end_to_end" and measured.bad == measured.pictures:
+            raise RunError(
+                f"none of the {measured.pictures} pictures that were tried can be used, so there is nothing to measure: "
+                "infer_launch tells for each of them why"
+            )
+        return measured, ready
+
+
+def tell_bad(measurements: Sequence[Measurement]) -> None:
+    """Pictures that got error rows are cheap, so they make everything look faster."""
+    bad, pictures = sum(one.bad for one in measurements), sum(one.pictures for one in measurements)
+    if bad:
+        share = 100 * bad / pictures
+        warn(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
 
 
 def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:

@@ -209,7 +209,7 @@ class BenchConfig:
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
     decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
     seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
-    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many", minimum=1)
+    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many, at least 3", minimum=1)
     tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
     tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
     write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")

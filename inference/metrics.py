@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # The stages, in thread-seconds of loader, stream and publishing threads:
-# read, decode, preprocess, wait_for_slot, wait_for_batch, infer, rows, write.
+# read, decode, preprocess, wait_for_slot, wait_for_batch, normalise (for graphs that take float32), infer, rows, write.
 
 _BUCKETS_PER_OCTAVE = 16  # a bucket is 4.4 % wide
 

@@ -12,7 +12,6 @@ from inference.devices import AUTO, Candidates, Choice, as_begun, choose, plan_w
 from inference.errors import UsageError
 from inference.graph_checks import GOLDEN_FILE
 from inference.job import JOB_FILE, Job
-from inference.loader import Limits
 from inference.model_lookup import find_model
 from inference.providers import PROVIDERS, SessionSpec
 from inference.resume import begun_with
@@ -101,7 +100,9 @@ def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
         are_logits=bool(card.classified) and card.outputs[card.classified] == "logits",
         outputs=list(card.outputs),
         golden=str(folder / GOLDEN_FILE),
-        limits=Limits(job.config.max_pixels, job.config.max_file_bytes, job.reduce_to),
+        max_pixels=job.config.max_pixels,
+        max_file_bytes=job.config.max_file_bytes,
+        reduce_to=job.reduce_to,
         devices=cheaper.choice.models,
         cores=cores,
     )

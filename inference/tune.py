@@ -12,9 +12,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from inference.bench_figures import Quartiles
-from inference.bench_runs import FIRST_GUESS, Bench
+from inference.bench_runs import FIRST_GUESS, Bench, tell_bad
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan
+from inference.errors import RunError
+from inference.measurement import Measurement
 from inference.runlog import say
 
 _LEAST_ROUNDS = 3
@@ -114,7 +116,10 @@ def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
 
 
 def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, list[str], dict[str, Any]]:
-    """Compare and tell; returns the winner, the lines about it, and what bench.json keeps."""
+    """Compare and tell; returns the winner, the lines about it, and what bench.json keeps.
+
+    Raises RunError if no round fits into `tune_s`.
+    """
     job = place.job
     several = alternatives(place.plan, place.budget.usable, job.config, counted=job.choice.is_counted)
     plans = {short(plan): plan for plan in several}
@@ -124,17 +129,21 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
         f"tuning: {len(plans)} plans (streams x threads + loader threads) for up to {tune_s:.0f} s, {place.seconds} s each; "
         f"{first} is the plan without tuning"
     )
-    runs: list[dict[str, Any]] = []
+    runs: list[tuple[str, Measurement]] = []
     expected = [FIRST_GUESS * place.budget.usable / place.plan.num_devices]
 
     def run(name: str) -> float:
         measured, _ = place.run("end_to_end", plans[name], expected[0], name=f"plan-{name.replace(' ', '')}")
         expected[0] = measured.images_per_s / place.plan.num_devices
-        runs.append({"plan": name, **measured.as_json()})
+        runs.append((name, measured))
         say(f"  {name}: {measured.images_per_s:.1f} images/sec")
         return measured.images_per_s
 
     rates = compare(list(plans), run, tune_s=tune_s, max_rounds=max_rounds, clock=time.perf_counter)
+    if not rates[first]:
+        one_round = f"one round of {len(plans)} plans, {place.seconds} s each and the time to start"
+        raise RunError(f"--tune_s {tune_s:g} is too short for {one_round}: give it more, or less --seconds")
+    tell_bad([measured for _, measured in runs])
     winner, fates = decide(rates)
     lines = told(rates, winner, fates)
     for line in lines:
@@ -149,7 +158,7 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
             "plans": {name: asdict(plan) for name, plan in plans.items()},
             "seconds_each": place.seconds,
             "num_runs": len(runs),
-            "runs": runs,
+            "runs": [{"plan": name, **measured.as_json()} for name, measured in runs],
         },
     )
 

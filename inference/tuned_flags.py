@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from inference.config import LaunchConfig
+from inference.config import BenchConfig, LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan
 from inference.devices import AUTO
 from inference.errors import UsageError
@@ -17,12 +17,19 @@ from inference.paths import publishing
 from inference.runlog import processor, versions, warn
 
 
-def check_flag_file(path: str) -> None:
-    """Raises UsageError where write_flag_file could not write, before minutes are spent on measuring."""
-    if path and Path(path).is_dir():
-        raise UsageError(f"--write_flags {path} is a folder: give the name of a file")
-    if path and not (Path(path).parent.is_dir() and os.access(Path(path).parent, os.W_OK)):
-        raise UsageError(f"--write_flags {path}: {Path(path).parent} is no folder that can be written to: make it first")
+def require_place(config: BenchConfig) -> None:
+    """Raises UsageError where the flag file of a tuning could not be written; that is told before minutes of measuring."""
+    if not config.model_path.isprintable():
+        raise UsageError(f"--model_path {config.model_path}: such a name cannot stand in a flag file, which --tune writes")
+    if not config.write_flags:
+        return  # it goes into the log folder
+    path = Path(config.write_flags)
+    if path.is_dir():
+        raise UsageError(f"--write_flags {path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"--write_flags {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--write_flags {path}: the folder {path.parent} may not be written to")
 
 
 def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
@@ -31,8 +38,9 @@ def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
     A host counts by its processor and cores: containers get a new name each time, and machines of a kind share their tuning.
     """
     card, config = job.model.card, job.config
+    cores = "1 core" if budget.usable == 1 else f"{budget.usable} cores"
     workers = f"{num_devices} worker{'s' if num_devices > 1 else ''}"
-    host = f"{workers} on {budget.usable} cores of {' '.join(processor().split())}"
+    host = f"{workers} on {cores} of {' '.join(processor().split())}"
     return f"{card.name} at batch size {config.batch_size} in {job.choice.precision} on {job.choice.provider}, {host}"
 
 

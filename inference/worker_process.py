@@ -199,7 +199,7 @@ class Worker:
     def _to_input(self, images: np.ndarray[Any, Any], session: Network) -> np.ndarray[Any, Any]:
         if images.dtype == session.dtype:
             return images
-        with self._meter.timing("preprocess"):
+        with self._meter.timing("normalise"):
             return normalise(images, self._spec.recipe)
 
 

@@ -21,7 +21,9 @@ import numpy as np
 from inference.errors import AbsentError, UsageError, first_line
 from inference.file_lock import exclusive
 from inference.paths import file_sha256
+from inference.providers.engine_cache import LOCK_FILE, drop_unsound, record
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+from inference.runlog import versions
 
 _INSTALL = "pip install 'bulkinfer[gpu]'"
 _REMOVE = "pip uninstall --yes onnxruntime onnxruntime-gpu"
@@ -198,13 +200,25 @@ def _one_builds(spec: SessionSpec) -> Iterator[None]:
     folder = _engines(spec)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".lock").touch()
+        (folder / LOCK_FILE).touch()
     except OSError as error:
         raise UsageError(
             f"--device tensorrt keeps its engines in {folder}, which cannot be written ({error.strerror}): make it writable"
         ) from None
-    with exclusive(folder / ".lock", lambda: None):
+    with exclusive(folder / LOCK_FILE, lambda: None):
         yield
+        record(folder, _built_by())
+
+
+def _built_by() -> dict[str, str]:
+    """What an engine depends on beside its graph and the kind of GPU, which its name tells."""
+    found = {name: version for name, version in versions().items() if name.startswith("onnxruntime")}
+    for package in ("tensorrt-cu13", "tensorrt-cu12", "tensorrt"):
+        try:
+            return {**found, package: importlib.metadata.version(package)}
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
@@ -212,6 +226,7 @@ def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
     _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
     refuse_other_nodes(options, spec)
     folder = str(_engines(spec))
+    anew = drop_unsound(Path(folder), _built_by())
     settings = {
         "device_id": str(spec.device),
         "trt_fp16_enable": "1" if spec.precision == "fp16" else "0",
@@ -222,7 +237,7 @@ def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
         "trt_timing_cache_path": folder,
     }
     options.add_provider("TensorrtExecutionProvider", settings)
-    return f"{_described(spec)}, engines kept in {folder}"
+    return f"{_described(spec)}, engines kept in {folder}{f' and built anew: {anew}' if anew else ''}"
 
 
 def _described(spec: SessionSpec) -> str:

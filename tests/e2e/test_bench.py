@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(place: Path) -> Path:
     """The flag file of the network called tiny."""
-    found = run("bulkinfer", *BENCH, "--tune", "--tune_s", 6, "--write_flags", "tuned.flags", cwd=place)
+    found = run("bulkinfer", *BENCH, "--tune", "--tune_s", 12, "--write_flags", "tuned.flags", cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
     assert "flags: infer_launch --flagfile tuned.flags" in found.stdout.splitlines()
     return place / "tuned.flags"
@@ -120,7 +120,7 @@ def test_a_damaged_flag_file_is_refused_in_one_sentence(place: Path, tmp_path: P
 def test_where_the_flag_file_cannot_be_written_is_told_at_once(place: Path) -> None:
     found = run("bulkinfer", *BENCH, "--tune", "--write_flags", "nowhere/tuned.flags", cwd=place)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith("bulkinfer bench: --write_flags nowhere/tuned.flags: nowhere is no folder")
+    assert found.stderr.startswith("bulkinfer bench: --write_flags nowhere/tuned.flags: there is no folder nowhere")
 
 
 @pytest.mark.parametrize(

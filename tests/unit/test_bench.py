@@ -155,3 +155,16 @@ def test_a_signal_that_was_ignored_stays_so() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_who_goes_on_after_an_error_does_not_go_on_after_a_signal() -> None:
+    def go_on() -> str:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except (OSError, RuntimeError, ValueError, StoppedError):
+            return "it went on"
+        return "nothing came"
+
+    with pytest.raises(StoppedError) as stopped, ending_on_signals():
+        pytest.fail(go_on())
+    assert stopped.value.exit_code == 143

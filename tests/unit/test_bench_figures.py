@@ -107,6 +107,14 @@ def test_wall_time_is_split_by_kind_of_thread() -> None:
     assert split["publisher"] == pytest.approx({"write": 0.01})
 
 
+def test_normalising_is_the_work_of_streams_where_a_graph_wants_it() -> None:
+    """4 cores: loader threads with work for 4.2 / 2 of them, streams for 3.9 / 2, of which half a core normalises."""
+    found = of(0.01, 0.03, 99.0, stages={**STAGES, "infer": 1.9, "normalise": 1.0})
+    assert found.split["streams"] == pytest.approx({"wait for data": 0.25, "normalise": 0.25, "infer": 0.475, "rows": 0.025})
+    assert sum(found.split["loaders"].values()) == pytest.approx(1.0)
+    assert found.wanted == pytest.approx((2.1 + 0.5 + 0.95) / 4)
+
+
 def test_report() -> None:
     assert report(of(0.01, 0.03, 80.0), PLAN) == [
         "                    images/sec  quartiles         CPU ms a picture  quartiles",

@@ -13,8 +13,10 @@ from inference import bench_runs
 from inference.bench_runs import Bench, decoding_plan, enough_records, repeated
 from inference.commands import partition_dataset
 from inference.cores import CoreBudget, ThreadPlan
+from inference.errors import RunError
 from inference.launcher import open_job
 from inference.manifest import Manifest, open_dataset
+from inference.measurement import Measurement
 from inference.messages import RunSpec
 from tests.launches import config_of, plan_of, write_photos
 
@@ -91,3 +93,14 @@ def test_what_workers_are_told(
     assert spec.log_dir == str(tmp_path / "log" / kind)
     assert options == {"batch_size": 4, "num_records": records, "rate": 50.0, "seconds": 3}
     assert not (tmp_path / "log" / kind / "results").exists()
+
+
+def test_without_a_good_picture_there_is_nothing_to_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error rows take no time: they would look like a fast host."""
+    job, _ = open_job(config_of(tmp_path, photos=12))
+    bench = Bench(job, plan_of(), BUDGET, tmp_path / "log", 3, 12)
+    nothing = Measurement(100, 100, 1.0, 100.0, 1.0, {}, 0)
+    monkeypatch.setattr(bench_runs, "measure", lambda *_, **__: (nothing, None))
+    with pytest.raises(RunError, match="none of the 100 pictures that were tried can be used"):
+        bench.run("end_to_end", bench.plan, None)
+    assert bench.run("decode", bench.plan, None)[0] == nothing

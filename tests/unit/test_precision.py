@@ -15,7 +15,6 @@ from onnx import numpy_helper
 
 from inference import precision
 from inference.graph_checks import Golden, golden_images, write_golden
-from inference.loader import Limits
 from inference.precision import KEPT_FILE, Question, Verdict, judge
 from inference.providers import SessionSpec
 from inference.types import Record
@@ -24,7 +23,6 @@ from tests.launches import write_photos
 from tests.models import COLOURS, LABELS, RECIPE, tiny_graph
 
 SHA256 = "ab" * 32
-LIMITS = Limits(10**8, 1 << 30)
 
 
 def changed(graph: onnx.ModelProto, *, scale: float = 1.0, swap: bool = False) -> onnx.ModelProto:
@@ -44,7 +42,8 @@ def question(tmp_path: Path) -> Question:
     spec = SessionSpec(graph, "cpu", "fp32", 1, 1)
     return Question(
         exact=spec, cheaper=replace(spec, precision="bf16"), cheaper_sha256=SHA256, recipe=RECIPE, classified="logits",
-        are_logits=True, outputs=["logits", "embedding"], golden=str(tmp_path / "golden.npz"), limits=LIMITS,
+        are_logits=True, outputs=["logits", "embedding"], golden=str(tmp_path / "golden.npz"),
+        max_pixels=10**8, max_file_bytes=1 << 30, reduce_to=0,
         devices=["the processor"], cores=[0],
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import pytest
 from inference.bench_runs import Bench
 from inference.config import LaunchConfig
 from inference.cores import CoreBudget
+from inference.errors import RunError
 from inference.launcher import open_job
 from inference.measurement import Measurement
 from inference.tune import (
@@ -157,3 +158,10 @@ def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypat
 
 def test_measurements_are_short_enough_for_three_rounds() -> None:
     assert [seconds_each(6, tune_s, 5) for tune_s in (1000.0, 144.0, 108.0, 10.0)] == [5, 5, 3, 1]
+
+
+def test_a_tuning_without_a_whole_round_gives_no_winner(tmp_path: Path) -> None:
+    job, _ = open_job(config_of(tmp_path))
+    place = Bench(job, FOUR, CoreBudget((0, 1, 2, 3), None), tmp_path / "log", 5, 10)
+    with pytest.raises(RunError, match=r"--tune_s 0 is too short for one round of 6 plans"):
+        tune(place, tune_s=0, max_rounds=3)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from inference.commands.flags import parse
-from inference.config import LaunchConfig
+from inference.config import BenchConfig, LaunchConfig
 from inference.cores import CoreBudget
 from inference.devices import plan_workers
 from inference.errors import UsageError
 from inference.job import Job
 from inference.launcher import launch, open_job
-from inference.tuned_flags import check_flag_file, conditions, tell_if_elsewhere, write_flag_file
+from inference.tuned_flags import conditions, require_place, tell_if_elsewhere, write_flag_file
 from tests.launches import config_of, plan_of
 
 BUDGET = CoreBudget((0, 1, 2, 3), None)
@@ -78,6 +79,24 @@ def test_others_are_told_in_one_sentence(job: Job, tmp_path: Path, capsys: pytes
     assert ", this is tiny at batch size 4 in fp32 on cpu, 3 workers on 2 cores of " in line
 
 
+def test_one_core_is_a_core(job: Job) -> None:
+    assert " on cpu, 2 workers on 1 core of " in conditions(job, 2, CoreBudget((0,), None))
+
+
+def test_where_a_flag_file_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("", "t.flags", str(tmp_path / "t.flags")):
+        require_place(BenchConfig(tune=True, write_flags=place))
+    for place, told in ((".", "is a folder: name a file in it"), ("none/t.flags", "there is no folder none")):
+        with pytest.raises(UsageError, match=told):
+            require_place(BenchConfig(tune=True, write_flags=place))
+    with pytest.raises(UsageError, match="such a name cannot stand in a flag file"):
+        require_place(BenchConfig(tune=True, model_path="mod\udcff"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(UsageError, match=r"t\.flags: the folder \. may not be written to"):
+        require_place(BenchConfig(tune=True, write_flags="t.flags"))
+
+
 def test_a_launch_tells_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(config_of(tmp_path, tuned_for="something else", dry_run=True)) == 0
     assert "the flag file was tuned for something else" in capsys.readouterr().err
@@ -87,14 +106,3 @@ def test_a_decode_mode_is_kept_where_it_is_not_the_default(job: Job, tmp_path: P
     assert tuned(job, tmp_path).decode == "exact"
     assert "--decode" not in (tmp_path / "t.flags").read_text()
     assert tuned(replace(job, config=replace(job.config, decode="fast")), tmp_path).decode == "fast"
-
-
-def test_a_flag_file_that_cannot_be_written_is_told_beforehand(tmp_path: Path) -> None:
-    check_flag_file("")
-    check_flag_file(str(tmp_path / "t.flags"))
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is a folder: give the name of a file"):
-        check_flag_file(str(tmp_path))
-    for path in (tmp_path / "nowhere" / "t.flags", tmp_path / "file" / "t.flags"):
-        with pytest.raises(UsageError, match="is no folder that can be written to: make it first"):
-            check_flag_file(str(path))
