@@ -90,7 +90,8 @@ def collect(
 def batches(images: NDArray[Any], batch_size: int) -> Iterator[NDArray[Any]]:
     """The pictures in small batches, so that memory does not grow with their number; 0: as many as are small.
 
-    A fixed batch is filled up with its last picture, which adds nothing to a range.
+    A fixed batch is filled up with its last picture, which so counts more than once: that changes no lowest and highest value,
+    and a percentile next to nothing.
     """
     size = batch_size or max(1, _FEED_BYTES // images[0].nbytes)
     for start in range(0, len(images), size):

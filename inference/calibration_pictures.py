@@ -6,6 +6,7 @@ Shape letters: N pictures, H height, W width.
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None], *, 
     for line in dataset.scan.unreadable_lines() if dataset.scan else ():
         say(line)
     wanted = max(MIN_PICTURES, min(MAX_PICTURES, MAX_BYTES // (recipe.height * recipe.width * 3)))
-    images, repeated, failures = _load(_in_order_of_choice(dataset), recipe, wanted)
+    images, repeated, failures = _load(_in_order_of_choice(dataset, _TRIES * wanted), recipe, wanted)
     told = f"{len(images)} of {dataset.num_records} pictures in {folder}"
     if repeated:
         told += f", {repeated} repeated ones left out"
@@ -72,14 +73,16 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None], *, 
     return Sample(calibrate, held_out, hashlib.sha256(images.tobytes()).hexdigest())
 
 
-def _in_order_of_choice(dataset: Dataset) -> Iterator[Record]:
-    """By the hash of the key: names often go by class or date, and their neighbours look alike."""
-    order = []
-    for partition in dataset.partitions:
-        for number, entry in enumerate(partition.manifest.entries()):
-            order.append((hashlib.sha256(entry.key).digest(), partition.manifest, number))
-    for _, manifest, number in sorted(order, key=lambda item: item[0]):
-        yield from manifest.records(number, number + 1)
+def _in_order_of_choice(dataset: Dataset, count: int) -> Iterator[Record]:
+    """The first `count` by the hash of the key: names often go by class or date, and their neighbours look alike."""
+    order = (
+        (hashlib.sha256(entry.key).digest(), partition.index, number)
+        for partition in dataset.partitions
+        for number, entry in enumerate(partition.manifest.entries())
+    )
+    manifests = {partition.index: partition.manifest for partition in dataset.partitions}
+    for _, index, number in heapq.nsmallest(count, order):
+        yield from manifests[index].records(number, number + 1)
 
 
 def _load(records: Iterator[Record], recipe: Recipe, wanted: int) -> tuple[NDArray[Any], int, list[tuple[bytes, str]]]:

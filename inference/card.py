@@ -215,7 +215,15 @@ def variant_folder(folder: Path, precision: str) -> Path:
 
 def is_made_of(variant: ModelCard, card: ModelCard) -> bool:
     """Whether a variant belongs to the network of `card` as it is now, and not to an export that it replaced."""
-    names = ("weights", "recipe", "input", "outputs", "labels", "fixed_batch")
+    names = (
+        "weights",
+        "origin",
+        "recipe",
+        "input",
+        "outputs",
+        "labels",
+        "fixed_batch",
+    )  # origin tells weights in a second file
     return all(getattr(variant, name) == getattr(card, name) for name in names)
 
 

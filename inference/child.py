@@ -16,19 +16,19 @@ _ANSWER = "answer: "
 _LIMIT_S = 300.0  # opening a large network on a slow disk takes its time; more than this is a hang
 
 
-def ask(module: str, question: dict[str, Any], subject: str) -> Any:
+def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float = _LIMIT_S) -> Any:
     """The JSON answer of `python -m module`, which calls answer(); where it fails, a sentence about `subject`: the flag that
     the question is about.
 
-    The process ends with this one.
+    The process ends with this one, and after `limit_s` seconds.
     """
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", module, str(os.getpid())],
-            input=json.dumps(question), capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False,
+            input=json.dumps(question), capture_output=True, text=True, errors="replace", timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"{subject} took more than {_LIMIT_S:.0f} s to open and run once"
+        return f"{subject} took more than {limit_s:.0f} s to open and run"
     lines = [line for line in ended.stdout.splitlines() if line.startswith(_ANSWER)]  # libraries may print beside it
     if ended.returncode or not lines:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]

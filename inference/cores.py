@@ -11,7 +11,7 @@ from pathlib import Path
 from inference.errors import UsageError
 
 MAX_PROCESSES = 1024  # of one host
-# Loader threads of one process share an interpreter: with 16 of them at work on 16 cores, decoding kept 6.4 cores busy.
+# Loader threads of one process share an interpreter: 16 of them kept 6.3 of 16 cores busy (docs/adr/0015).
 CORES_PER_WORKER = 8
 
 

@@ -38,6 +38,7 @@ _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
 }
 _UNDO = _UPRIGHT | {6: _UPRIGHT[8], 8: _UPRIGHT[6]}
 _SWAPS_SIDES = tuple(_UPRIGHT[orientation] for orientation in (5, 6, 7, 8))
+_EIGHTH = 8  # sides of a multiple of so many pixels are reduced without a rest
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
 _PART_BYTES = 1 << 20  # read at once of what a file's size does not tell
 _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
@@ -168,6 +169,8 @@ def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixe
     format_ = opened.format or name
     # Pillow turns a TIFF upright by itself while loading it and then forgets the tag: look before, undo if unwanted.
     tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
+    if orientation == "exif" and at_least and any(side % _EIGHTH for side in opened.size) and _orientation(opened) != 1:
+        at_least = 0  # a reduced size is rounded up: turned, its last pixels, filled in part, would come first
     image = turbo_decode(data, header, opened.size, at_least) if header and opened.mode in ("RGB", "L") else None
     if image is None:
         opened.load()

@@ -1,11 +1,12 @@
 """JPEGs by libjpeg-turbo's own interface (package simplejpeg): Pillow's pixels with less work, or a picture of reduced size.
 
-Only sound baseline and progressive files of YCbCr or grey, and only where it agrees with Pillow to the bit: prepare_turbo()
-tries that out once per process. Whatever it so much as warns of is left to Pillow, whose word decides what is an error.
+Only sound baseline and progressive files of YCbCr, RGB or grey, and only where it agrees with Pillow to the bit, which is tried
+out once per process. Whatever it so much as warns of is left to Pillow, whose word decides what is an error.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import sys
@@ -18,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from inference.errors import UsageError
+from inference.decoder_notices import count_notice
+from inference.errors import UsageError, first_line
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 _SCAN = 0xDA
@@ -123,9 +125,9 @@ def _buffer(size_bytes: int) -> Any:
     if size_bytes > _MAX_KEPT_BYTES:
         return np.empty(size_bytes, np.uint8)
     kept = getattr(_kept, "buffer", None)
-    # referred to by _kept, by `kept` and by the argument of getrefcount
-    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > 3:
+    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > _kept.idle:
         kept = _kept.buffer = np.empty(size_bytes, np.uint8)
+        _kept.idle = sys.getrefcount(kept)  # with nothing in it: who counts as holding it differs between versions of Python
     return kept
 
 
@@ -141,9 +143,11 @@ def _turbo() -> Any:
     """The package, or None where it or what it needs of Pillow is not installed."""
     if importlib.util.find_spec("simplejpeg") is None or not hasattr(Image, "fromarrow"):
         return None
-    import simplejpeg
-
-    return simplejpeg
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError as error:
+        count_notice(f"simplejpeg is installed but does not load ({first_line(error)}): Pillow decodes")
+        return None
 
 
 @cache
@@ -157,11 +161,12 @@ def turbo_agrees() -> bool:
         return False
     noise = np.random.default_rng(0).integers(0, 256, (43, 61, 3), np.uint8)
     colours = Image.fromarray(noise).resize((183, 129), Image.Resampling.BICUBIC)
+    kinds: list[dict[str, Any]] = [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"keep_rgb": True}]
     for image in (colours, colours.convert("L")):
-        for subsampling in (0, 1, 2):
+        for kind in kinds:
             for progressive in (False, True):
                 with io.BytesIO() as file:
-                    image.save(file, "JPEG", quality=80, subsampling=subsampling, progressive=progressive)
+                    image.save(file, "JPEG", quality=80, progressive=progressive, **kind)
                     data = file.getvalue()
                     with Image.open(file) as opened:
                         expected = np.asarray(opened.convert("RGB"))

@@ -5,6 +5,7 @@ Shape letters: N pictures, C classes, H height, W width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from inference.activation_ranges import batches
 from inference.card import ModelCard
 from inference.cores import core_budget
+from inference.errors import UsageError
 from inference.gate import Figures, compare, objection
 from inference.model_folder import fix_batch
 from inference.preprocess import normalise
@@ -69,7 +71,12 @@ class Judge:
         """The figures, and why they do not pass; what came out is said. `what` tells the candidate from others."""
         graph = model.SerializeToString(deterministic=True)
         self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
-        values_NC = self._class_values(self._path, provider, self._precision)
+        try:
+            values_NC = self._class_values(self._path, provider, self._precision)
+        except UsageError as error:  # the provider, not the user: `get_model` has no --device
+            figures = Figures(len(self._images_NHWC), 0, 0.0, 0.0, math.inf)
+            self.say(f"{self._precision}, {what}, on {provider}: {error}")
+            return figures, f"{provider} cannot run it"
         figures = compare(self._expected_NC, values_NC, are_logits=self._card.outputs[self._card.classified] == "logits")
         why = objection(figures, self._precision)
         self.say(f"{self._precision}, {what}, on {provider}: {figures}: {why or 'passes'}")

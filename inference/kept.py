@@ -35,4 +35,4 @@ def keep(path: Path, name: str, kind: Any, entry: dict[str, Any]) -> None:
     try:
         write_json(path, {name: [*others, entry]})
     except OSError as error:
-        warn(f"infer_launch: {path} is not written ({error.strerror}): the next launch measures again")
+        warn(f"{path} is not written ({error.strerror}): the next launch measures again")

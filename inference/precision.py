@@ -24,6 +24,7 @@ KEPT_FILE = "precision.json"
 PICTURES = 64  # the first readable ones judge
 OFFERED = 4 * PICTURES  # records among which they are looked for
 GOLDEN = "the golden pictures"
+_LIMIT_S = 1800.0  # two sessions, which may have to build engines, and a slow network on 64 pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class _Entry(TypedDict):
     objection: str
     figures: str
     is_measurable: bool
-    offered: int
+    pictures: int  # that judged; 0: the golden ones did
 
 
 def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept: Path, *, only_kept: bool) -> Verdict | None:
@@ -82,6 +83,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
             "graph_sha256": graph_sha256,
             "cheaper_sha256": question.cheaper_sha256,
             "recipe": asdict(question.recipe),
+            "judged_by": [question.classified, question.are_logits, question.outputs],
             "provider": question.cheaper.provider,
             "precision": question.precision,
             "devices": question.devices,
@@ -90,7 +92,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
         }
     )
     for entry in reversed(read_kept(kept, "judged", _Entry)):
-        holds = entry["is_measurable"] or entry["offered"] >= min(len(offered), PICTURES)
+        holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
         if holds and all(entry.get(name) == value for name, value in facts.items()):
             return _verdict(question, entry)
     if only_kept:
@@ -99,10 +101,10 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
     say(f"precision: auto judges {question.precision} on {question.cheaper.provider} by {on}, once for this network")
     pictures = [{"path": os.fsdecode(record.path), "label": record.label} for record in offered]
     subject = f"--precision {question.precision}"
-    found = ask("inference.precision_trial", {**asdict(question), "pictures": pictures}, subject)
+    found = ask("inference.precision_trial", {**asdict(question), "pictures": pictures}, subject, limit_s=_LIMIT_S)
     if isinstance(found, str):
         return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
-    entry = {**facts, **found, "offered": len(offered)}
+    entry = {**facts, **found}
     keep(kept, "judged", _Entry, entry)
     return _verdict(question, entry)
 

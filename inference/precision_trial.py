@@ -38,7 +38,8 @@ def _find(value: dict[str, Any]) -> dict[str, Any]:
     os.sched_setaffinity(0, question.cores)
     images_NHWC, labels = _load(pictures, question)
     on = f"{len(images_NHWC)} pictures"
-    if not len(images_NHWC):
+    judging = len(images_NHWC)
+    if not judging:
         images_NHWC, labels, on = read_golden(Path(question.golden)).images_NHWC, [], GOLDEN
     expected, found = (_values(sessions[name], question, images_NHWC) for name in ("exact", "cheaper"))
     if question.classified:
@@ -51,6 +52,7 @@ def _find(value: dict[str, Any]) -> dict[str, Any]:
         "objection": objection(figures, question.precision),
         "figures": f"{figures}, on {on}",
         "is_measurable": figures.is_measurable,
+        "pictures": judging,
     }
 
 
@@ -72,16 +74,18 @@ def _load(pictures: list[dict[str, Any]], question: Question) -> tuple[Array, li
 
 
 def _values(spec: SessionSpec, question: Question, images_NHWC: Array) -> Array:
-    """What the network gives, N x D: class values, or all outputs in a row."""
+    """What the network gives, N x D: class values, or all outputs in a row; NaN where any output is not finite."""
+    session = Session(spec, question.outputs)
     names = [question.classified] if question.classified else question.outputs
-    session = Session(spec, names)
     size, parts = session.batch_shape[0], []
     for start in range(0, len(images_NHWC), size):
         part = images_NHWC[start : start + size]
         batch = np.zeros((size, *part.shape[1:]), np.uint8)
         batch[: len(part)] = part
         outputs = session.run(batch if session.dtype == np.uint8 else normalise(batch, question.recipe))
-        parts.append(np.concatenate([outputs[name][: len(part)].reshape(len(part), -1) for name in names], axis=1))
+        rows = {name: values[: len(part)].reshape(len(part), -1) for name, values in outputs.items()}
+        is_finite = np.all([np.isfinite(values).all(axis=1) for values in rows.values()], axis=0)
+        parts.append(np.where(is_finite[:, None], np.concatenate([rows[name] for name in names], axis=1), np.nan))
     return np.concatenate(parts)
 
 

@@ -106,15 +106,12 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
     except Exception as error:  # its authors raise what they like
         raise RunError(f"onnxruntime cannot quantise the graph: {first_line(error)}") from error
     found: onnx.ModelProto = quantizer.model.model
+    if not any(node.op_type == "QuantizeLinear" for node in found.graph.node):
+        raise RunError("onnxruntime quantises nothing of this graph: it would be the one in fp32 by another name")
     sort_nodes(found)  # it appends what feeds the others
     pack(found)
     make_reproducible(found, max(IR_VERSION, found.ir_version))
     return found
-
-
-def is_quantized(model: onnx.ModelProto) -> bool:
-    """Whether anything of the graph is quantised."""
-    return any(node.op_type == "QuantizeLinear" for node in model.graph.node)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ def preview(job: Job, output: Path) -> None:
         return
     found, published = read_job(output), published_steps(output)
     if found is not None:
+        _check_graph(job, output, found["resolved"])
         todo = sum(map(len, _missing(job, published)))
         say(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
     elif published:
@@ -83,11 +84,7 @@ def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
     resolved = begun_with(job, output)
     if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
-    if (ran := resolved.get("graph_sha256", job.model.sidecar.sha256)) != job.model.sidecar.sha256:
-        raise UsageError(
-            f"{output} was begun with another {job.choice.precision} variant of the network (graph sha256 {str(ran)[:12]}): "
-            "give another --output, or --overwrite to remove its results"
-        )
+    _check_graph(job, output, resolved)
     changes = version_changes(found["versions"], versions())
     if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
         there = ", ".join(map(str, before)) if isinstance(before, list) else before
@@ -95,6 +92,15 @@ def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
     if changes:
         warn(f"infer_launch: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
     return {**found, "complete": False}
+
+
+def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
+    """Raises UsageError where `auto` led to a variant of the network that was made anew since."""
+    if (ran := resolved.get("graph_sha256", job.model.sidecar.sha256)) != job.model.sidecar.sha256:
+        raise UsageError(
+            f"{output} was begun with another {job.choice.precision} variant of the network (graph sha256 {str(ran)[:12]}): "
+            "give another --output, or --overwrite to remove its results"
+        )
 
 
 def remove_results(output: Path) -> None:

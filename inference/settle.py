@@ -9,7 +9,7 @@ from pathlib import Path
 from inference import precision, probe
 from inference.cores import core_budget
 from inference.devices import AUTO, Candidates, Choice, as_begun, choose, plan_workers
-from inference.errors import UsageError
+from inference.errors import BulkinferError
 from inference.graph_checks import GOLDEN_FILE
 from inference.job import JOB_FILE, Job
 from inference.model_lookup import find_model
@@ -25,14 +25,18 @@ def settle(job: Job, found: Candidates, output: Path | None) -> Job:
     if output is not None and (before := begun_with(job, output)):
         ran = before.get("precision", job.config.precision)
         return _on(job, as_begun(before["provider"], ran, job.request, str(output / JOB_FILE)))
-    choices = tuple(_with_precision(job, choice) for choice in found.choices)
-    return _on(job, choose(replace(found, choices=choices), lambda several: _measured(job, several)))
+    jobs = {choice.provider: _with_precision(job, choice) for choice in found.choices}
+    choices = tuple(one.choice for one in jobs.values())
+    choice = choose(
+        replace(found, choices=choices), lambda several: _measured(job, [jobs[choice.provider] for choice in several])
+    )
+    return replace(jobs[choice.provider], choice=choice)
 
 
 def _on(job: Job, choice: Choice) -> Job:
     """The job with a settled choice, and the graph that runs there: the network's, or a variant that `auto` led to.
 
-    Raises UsageError where that variant is missing.
+    Raises UsageError or RunError where that variant is missing or does not fit the network.
     """
     model = job.model
     if job.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
@@ -40,48 +44,52 @@ def _on(job: Job, choice: Choice) -> Job:
     return replace(job, choice=choice, model=model)
 
 
-def _with_precision(job: Job, choice: Choice) -> Choice:
-    """The choice with its precision settled; see precision.judge."""
+def _with_precision(job: Job, choice: Choice) -> Job:
+    """The job on a choice with its precision settled; see precision.judge."""
     if choice.precision != AUTO:
-        return choice
-    provider = PROVIDERS[choice.provider]
+        return replace(job, choice=choice)
+    provider, card = PROVIDERS[choice.provider], job.model.card
     native, why = provider.native(choice.numbers)
+    if card.precision != _EXACT:  # of an adopted graph
+        own = card.precision if card.precision in provider.precisions else provider.precisions[0]
+        return _in(job, choice, own, f"the graph itself computes in {card.precision}")
     if _EXACT not in provider.precisions:
-        return _in(choice, native, f"{choice.provider} computes in nothing else")
-    if job.model.card.precision != _EXACT:
-        return _in(choice, _EXACT, f"the graph itself computes in {job.model.card.precision}")
+        return _in(job, choice, provider.precisions[0], f"{choice.provider} computes in nothing else")
     if native == _EXACT:
-        return _in(choice, _EXACT, why)
+        return _in(job, choice, _EXACT, why)
+    if native in provider.variants and not card.classified:
+        return _in(job, choice, _EXACT, f"{native} needs a graph of its own, which only networks that classify can get")
     try:
         cheaper = _on(job, replace(choice, precision=native))
-    except UsageError as error:
-        return _in(choice, _EXACT, f"{native} needs a graph of its own: {error}")
+    except BulkinferError as error:  # nobody asked for it: the network itself runs
+        return _in(job, choice, _EXACT, f"{native} needs a graph of its own: {error}")
     verdict = _judged(job, cheaper)
     if verdict is None:
-        return _in(choice, _EXACT, f"a launch would first judge {native}")
-    return _in(choice, native if verdict.passes else _EXACT, verdict.told)
+        return _in(job, choice, _EXACT, f"a launch would first judge {native}")
+    return _in(cheaper if verdict.passes else job, choice, native if verdict.passes else _EXACT, verdict.told)
 
 
-def _in(choice: Choice, settled: str, why: str) -> Choice:
-    return replace(choice, precision=settled, precision_reason=f"auto: {why}")
+def _in(job: Job, choice: Choice, settled: str, why: str) -> Job:
+    """The job, with the graph that it has, on a choice whose precision is settled."""
+    return replace(job, choice=replace(choice, precision=settled, precision_reason=f"auto: {why}"))
 
 
-def _alone(job: Job, choice: Choice) -> tuple[SessionSpec, list[int]]:
+def _alone(job: Job) -> tuple[SessionSpec, list[int]]:
     """The session and the cores of one worker that has the host to itself.
 
     So the answer is the same for any number of workers, and for any columns.
     """
     alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
-    plan = plan_workers(alone, choice, core_budget())
-    return _on(job, choice).session_spec(plan), list(plan.affinity[0])
+    plan = plan_workers(alone, job.choice, core_budget())
+    return job.session_spec(plan), list(plan.affinity[0])
 
 
-def _measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
-    """Pictures per second of each candidate with this network."""
+def _measured(job: Job, candidates: list[Job]) -> dict[str, float | str]:
+    """Pictures per second of each candidate for the job."""
     trials = []
-    for choice in choices:
-        session, cores = _alone(job, choice)
-        trials.append(probe.Trial(session, choice.models, list(job.model.card.outputs), cores))
+    for candidate in candidates:
+        session, cores = _alone(candidate)
+        trials.append(probe.Trial(session, candidate.choice.models, list(job.model.card.outputs), cores))
     kept = job.model.graph.parent / probe.KEPT_FILE
     return probe.measure(trials, job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
 
@@ -89,11 +97,11 @@ def _measured(job: Job, choices: tuple[Choice, ...]) -> dict[str, float | str]:
 def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
     """Whether the network's answers stay in the job as `cheaper` has it."""
     card, folder = job.model.card, job.model.graph.parent
-    exact, cores = _alone(job, replace(cheaper.choice, precision=_EXACT))
-    alone = replace(exact, streams=1, threads_per_stream=len(cores))
+    session, cores = _alone(replace(job, choice=replace(cheaper.choice, precision=_EXACT)))
+    exact = replace(session, streams=1, threads_per_stream=session.streams * session.threads_per_stream)
     question = precision.Question(
-        exact=alone,
-        cheaper=replace(alone, graph=str(cheaper.model.graph), precision=cheaper.choice.precision),
+        exact=exact,
+        cheaper=replace(exact, graph=str(cheaper.model.graph), precision=cheaper.choice.precision),
         cheaper_sha256=cheaper.model.sidecar.sha256,
         recipe=card.recipe,
         classified=card.classified,

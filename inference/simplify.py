@@ -17,15 +17,10 @@ def simplified(graph: Path, folder: Path) -> onnx.ModelProto:
 
     `folder` is for files to work with. Raises RunError where a step refuses the graph.
     """
-    onnxruntime = runtime()
-    inline, simple = folder / "inline.onnx", folder / "simple.onnx"
-    onnx.save(onnx.load(graph), inline)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(simple)
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(str(inline), options, providers=["CPUExecutionProvider"])
-    model = onnx.load(simple)
+    try:
+        model = _by_onnxruntime(graph, folder)
+    except Exception as error:  # onnx and onnxruntime raise many classes, none of them documented
+        raise RunError(f"{graph.name}: onnxruntime cannot simplify it: {first_line(error)}") from error
     used = {node.domain for node in model.graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in used or not entry.domain]
     del model.opset_import[:]
@@ -40,3 +35,16 @@ def simplified(graph: Path, folder: Path) -> onnx.ModelProto:
     for number, node in enumerate(model.graph.node):
         node.name = f"node_{number}"  # nodes are kept in fp32 by name
     return model
+
+
+def _by_onnxruntime(graph: Path, folder: Path) -> onnx.ModelProto:
+    """The graph as onnxruntime saves it, weights inside."""
+    onnxruntime = runtime()
+    inline, simple = folder / "inline.onnx", folder / "simple.onnx"
+    onnx.save(onnx.load(graph), inline)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(simple)
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(inline), options, providers=["CPUExecutionProvider"])
+    return onnx.load(simple)

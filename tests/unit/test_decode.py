@@ -462,13 +462,21 @@ def test_b08_the_limit_counts_the_whole_picture_where_it_would_be_reduced() -> N
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_b64_a_reduced_picture_keeps_the_facts_of_the_whole_one(orientation: int) -> None:
-    data = pictures.oriented(photo(301, 200), orientation)
+    data = pictures.oriented(photo(304, 200), orientation)
     for mode in ("exif", "stored"):
         whole, reduced = decoded(data, mode), decoded(data, mode, at_least=90)
         assert (reduced.width, reduced.height, reduced.format) == (whole.width, whole.height, whole.format)
-        assert sorted(reduced.image.size) == [100, 151]
+        assert sorted(reduced.image.size) == [100, 152]
         shrunk = whole.image.resize(reduced.image.size, Image.Resampling.BOX)
         assert np.abs(pixels(shrunk) - pixels(reduced.image)).mean() < 4
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_b64_a_turned_picture_whose_reduced_size_has_a_rest_is_decoded_whole(orientation: int) -> None:
+    """301 pixels are 150 and a half in halves: turned by 180 degrees, the half would come first, and move the picture by it."""
+    data = pictures.oriented(photo(301, 200), orientation)
+    assert sorted(decoded(data, "exif", at_least=90).image.size) == ([100, 151] if orientation == 1 else [200, 301])
+    assert sorted(decoded(data, "stored", at_least=90).image.size) == [100, 151]
 
 
 @pytest.mark.parametrize("format", [name for name in READABLE_FORMATS if name != "JPEG"])

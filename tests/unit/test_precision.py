@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from inference import precision
 from inference.graph_checks import Golden, golden_images, write_golden
@@ -158,10 +158,11 @@ class Counting:
         self.asked = 0
         self.is_measurable = True
 
-    def __call__(self, _module: str, value: dict[str, Any], _subject: str) -> dict[str, Any]:
+    def __call__(self, _module: str, value: dict[str, Any], _subject: str, *, limit_s: float) -> dict[str, Any]:
         json.dumps(value)
         self.asked += 1
-        return {"objection": "", "figures": f"judged {self.asked} times", "is_measurable": self.is_measurable}
+        return {"objection": "", "figures": f"judged {self.asked} times", "is_measurable": self.is_measurable,
+                "pictures": min(64, len(value["pictures"]))}  # fmt: skip
 
 
 @pytest.fixture
@@ -184,6 +185,8 @@ def test_a_verdict_holds_as_long_as_nothing_changes(counting: Counting, question
         replace(question, cheaper_sha256="cd"),
         replace(question, devices=["another"]),
         replace(question, recipe=replace(RECIPE, crop_fraction=1.0)),
+        replace(question, classified="embedding"),
+        replace(question, outputs=["logits"]),
         replace(question, cheaper=replace(question.cheaper, precision="fp16")),
         replace(question, cheaper=replace(question.cheaper, provider="openvino")),
     ):
@@ -201,6 +204,32 @@ def test_one_that_measured_no_agreement_holds_for_no_more_pictures(
     for count, asked in ((0, 1), (0, 1), (10, 2), (5, 2), (0, 2), (500, 3), (900, 3)):
         ask(question, records(count), tmp_path)
         assert counting.asked == asked, count
+
+
+def test_pictures_that_appear_later_judge_anew(question: Question, tmp_path: Path) -> None:
+    """As of a share that was not there at first: the golden pictures judged, by the error alone."""
+    missing = [Record(number, b"x", b"/nowhere") for number in range(40)]
+    first = ask(question, iter(missing), tmp_path)
+    second = ask(question, photos(tmp_path, 40), tmp_path)
+    assert first is not None
+    assert second is not None
+    assert ("on the golden pictures" in first.told, "on 40 pictures" in second.told) == (True, True)
+
+
+def test_values_that_are_not_finite_do_not_pass_in_any_output(question: Question, tmp_path: Path) -> None:
+    """The classes stay, and a column that somebody may save overflows."""
+    overflow = [
+        helper.make_node("Identity", ["mean"], ["kept"]),
+        helper.make_node("Div", ["mean", "none"], ["embedding"]),
+    ]
+    graph = tiny_graph(4, overflow)
+    graph.graph.initializer.append(numpy_helper.from_array(np.float32(0), "none"))
+    for node in graph.graph.node:
+        if node.op_type == "MatMul":
+            node.input[0] = "kept"
+    verdict = ask(cheaper(question, tmp_path, graph), photos(tmp_path, 40), tmp_path)
+    assert verdict is not None
+    assert (verdict.passes, "all values must be finite" in verdict.told) == (False, True)
 
 
 def test_a_dry_run_judges_nothing(counting: Counting, question: Question, tmp_path: Path) -> None:

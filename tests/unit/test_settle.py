@@ -124,6 +124,9 @@ def test_a_graph_of_its_own_where_the_provider_needs_one(judge: Judge, monkeypat
         f"auto: fp16 needs a graph of its own: {missing} does not exist: run get_model"
     )
     network = job.model
+    missing.parent.mkdir()
+    missing.write_text("{")  # nor does a damaged one stop a launch that did not ask for it
+    assert settled(tmp_path).choice.precision == "fp32"
     write_tiny_model(tmp_path / "models" / "tiny", "fp16", batch_sizes=(4,), graph=changed(tiny_graph(4), scale=2))
     made_of = read_card(tmp_path / "models" / "tiny" / "card.json")
     write_card(missing, replace(made_of, precision="fp16"))
