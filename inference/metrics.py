@@ -6,8 +6,6 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,29 +50,47 @@ class Metrics:
         return Metrics(Counter(value["seconds"]), Counter({int(bucket): count for bucket, count in value["runs"].items()}))
 
 
+class Timing:
+    """One block that is being timed. A class of its own, since contextmanager() takes longer than all of it."""
+
+    __slots__ = ("_meter", "stage", "start")
+
+    def __init__(self, meter: Meter, stage: str) -> None:
+        self._meter, self.stage, self.start = meter, stage, 0.0
+
+    def __enter__(self) -> None:
+        self._meter.begin(self)
+
+    def __exit__(self, *_failure: object) -> None:
+        self._meter.end(self)
+
+
 class Meter:
     """Thread-safe collector of one worker's Metrics."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._metrics = Metrics()
-        self._open: dict[object, tuple[str, float]] = {}  # timings that have not ended yet: stage, start
+        self._open: set[Timing] = set()  # timings that have not ended yet
 
-    @contextmanager
-    def timing(self, stage: str) -> Iterator[None]:
-        """Add the block's wall time to `stage`; time inside the network also counts as a run."""
-        timing = object()
+    def timing(self, stage: str) -> Timing:
+        """Add the wall time of the block that enters it to `stage`; time inside the network also counts as a run."""
+        return Timing(self, stage)
+
+    def begin(self, timing: Timing) -> None:
+        """Start its clock."""
         with self._lock:
-            self._open[timing] = (stage, time.perf_counter())
-        try:
-            yield
-        finally:
-            with self._lock:  # the clock is read under the lock: a snapshot never counts more than the end does
-                stage, start = self._open.pop(timing)
-                seconds = time.perf_counter() - start
-                self._metrics.add_seconds(stage, seconds)
-                if stage == "infer":
-                    self._metrics.count_run(seconds)
+            timing.start = time.perf_counter()
+            self._open.add(timing)
+
+    def end(self, timing: Timing) -> None:
+        """Stop its clock and count it."""
+        with self._lock:  # the clock is read under the lock: a snapshot never counts more than the end does
+            self._open.remove(timing)
+            seconds = time.perf_counter() - timing.start
+            self._metrics.add_seconds(timing.stage, seconds)
+            if timing.stage == "infer":
+                self._metrics.count_run(seconds)
 
     def snapshot(self) -> Metrics:
         """A copy of what has been counted so far, with the elapsed part of timings that are still open.
@@ -84,6 +100,6 @@ class Meter:
         with self._lock:
             now = time.perf_counter()
             copy = Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
-            for stage, start in self._open.values():
-                copy.add_seconds(stage, now - start)
+            for timing in self._open:
+                copy.add_seconds(timing.stage, now - timing.start)
             return copy
