@@ -23,7 +23,7 @@ _LEAST_ROUNDS = 3
 _BETTER = 1.03  # less is not worth leaving the plan that everybody has
 _HOPELESS = 0.7  # of the plan without tuning, in each of the rounds so far: no further round would change that
 _HOPELESS_ROUNDS = 2  # at least: one alone can be a neighbour's doing
-_START_S = 3.0  # a measurement takes so much more than its seconds, at most
+_START_S = 4.0  # a measurement takes so much more than its seconds, at most
 _COUNTED_STREAMS = (1, 2, 3)  # of a worker on a GPU
 
 REPLACES, SLOWER, OPEN, DROPPED = "replaces", "not faster", "not decided", "dropped, far slower in each round"

@@ -3,9 +3,8 @@
     python tools/bench/cpu_shares.py --model_name efficientnet_lite0 --data_dir PHOTOS --device cpu --precision fp32
 
 runs infer_launch in this process (--engine inline) with clocks around the calls into the decoder, Pillow's resize, Pillow's
-crop (what is to be resized is cut out first), and the session; all options go to infer_launch. The runtime's own threads
-count as the runtime. From the first batch to the last: start and warm-up are outside. What the clocks cost counts as
-everything else.
+crop (what is to be resized is cut out first), and the session; all options go to infer_launch. The runtime's own threads count
+as the runtime. From the first batch to the last: start and warm-up are outside. What the clocks cost counts as everything else.
 """
 
 from __future__ import annotations
