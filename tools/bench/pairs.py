@@ -1,6 +1,7 @@
 """Two sets of options of infer_launch on the same pictures, in turn: which is faster, and by how much?
 
-    python tools/bench/pairs.py --a='--decode=fast' --b='--decode=exact' --num_pictures 1200 --data_dir PHOTOS -- --model_name efficientnet_lite0
+    python tools/bench/pairs.py --a=--decode=fast --b=--decode=exact --num_pictures 1200 --data_dir PHOTOS \\
+        -- --model_name efficientnet_lite0 --device openvino --precision fp32
 
 Words behind `--` go to both. Pictures per second are those between the first and the last published step of one worker; with
 `--synthetic` among the words no pictures are needed. Prints each pair, and medians with quartiles.
@@ -76,7 +77,8 @@ def main() -> None:
         print(f"| {options or 'default'} | {spread(quartiles[name], 1)} | {1000 * quartiles[f'{name}_cpu_s']['median']:.2f} |")
     print(f"ratio: {spread(quartiles['ratio'], 2)} over {given.rounds} pairs")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({**found, "words": given.words, "a": given.a, "b": given.b, **quartiles, "runs": runs}, indent=1))
+    asked = {"words": given.words, "a": given.a, "b": given.b}
+    output.write_text(json.dumps({**found, **asked, **quartiles, "runs": runs}, indent=1) + "\n")
     print(f"written: {output}")
 
 
