@@ -29,7 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(place: Path, *words: object, log_path: Path, **options: Any) -> Any:
-    base = ("--model_name", "tiny", "--batch_size", 4, "--data_dir", "photos", "--log_path", log_path)
+    base = ("--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos", "--log_path", log_path)
     return run("infer_launch", *base, *words, cwd=place, **options)
 
 
@@ -60,7 +60,7 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     logs, output = tmp_path / "logs", tmp_path / "out"
     dry = launch(place, "--dry_run", log_path=logs)
     assert dry.returncode == 0, dry.stderr
-    assert "device: cpu (auto: a launch would first measure cpu, openvino), fp32" in dry.stdout
+    assert "device: cpu (auto: a launch would first measure cpu, openvino)\n" in dry.stdout
     assert not (place / "models" / "tiny" / "fastest.json").exists()
     first = launch(place, "--output", output, "--limit", 10, log_path=logs)
     assert first.returncode == 0, first.stderr

@@ -374,7 +374,7 @@ def test_missing_model_names_the_command_to_type(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--device", "cpu", "--precision", "bf16"), "--device cpu runs fp32, not --precision bf16"),
+        (("--device", "cpu", "--precision", "bf16"), "--device cpu runs fp32 or int8, not --precision bf16"),
         (("--data_dir", "nowhere"), "nowhere"),
         (("--output", "datasets/0/out"), "lies in the partition datasets/0"),
         (("--save", "topk,none"), "none cannot be combined"),

@@ -87,7 +87,7 @@ def test_scores_agree_when_fed_the_same_pixels(place: Path, output: Path) -> Non
 
 
 def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Path) -> None:
-    words = ("--model_name", "efficientnet_lite0", "--device", "openvino", "--save", "topk,logits")
+    words = ("--model_name", "efficientnet_lite0", "--device", "openvino", "--precision", "fp32", "--save", "topk,logits")
     found = run("infer_launch", *words, "--output", tmp_path, cwd=place)
     assert found.returncode == 0, found.stderr
     assert "nodes on OpenVINOExecutionProvider" in found.stdout
