@@ -144,8 +144,10 @@ def _turbo() -> Any:
     if importlib.util.find_spec("simplejpeg") is None or not hasattr(Image, "fromarrow"):
         return None
     try:
-        return importlib.import_module("simplejpeg")
-    except ImportError as error:
+        turbo = importlib.import_module("simplejpeg")
+        assert callable(turbo.decode_jpeg)
+        return turbo
+    except Exception as error:  # whatever is wrong with the installation
         count_notice(f"simplejpeg is installed but does not load ({first_line(error)}): Pillow decodes")
         return None
 

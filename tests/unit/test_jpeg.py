@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,3 +239,14 @@ def test_without_the_package_pillow_decodes_and_fast_is_refused(fresh: None, mon
 
 def test_with_the_package_fast_is_taken() -> None:
     require_turbo()
+
+
+@pytest.mark.parametrize("content", ["raise ImportError('libjpeg')", "raise RuntimeError('boom')", ""])
+def test_a_package_that_is_broken_is_none(content: str, fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "simplejpeg.py").write_text(content)
+    monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert turbo(jpeg()) is None
+    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg"):
+        require_turbo()
+    monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
