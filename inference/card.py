@@ -20,6 +20,7 @@ ORIENTATIONS = ("exif", "stored")
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output whose values are those of classes
 RANDOM_WEIGHTS = "random"
+CALIBRATED = ("int8",)  # variants that are not made without pictures; the others are made of the graph alone
 # How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing, which shows:
 # on crops of photographs 0.6 % of the clear classes changed, at 1.1 0.1 %.
 _REDUCED_MARGIN = 1.1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference.card import (
+    CALIBRATED,
     GraphSidecar,
     ModelCard,
     check_graph_files,
@@ -23,8 +24,6 @@ from inference.paths import file_sha256
 from inference.providers import PROVIDERS
 from inference.stand_ins import what_it_is_instead
 from inference.zoo import plain
-
-_CALIBRATED = ("int8",)  # variants that are not made without pictures
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str
     words += ["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []
     if folder != network:
         words += ["--precision", config.precision]
-        if config.precision in _CALIBRATED and not (folder / "card.json").exists():
+        if config.precision in CALIBRATED and not (folder / "card.json").exists():
             words += ["--calibration_dir", "PICTURES"]
     return shlex.join(words)
 
@@ -91,7 +90,7 @@ def _check_variant(network: Path, folder: Path, card: ModelCard, command: str) -
     It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
     """
     if (network / "card.json").exists() and not is_made_of(card, read_card(network / "card.json")):
-        pictures = " --calibration_dir PICTURES" if folder.name in _CALIBRATED else ""
+        pictures = " --calibration_dir PICTURES" if folder.name in CALIBRATED else ""
         raise RunError(f"{folder} was made of another export of the network than the one in {network}: run {command}{pictures}")
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inference import __version__, model_folder, weights, zoo
-from inference.card import GraphSidecar, ModelCard, Weights, graph_path, read_sidecar
+from inference.card import CALIBRATED, GraphSidecar, ModelCard, Weights, graph_path, read_sidecar
 from inference.config import GetModelConfig
+from inference.errors import UsageError
 from inference.file_lock import exclusive
 from inference.weights import Found, Request, Say
 
@@ -63,6 +64,11 @@ def _provide(config: GetModelConfig, request: Request, folder: Path, say: Say) -
                 model_folder.add_batch_size(folder, card, config.batch_size)
                 done = "added"
             return _provided(folder, card, config.batch_size, done, start)
+        if config.precision in CALIBRATED and not config.calibration_dir:  # it would go with the export that it was made of
+            raise UsageError(
+                f"{folder} would be exported again ({'; '.join(reasons)}), and a variant in {config.precision} cannot be made "
+                "of that without --calibration_dir PICTURES: give it, or the options that the network was made with"
+            )
         say(f"exporting again: {'; '.join(reasons)}")
     card, removed = _export(config, request, found or weights.find(request, say), folder, say)
     if removed:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from inference import __version__, model_folder
 from inference.calibration_pictures import Sample, sample_pictures
-from inference.card import Calibration, ModelCard, graph_path, is_made_of, read_card, read_sidecar, variant_folder
+from inference.card import CALIBRATED, Calibration, ModelCard, graph_path, is_made_of, read_card, read_sidecar, variant_folder
 from inference.config import GetModelConfig
 from inference.errors import RunError, UsageError
 from inference.file_lock import exclusive
@@ -25,18 +25,21 @@ from inference.graph_checks import Golden, Outputs, cpu_session, read_golden
 from inference.graph_file import Export, move_weights_out
 from inference.int8_variant import make_int8
 from inference.judge import Chosen, Judge, feed
+from inference.model_lookup import named_folder
 from inference.providers import runtime
 from inference.provision import Provided
 from inference.simplify import simplified
 from inference.weights import Say
 
-_CALIBRATED = "int8"  # is made of pictures, the other of the graph alone
-
 
 def check_request(config: GetModelConfig) -> None:
-    """Before the network is made, which may take minutes. Raises UsageError for a folder of pictures that is not there."""
+    """Before the network is made, which may take minutes. Raises UsageError for pictures that are missing."""
     if config.calibration_dir and not Path(config.calibration_dir).is_dir():
         raise UsageError(f"--calibration_dir: {config.calibration_dir} is no folder: give a folder of pictures")
+    network = Path(config.model_path) / config.name if config.onnx else named_folder(config.model_path, config.model_name)[0]
+    folder = variant_folder(network, config.precision)
+    if config.precision in CALIBRATED and not config.calibration_dir and not (folder / model_folder.CARD).exists():
+        raise UsageError(_lacks_pictures(folder, "does not exist"))
 
 
 def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Provided:
@@ -59,11 +62,11 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
         if read_card(network.folder / model_folder.CARD) != card:
             raise RunError(f"{network.folder} was changed by another get_model meanwhile: run it again")
         found, reason = _existing(folder, card, say)
-        if precision == _CALIBRATED and not config.calibration_dir and found is None:
-            raise UsageError(f"{folder} {reason}: give --calibration_dir PICTURES, a folder of pictures like those to come")
+        if precision in CALIBRATED and not config.calibration_dir and found is None:
+            raise UsageError(_lacks_pictures(folder, reason))
         sample = None
         if config.calibration_dir:
-            sample = sample_pictures(config.calibration_dir, card.recipe, say, all_held_out=precision != _CALIBRATED)
+            sample = sample_pictures(config.calibration_dir, card.recipe, say, all_held_out=precision not in CALIBRATED)
         if found is not None and _is_current(found, sample):
             done = "verified"
             if not model_folder.has_batch_size(folder, config.batch_size):
@@ -73,6 +76,10 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
             found, done = _make(config, network, sample, say), "exported"
         sidecar = read_sidecar(graph_path(folder, config.batch_size))
         return Provided(folder, found, sidecar, done, time.monotonic() - start)
+
+
+def _lacks_pictures(folder: Path, reason: str) -> str:
+    return f"{folder} {reason}: give --calibration_dir PICTURES, a folder of pictures like those to come"
 
 
 def _existing(folder: Path, card: ModelCard, say: Say) -> tuple[ModelCard | None, str]:
@@ -90,7 +97,7 @@ def _existing(folder: Path, card: ModelCard, say: Say) -> tuple[ModelCard | None
 def _is_current(card: ModelCard, sample: Sample | None) -> bool:
     """Whether the same would come of making it anew; without pictures what needs them stays as it is."""
     if sample is None:
-        return card.precision == _CALIBRATED or card.versions == _versions()
+        return card.precision in CALIBRATED or card.versions == _versions()
     facts = card.calibration
     return facts is not None and facts["pictures_sha256"] == sample.sha256 and card.versions == _versions()
 
@@ -112,7 +119,7 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
         held_out_NHWC = images_NHWC if sample is None else sample.held_out_NHWC
         fp32 = graph_path(network.folder, config.batch_size)
         judge = Judge(precision, card, fp32, held_out_NHWC, 0 if fixed else config.batch_size, work, say)
-        if precision == _CALIBRATED:
+        if precision in CALIBRATED:
             assert sample is not None
             chosen = make_int8(model, card, sample.calibrate_NHWC, judge, work)
         else:

@@ -148,6 +148,27 @@ def test_b65_two_processes_and_a_hostile_server_fetch_once_and_export_the_same_b
         assert here[name] == there[name], name
 
 
+def test_a_variant_that_lacks_pictures_replaces_nothing(home: Path, tmp_path: Path) -> None:
+    """Refused before anything is made: neither with a first variant nor with options that the network was not made with."""
+    folder = tmp_path / "models" / "efficientnet_lite0"
+    folder.mkdir(parents=True)
+    for path in (home / "models" / "efficientnet_lite0").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    words = ("--model_name", "efficientnet_lite0", "--precision", "int8")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = run("get_model", *words, "--weights", "random", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "int8 does not exist: give --calibration_dir PICTURES" in done.stderr
+    (folder / "int8").mkdir()
+    (folder / "int8" / "card.json").write_bytes(before["card.json"])
+    for options in (("--weights", "random"), ("--input", "float32")):
+        done = run("get_model", *words, *options, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "would be exported again (its " in done.stderr
+        assert "without --calibration_dir PICTURES: give it, or the options that the network was made with" in done.stderr
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
 def test_other_weights_and_another_input_replace_the_export_and_say_so(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models" / "efficientnet_lite0"
     folder.mkdir(parents=True)

@@ -239,6 +239,9 @@ def test_without_the_package_pillow_decodes_and_fast_is_refused(fresh: None, mon
 
 def test_with_the_package_fast_is_taken() -> None:
     require_turbo()
+    found = turbo(jpeg(640, 480), at_least=100)
+    assert found is not None
+    assert found.size == (160, 120)
 
 
 @pytest.mark.parametrize("content", ["raise ImportError('libjpeg')", "raise RuntimeError('boom')", ""])
