@@ -21,6 +21,7 @@ from inference.config import GetModelConfig
 from inference.errors import RunError, UsageError
 from inference.file_lock import exclusive
 from inference.fp16_variant import make_fp16
+from inference.gate import MIN_CLEAR
 from inference.graph_checks import Golden, Outputs, cpu_session, read_golden
 from inference.graph_file import Export, move_weights_out
 from inference.int8_variant import make_int8
@@ -124,6 +125,12 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
             chosen = make_int8(model, card, sample.calibrate_NHWC, judge, work)
         else:
             chosen = make_fp16(model, judge)
+    clear = min(int(figures["clear"]) for figures in chosen.judged.values())
+    if sample is not None and clear < MIN_CLEAR and not card.weights.is_random:
+        say(
+            f"warning: whether {precision} keeps this network's answers was not measured: of {len(held_out_NHWC)} pictures "
+            f"that judge {clear} have a clear answer, {MIN_CLEAR} are needed: give more pictures, and such as the network knows"
+        )
     facts = Calibration(
         pictures_sha256=sample.sha256 if sample else "",
         calibrated=len(sample.calibrate_NHWC) if sample else 0,

@@ -128,6 +128,12 @@ def test_near_ties_everywhere_leave_it_to_the_output_error(home: Home) -> None:
     home.adopt(deep_graph(gain=0.01))
     home.make()
     assert any("agreement not measurable (0 of 50 pictures have a clear answer" in line for line in home.said)
+    told = (
+        "warning: whether int8 keeps this network's answers was not measured: of 50 pictures that judge 0 have a clear answer, "
+    )
+    assert [line for line in home.said if line.startswith("warning")] == [
+        told + "30 are needed: give more pictures, and such as the network knows"
+    ]
 
 
 def test_a_network_of_one_batch_size(home: Home) -> None:
