@@ -166,6 +166,11 @@ class LaunchConfig:
     )
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
     max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
+    stall_timeout_s: int = option(
+        300,
+        "end a worker that gets no picture or batch done for so long, in seconds, and find what it hangs on; 0: never",
+        minimum=0,
+    )
     engine: str = option(
         "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
     )

@@ -41,11 +41,23 @@ ENGINES = {
 }
 
 
-def make_engine(name: str, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool) -> Engine:
-    """The engine called `name`. With `own_partition` worker i only gets the steps of partition i."""
+def make_engine(
+    name: str,
+    run_file: Path,
+    plan: ThreadPlan,
+    hooks: Hooks,
+    *,
+    batch_size: int,
+    own_partition: bool,
+    stall_timeout_s: float,
+) -> Engine:
+    """The engine called `name`. With `own_partition` worker i only gets the steps of partition i.
+
+    A worker in a process of its own that has work and gets nothing done for `stall_timeout_s` is ended and replaced; 0: never.
+    """
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(importlib.import_module(module), attribute)(
-        run_file, plan, hooks, batch_size=batch_size, own_partition=own_partition
+        run_file, plan, hooks, batch_size=batch_size, own_partition=own_partition, stall_timeout_s=stall_timeout_s
     )
     return engine
 

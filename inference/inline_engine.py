@@ -10,6 +10,7 @@ from typing import Any
 from inference.cores import ThreadPlan
 from inference.engine import Hooks, refusal
 from inference.errors import BulkinferError
+from inference.in_flight import InFlight
 from inference.messages import STOP_SIGNALS, End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
 from inference.worker_process import Worker
 
@@ -17,13 +18,16 @@ from inference.worker_process import Worker
 class InlineEngine:
     """Runs all steps in this process, on the same main path."""
 
-    def __init__(self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool) -> None:
+    def __init__(
+        self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
+    ) -> None:
         assert plan.num_devices == 1, plan
-        del batch_size, own_partition  # nothing dies alone here, and there is one worker
+        del batch_size, own_partition, stall_timeout_s  # nothing dies alone here, and there is one worker
         self._hooks = hooks
         self._log = (run_file.parent / "worker-0.log").open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
         spec = RunSpec.read(run_file)
-        self._worker = Worker(spec, 0, report=self._report, say=lambda text: print(text, file=self._log))
+        in_flight = InFlight(spec.num_workers, spec.session.streams)
+        self._worker = Worker(spec, 0, report=self._report, say=lambda text: print(text, file=self._log), in_flight=in_flight)
         self._refusal: BulkinferError | None = None
         self._started = False
         self.signal: int | None = None

@@ -148,6 +148,7 @@ def run(launch: Launch, started: float) -> int:
                 Reporter(launch, aggregate, screen),
                 batch_size=config.batch_size,
                 own_partition=launch.output is None,
+                stall_timeout_s=config.stall_timeout_s,
             )
             try:
                 engine.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from inference.card import Recipe
 from inference.decode import decode, read_picture
 from inference.errors import RecordError
+from inference.in_flight import Mark
 from inference.metrics import Meter
 from inference.preprocess import prepare
 from inference.types import Batch, Facts, Record, Step
@@ -40,7 +41,7 @@ class Limits:
 def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
     """One picture's way from file to slot. Raises RecordError with the stage that failed."""
     if record.fault is not None:
-        raise RecordError("infer", record.fault)
+        raise RecordError(record.fault.stage, record.fault.message)
     with meter.timing("read"):
         data = read_picture(record.path, limits.max_file_bytes)
     with meter.timing("decode"):
@@ -56,11 +57,12 @@ def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 class Loader:
-    """`num_threads` threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
+    """Threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
 
     `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
     makes the memory of one, as empty_batch does. Steps are taken as soon as there is room: loading runs across their borders.
     Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
+    There are as many threads as `marks`; each keeps its own.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Loader:
         new_rows: Callable[[Step], Any],
         load: Callable[[Record, np.ndarray[Any, Any]], Facts],
         batch_shape: tuple[int, ...],
-        num_threads: int,
+        marks: Sequence[Mark],
         num_streams: int,
         meter: Meter,
         new_batch: Callable[[tuple[int, ...]], np.ndarray[Any, Any]] = empty_batch,
@@ -82,18 +84,18 @@ class Loader:
         self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
         size = batch_shape[0]
         # one being filled, one waiting and one being run per stream keeps both sides busy
-        for _ in range(2 + 2 * num_streams + -(-num_threads // size)):
+        for _ in range(2 + 2 * num_streams + -(-len(marks) // size)):
             self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
         self._slots = self._assign(steps, size)
         self._assign_lock = threading.Lock()
         self._count_lock = threading.Lock()
         self._stopping = False
-        self._threads_left = num_threads
-        for index in range(num_threads):
-            threading.Thread(target=self._work, name=f"loader-{index}", daemon=True).start()
+        self._threads_left = len(marks)
+        for index, mark in enumerate(marks):
+            threading.Thread(target=self._work, args=(mark,), name=f"loader-{index}", daemon=True).start()
 
-    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record]]:
-        """Every record of every step with its slot. Blocks while no batch is free; ends early after stop()."""
+    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record, int]]:
+        """Every record of every step with its slot and partition. Blocks while no batch is free; ends early after stop()."""
         for step in steps:
             rows, records = self._new_rows(step), self._records(step)
             for offset in range(0, len(step), size):
@@ -105,16 +107,19 @@ class Loader:
                 batch.errors.clear()
                 batch.images_NHWC[batch.count :] = 0
                 for index in range(batch.count):
-                    yield batch, index, next(records)
+                    yield batch, index, next(records), step.partition
 
-    def _work(self) -> None:
+    def _work(self, mark: Mark) -> None:
         try:
             while True:
                 with self._meter.timing("wait_for_slot"), self._assign_lock:
                     slot = None if self._stopping else next(self._slots, None)
                 if slot is None:
                     break
-                self._fill(*slot)
+                batch, index, record, partition = slot
+                mark.set(partition, record.number, record.number + 1)
+                self._fill(batch, index, record)
+                mark.clear()
         except BaseException as error:  # delivered, not swallowed: raised in a consumer; the others get their end
             self._ready.put(error)
             self.stop()

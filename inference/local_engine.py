@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from inference.engine import Hooks, refusal
 from inference.errors import BulkinferError, RunError
 from inference.messages import (
     STOP_SIGNALS,
-    Command,
     Died,
     End,
     Event,
@@ -29,62 +25,27 @@ from inference.messages import (
     StepDone,
     Stop,
     decode,
-    encode,
 )
 from inference.steps import StepQueue
-from inference.types import Step
+from inference.types import Fault, Step
+from inference.worker_handle import WorkerHandle, start_worker
 
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
-_DEATHS_WITHOUT_PROGRESS = 32  # bisecting the largest step takes 3 + log2(1500 x batch) deaths
+_DEATHS_WITHOUT_PROGRESS = 32  # narrowing a step takes 4 + log2(batch) of them, 4 + log2(step) if nothing is known
 _STARTS = 3  # a worker that dies so often before it is ready is not started again
-
-
-def _how(code: int) -> str:
-    """What ended a process, by the code that Popen gives."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:  # a real-time signal has no name
-        return f"signal {-code}"
-
-
-@dataclass
-class WorkerHandle:
-    """A running worker process and what it was given."""
-
-    index: int
-    process: subprocess.Popen[bytes]
-    reports: int  # our end of its pipe
-    ready: bool = False
-    ended: bool = False  # told that nothing more will come
-    held: list[Step] = field(default_factory=list)
-    unread: bytes = b""
-
-    def send(self, command: Command) -> None:
-        """One command; a worker that is just dying does not read it, and its end of file is on its way."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(encode(command).encode() + b"\n")
-        except BrokenPipeError:
-            return
-
-    def close(self) -> int:
-        """Close our ends of the pipes and reap the process; returns its exit code (negative: the signal)."""
-        os.close(self.reports)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait()
 
 
 class LocalEngine:
     """Runs all steps on `plan.num_devices` processes; a dead one is replaced and its unpublished steps run again."""
 
-    def __init__(self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool) -> None:
+    def __init__(
+        self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
+    ) -> None:
         self._run_file, self._plan, self._hooks = run_file, plan, hooks
-        self._batch_size, self._own_partition = batch_size, own_partition
+        self._batch_size, self._own_partition, self._stall_timeout_s = batch_size, own_partition, stall_timeout_s
+        self._watched_at = time.monotonic()
         self._queue: StepQueue | None = None
-        self._killers: deque[tuple[Step, str]] = deque()  # with what ended the last process that touched it
+        self._killers: deque[tuple[Step, Fault]] = deque()
         self._workers: dict[int, WorkerHandle] = {}
         self._selector = selectors.DefaultSelector()
         self._deaths_in_a_row = 0  # of workers that had been ready, since a step was last published
@@ -108,12 +69,12 @@ class LocalEngine:
                 if self._deadline is None:
                     self._start(index)
             while self._workers:
-                wait_s = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-                for key, _ in self._selector.select(wait_s):
+                for key, _ in self._selector.select(self._wait_s()):
                     if key.data is None:
                         os.read(waking, 64)
                     else:
                         self._read(key.data)
+                self._watch()
                 if self._deadline is not None and time.monotonic() >= self._deadline:
                     self._kill_all()
         finally:
@@ -127,29 +88,31 @@ class LocalEngine:
         if self._refusal:
             raise self._refusal
 
+    def _wait_s(self) -> float | None:
+        """How long nothing needs to be looked after unless a worker reports or a signal comes; None: for ever."""
+        if self._deadline is not None:
+            return max(0.0, self._deadline - time.monotonic())
+        return self._stall_timeout_s / 16 if self._stall_timeout_s else None
+
+    def _watch(self) -> None:
+        """End workers that have had work and got nothing done for too long. Time in which we were stopped does not count."""
+        if not self._stall_timeout_s or self._deadline is not None:
+            return
+        now = time.monotonic()
+        watched_s = min(now - self._watched_at, self._stall_timeout_s / 8)
+        self._watched_at = now
+        for worker in self._workers.values():
+            if worker.is_stalled(watched_s, self._stall_timeout_s) and not worker.ended_for:
+                worker.end(f"ended for making no progress in {self._stall_timeout_s:g} s")
+
     # -- processes -------------------------------------------------------------------------------------------------------
 
     def _start(self, index: int) -> None:
-        """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it."""
-        log = Path(self._run_file).parent / f"worker-{index}.log"
-        ours, theirs = os.pipe()
-        everyone = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, self._plan.affinity[index])
-        try:
-            with log.open("ab") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "inference.worker_process", str(self._run_file), str(index), str(theirs)],
-                    stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[theirs], start_new_session=True,
-                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                )  # fmt: skip
-        finally:
-            os.sched_setaffinity(0, everyone)
-            os.close(theirs)
-        worker = WorkerHandle(index, process, ours)
+        worker = start_worker(self._run_file, index, self._plan)
         self._workers[index] = worker
-        self._selector.register(ours, selectors.EVENT_READ, worker)
+        self._selector.register(worker.reports, selectors.EVENT_READ, worker)
         if self._deadline is not None:  # a signal came while it was being started
-            process.kill()
+            worker.process.kill()
 
     def _read(self, worker: WorkerHandle) -> None:
         """Take what a worker reports; end of file means that it is dead or done."""
@@ -201,15 +164,15 @@ class LocalEngine:
     def _next(self, worker: WorkerHandle, queue: StepQueue) -> RunStep | None:
         """What this worker can take on now."""
         if self._killers and not worker.held:
-            step, death = self._killers.popleft()
-            return RunStep(step, fault=f"every process that touched this record died; the last: {death}")
+            step, fault = self._killers.popleft()
+            return RunStep(step, fault)
         step_or_none = queue.take(worker.held, only_partition=worker.index if self._own_partition else None)
         return None if step_or_none is None else RunStep(step_or_none)
 
     def _gone(self, worker: WorkerHandle) -> None:
         """A worker's pipe closed: it has ended, or it died and is replaced."""
         code = self._reap(worker)
-        death = f"worker {worker.index} ended by {_how(code)}"
+        death = f"worker {worker.index} {worker.how(code)}"
         if self._deadline is not None or worker.ended:
             if code != 0 and worker.ready and self._deadline is None:
                 self.replaced.append(f"{death} after its last step; nothing was lost")
@@ -221,11 +184,11 @@ class LocalEngine:
         else:
             self._failed_starts[worker.index] += 1
         if self._is_hopeless(worker.index):
-            words = f"{death}; the end of its log: {self._last_words(worker.index)}"
+            words = f"{death}; the end of its log: {worker.last_words()}"
             self._refuse(RunError(f"workers die without getting anything done: {words}"))
             return
         starts = self._failed_starts[worker.index] < _STARTS
-        self._tell(worker.index, Died(_how(code), by_another=starts))
+        self._tell(worker.index, Died(worker.how(code), by_another=starts))
         if starts and self._deadline is None:
             self._start(worker.index)
         self._feed()
@@ -237,16 +200,14 @@ class LocalEngine:
         for step in [step for step in worker.held if self._hooks.is_published(step)]:
             worker.held.remove(step)
             self._tell(worker.index, Recovered(step))
-        self._killers.extend((step, death) for step in self._queue.give_back(worker.held, self._batch_size))
+        for step in self._queue.give_back(worker.held, self._batch_size, worker.loading + worker.running):
+            stage = "decode" if step in worker.loading else "infer"
+            self._killers.append((step, Fault(stage, f"every process that touched this record died; the last: {death}")))
 
     def _is_hopeless(self, index: int) -> bool:
         """Too many deaths without a published step; or this worker never starts and nobody can do its steps."""
         never_starts = self._failed_starts[index] >= _STARTS
         return self._deaths_in_a_row > _DEATHS_WITHOUT_PROGRESS or (never_starts and (self._own_partition or not self._workers))
-
-    def _last_words(self, index: int) -> str:
-        log = Path(self._run_file).parent / f"worker-{index}.log"
-        return " | ".join(log.read_text(errors="replace").splitlines()[-3:])
 
     # -- the end ---------------------------------------------------------------------------------------------------------
 

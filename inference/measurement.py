@@ -131,7 +131,7 @@ def measure(
         return cut(step_size(expected, seconds, plan.streams, batch_size), num_records, plan.num_devices, batch_size)
 
     stopwatch = Stopwatch(make_steps, plan.num_devices, seconds)
-    engine = LocalEngine(run_file, plan, stopwatch, batch_size=batch_size, own_partition=False)
+    engine = LocalEngine(run_file, plan, stopwatch, batch_size=batch_size, own_partition=False, stall_timeout_s=0)
     stopwatch.stop = engine.stop
     engine.run()
     if engine.signal is not None:

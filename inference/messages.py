@@ -15,7 +15,7 @@ from inference.card import Recipe
 from inference.paths import read_json, write_json
 from inference.postprocess import Task
 from inference.providers import SessionSpec
-from inference.types import Step
+from inference.types import Fault, Step
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
 
@@ -83,7 +83,7 @@ class RunStep:
     """Run a step. `fault` is given for a single record that ends every process: it gets its error row untouched."""
 
     step: Step
-    fault: str | None = None
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A worker ended before its time; `by_another` tells whether a new one takes over."""
+    """A worker ended before its time, by `how`, as in "ended by exit code 1"; `by_another`: a new one takes over."""
 
     how: str
     by_another: bool
@@ -176,7 +176,7 @@ Event = Ready | StepDone | Refused | Ended | Died | Recovered
 _KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (RunStep, End, Stop, Ready, StepDone, Refused, Ended, Died, Recovered)
 }
-_NESTED: dict[str, Any] = {"step": Step, "totals": Totals}
+_NESTED: dict[str, Any] = {"step": Step, "totals": Totals, "fault": Fault}
 
 
 def encode(message: Command | Event) -> str:
@@ -189,4 +189,4 @@ def decode(line: str | bytes) -> Any:
     value = json.loads(line)
     kind = _KINDS[value.pop("kind")]
     assert set(value) == {entry.name for entry in fields(kind)}, (kind, value)
-    return kind(**{name: _NESTED[name](**item) if name in _NESTED else item for name, item in value.items()})
+    return kind(**{name: _NESTED[name](**item) if name in _NESTED and item else item for name, item in value.items()})

@@ -26,11 +26,19 @@ def printable(name: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What a record that ends every process gets in place of being touched again: its stage (of errors.STAGES) and message."""
+
+    stage: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One undecoded picture: its number within the partition, its key and where its bytes are.
 
     `key` is the path relative to the dataset root, as the file system's bytes. `label` and `category_ids` are None where
-    the dataset has none. `fault` says that the picture ends every process that touches it, which must then be left alone.
+    the dataset has none. `fault` is given for a picture that ends every process that touches it: it must be left alone.
     """
 
     number: int
@@ -38,7 +46,7 @@ class Record:
     path: bytes
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
-    fault: str | None = None
+    fault: Fault | None = None
 
     @property
     def name(self) -> str:

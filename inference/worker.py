@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from inference.in_flight import Mark
 from inference.loader import BatchSource
 from inference.metrics import Meter
 from inference.session import Network
@@ -23,27 +24,30 @@ def run_steps(
     session: Network,
     *,
     to_input: Callable[[Array], Array],
-    num_streams: int,
+    marks: Sequence[Mark],
     meter: Meter,
     publish: Callable[[Any], None],
 ) -> None:
-    """Run every batch of `source` through `num_streams` concurrent streams; `publish` gets the rows of each finished step.
+    """Run every batch of `source` through concurrent streams, one per mark; `publish` gets the rows of each finished step.
 
     `publish` is called in this thread, in the order in which steps finish. The first exception of any thread is raised here,
     after `source` was stopped. Rows of steps that a stop cut short are left to the caller.
     """
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def stream() -> None:
+    def stream(mark: Mark) -> None:
         try:
             while True:
                 with meter.timing("wait_for_batch"):
                     batch = source.next_ready()
                 if batch is None:
                     break
+                rows, step = batch.rows, batch.rows.step
+                mark.set(step.partition, step.start + batch.offset, step.start + batch.offset + batch.count)
                 outputs = infer(session, batch, to_input, meter)
                 with meter.timing("rows"):
-                    rows, complete = batch.rows, batch.rows.fill(batch, outputs)
+                    complete = rows.fill(batch, outputs)
+                mark.clear()
                 source.recycle(batch)
                 if complete:
                     finished.put(rows)
@@ -51,9 +55,9 @@ def run_steps(
         except BaseException as error:  # delivered, not swallowed: raised by run_steps
             finished.put(error)
 
-    for index in range(num_streams):
-        threading.Thread(target=stream, name=f"stream-{index}", daemon=True).start()
-    streams_left = num_streams
+    for index, mark in enumerate(marks):
+        threading.Thread(target=stream, args=(mark,), name=f"stream-{index}", daemon=True).start()
+    streams_left = len(marks)
     try:
         while streams_left:
             item = finished.get()

@@ -1,6 +1,6 @@
 """The process around the main path: owns one device, takes steps on stdin, reports on a pipe.
 
-    python -m inference.worker_process RUN.json INDEX [REPORT_FD]
+    python -m inference.worker_process RUN.json INDEX REPORT_FD IN_FLIGHT_FD
 
 When stdin closes without an End the launcher is gone, and this process ends at once, also during a run.
 """
@@ -26,6 +26,7 @@ from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
 from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
 from inference.generated import Generator, generated_records
+from inference.in_flight import InFlight
 from inference.lifeline import die_with_parent
 from inference.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
 from inference.manifest import Manifest
@@ -37,7 +38,7 @@ from inference.providers import describe_proof
 from inference.publisher import Publisher
 from inference.runlog import EventLog, make_printing_safe, say, versions
 from inference.session import Network, Session, warm_up
-from inference.types import Facts, Record, Step
+from inference.types import Facts, Fault, Record, Step
 from inference.worker import StepFeed, run_steps
 
 _MANIFESTS_KEPT = 2  # the running step's and the next one's
@@ -66,17 +67,19 @@ class Manifests:
 class Worker:
     """One worker of a launch: `serve` opens the session and runs the steps that `take` is told of.
 
-    `report` gets each event for the launcher, `say` each line of the text log.
+    `report` gets each event for the launcher, `say` each line of the text log, `in_flight` what each thread has in hand.
     """
 
-    def __init__(self, spec: RunSpec, index: int, *, report: Callable[[Event], None], say: Callable[[str], None]) -> None:
-        self._spec, self._index, self._say = spec, index, say
+    def __init__(
+        self, spec: RunSpec, index: int, *, report: Callable[[Event], None], say: Callable[[str], None], in_flight: InFlight
+    ) -> None:
+        self._spec, self._index, self._say, self._in_flight = spec, index, say, in_flight
         self._to_launcher = report
         self._log = EventLog(Path(spec.log_dir) / f"worker-{index}.jsonl")
         self._meter = Meter()
         self._manifests = Manifests(spec)
         self._feed = StepFeed()
-        self._faults: dict[Step, str] = {}
+        self._faults: dict[Step, Fault] = {}
         self._source: BatchSource | None = None
         self._stopping = False
 
@@ -164,7 +167,7 @@ class Worker:
             self._source,
             session,
             to_input=lambda images: self._to_input(images, session),
-            num_streams=self._spec.session.streams,
+            marks=self._in_flight.streams,
             meter=self._meter,
             publish=publisher.publish,
         )
@@ -185,7 +188,7 @@ class Worker:
             new_rows=publisher.new_rows,
             load=Generator(spec.recipe, self._meter).load if is_generated else load,
             batch_shape=(session.batch_shape[0], spec.recipe.height, spec.recipe.width, 3),
-            num_threads=spec.num_workers,
+            marks=self._in_flight.loaders,
             num_streams=spec.session.streams,
             meter=self._meter,
             new_batch=session.new_batch,
@@ -227,7 +230,7 @@ def listen(worker: Worker) -> None:
 def main(argv: list[str]) -> None:
     """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
     run_file, index = argv[0], int(argv[1])
-    pipe = os.fdopen(int(argv[2]), "w", buffering=1) if len(argv) > 2 else sys.stdout
+    pipe, marks = os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])
     die_with_parent()
     make_printing_safe()
     for number in STOP_SIGNALS:  # they may come to the whole group: the launcher decides when to stop
@@ -235,7 +238,9 @@ def main(argv: list[str]) -> None:
     spec = RunSpec.read(Path(run_file))
     say(f"$ {sys.executable} -m inference.worker_process {run_file} {index}")
     say(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
-    worker = Worker(spec, index, report=lambda event: print(encode(event), file=pipe), say=say)
+    in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
+    os.close(marks)
+    worker = Worker(spec, index, report=lambda event: print(encode(event), file=pipe), say=say, in_flight=in_flight)
     threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
     code = worker.serve()
     sys.stdout.flush()

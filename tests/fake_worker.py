@@ -1,9 +1,11 @@
 """Stands in for a worker process: takes steps on stdin, "publishes" them, and dies of the records it is told to.
 
-Called as a worker is: RUN.json INDEX REPORT_FD are its last words. RUN.json may hold, beside `slow_s` (seconds a step takes),
-`gated` (no step is done before there is a file `go` beside RUN.json) and `deaf` (ignores a stop):
+Called as a worker is: RUN.json INDEX REPORT_FD IN_FLIGHT_FD are its last words. RUN.json may hold, beside `slow_s` and
+`slow_records_s` (seconds that a step and a record take), `gated` (no step is done before there is a file `go` beside RUN.json)
+and `deaf` (ignores a stop):
 
-    by record   `deadly` (kills whoever runs it), `lost` (its step is published, then the worker dies without a report)
+    by record   `deadly` (kills whoever runs it), `hanging` (never ends), each after it was marked as in hand; `lost` (its step
+                is published, then the worker dies without a report)
     by worker   `never_ready`, `die_at_start`, `refuse`, `refuse_late` (after its first step), `lazy` (ends well after its first
                 step), `crash_at_end` (after it has said that all is done)
 
@@ -23,13 +25,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from inference.in_flight import InFlight
 from inference.messages import Command, End, Ended, Event, Ready, Refused, RunStep, StepDone, Stop, Totals, decode, encode
-from inference.types import Step
+from inference.types import Fault, Step
 
-run_file, index, report = Path(sys.argv[-3]), int(sys.argv[-2]), int(sys.argv[-1])
+run_file, index, report = Path(sys.argv[-4]), int(sys.argv[-3]), int(sys.argv[-2])
 run: dict[str, Any] = json.loads(run_file.read_text())
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+in_flight = InFlight(1, 1, int(sys.argv[-1]))
 commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
 stopping = threading.Event()
 NOTHING_USED = Totals({"seconds": {}, "runs": {}}, 0, 0.0)
@@ -60,20 +64,26 @@ def listen() -> None:
     os._exit(1)
 
 
-def run_step(step: Step, fault: str | None) -> None:
+def run_step(step: Step, fault: Fault | None) -> None:
     """Leave a file, and report it."""
     while run.get("gated") and not (run_file.parent / "go").exists() and not stopping.is_set():
         time.sleep(0.005)
     if stopping.wait(run.get("slow_s", 0.0)):
         return
-    if fault is None and holds(step, "deadly"):
-        os.kill(os.getpid(), signal.SIGKILL)
+    for number in () if fault else range(step.start, step.end):
+        in_flight.streams[0].set(step.partition, number, number + 1)
+        time.sleep(run.get("slow_records_s", 0.0))
+        if number in run.get("deadly", []):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number in run.get("hanging", []):
+            threading.Event().wait()
+    in_flight.streams[0].clear()
     with (run_file.parent / f"part-{step.partition}-{step.start}-{step.end}").open("x") as file:
-        file.write(fault or "")
+        file.write(fault.message if fault else "")
     if holds(step, "lost"):
         os.kill(os.getpid(), signal.SIGKILL)
     count = len(step)
-    stages = {} if fault is None else {"infer": count}
+    stages = {} if fault is None else {fault.stage: count}
     tell(StepDone(step, count, count - sum(stages.values()), stages, "", 1.0, 0.0, 1.0, NOTHING_USED))
 
 

@@ -48,11 +48,11 @@ def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) ->
     failed = {key: row for key, row in by_key.items() if row["status"] == "error"}
     assert set(failed) == set(deadly)
     for row in failed.values():
-        assert row["stage"] == "infer"
+        assert row["stage"] == "decode"
         assert "SIGKILL" in row["error"]
     assert all(row["class_names"][0] in key for key, row in by_key.items() if key not in deadly)
     deaths = found.stdout.count("replaced: ")
-    assert 3 <= deaths <= len(deadly) * (2 + 7)
+    assert 3 <= deaths <= len(deadly) * 4, "in company, its neighbour ruled out, and twice alone"
     assert run("bulkinfer", "verify", "out", cwd=place).returncode == 0
     again = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--output", "out", cwd=place)
     assert "90 of 90 records are done" in again.stdout

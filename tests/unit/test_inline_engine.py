@@ -51,7 +51,7 @@ class Hooks:
 
 
 def engine_for(launch: Launch, hooks: Hooks) -> InlineEngine:
-    engine = make_engine("inline", write_run(launch), plan_of(), hooks, batch_size=4, own_partition=False)
+    engine = make_engine("inline", write_run(launch), plan_of(), hooks, batch_size=4, own_partition=False, stall_timeout_s=0)
     assert isinstance(engine, InlineEngine)
     return engine
 
@@ -156,7 +156,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_engines_are_found_by_name(tmp_path: Path) -> None:
     run_file = write_run(launch_of(tmp_path, batches_per_step=1))
     for name in ENGINES:
-        engine: Any = make_engine(name, run_file, plan_of(), Hooks([]), batch_size=4, own_partition=False)
+        engine: Any = make_engine(name, run_file, plan_of(), Hooks([]), batch_size=4, own_partition=False, stall_timeout_s=0)
         assert (engine.signal, engine.replaced, engine.run.__self__) == (None, [], engine)
     engine._log.close()
     engine._worker._log.close()

@@ -16,9 +16,10 @@ from PIL import Image
 
 from inference.decode import prepare_decoder
 from inference.errors import RecordError
+from inference.in_flight import InFlight
 from inference.loader import Limits, Loader, SyntheticLoader, load_record
 from inference.metrics import Meter
-from inference.types import Batch, Facts, Record, Step
+from inference.types import Batch, Facts, Fault, Record, Step
 from inference.worker import StepFeed
 from tests.models import RECIPE
 from tests.pictures import RED, cut, encode, jpeg, solid
@@ -51,7 +52,7 @@ def loader_of(
         new_rows=lambda step: step,
         load=load,
         batch_shape=(batch_size, 2, 2, 3),
-        num_threads=threads,
+        marks=InFlight(threads, 0).loaders,
         num_streams=streams,
         meter=meter or Meter(),
     )
@@ -338,8 +339,8 @@ def test_failed_pictures_do_not_stay_in_memory(tmp_path: Path) -> None:
         return [thing.size for thing in gc.get_objects() if issubclass(type(thing), Image.Image)]
 
     loader = Loader([Step(0, 0, 8)], records=lambda step: (record(n) for n in range(step.start, step.end)),
-                    new_rows=lambda step: step, load=load, batch_shape=(4, RECIPE.height, RECIPE.width, 3), num_threads=2,
-                    num_streams=1, meter=meter)  # fmt: skip
+                    new_rows=lambda step: step, load=load, batch_shape=(4, RECIPE.height, RECIPE.width, 3),
+                    marks=InFlight(2, 0).loaders, num_streams=1, meter=meter)  # fmt: skip
     gc.disable()  # they go at once, not when it comes to it
     try:
         batches = [in_time(loader.next_ready) for _ in range(2)]
@@ -356,7 +357,9 @@ def test_failed_pictures_do_not_stay_in_memory(tmp_path: Path) -> None:
 def test_a_record_that_kills_is_left_alone(tmp_path: Path) -> None:
     """Its file is not even looked at."""
     out, meter = np.zeros((RECIPE.height, RECIPE.width, 3), np.uint8), Meter()
-    killer = Record(0, b"key", os.fsencode(tmp_path / "missing.jpg"), fault="every process that touched this record died")
+    killer = Record(
+        0, b"key", os.fsencode(tmp_path / "missing.jpg"), fault=Fault("infer", "every process that touched this record died")
+    )
     with pytest.raises(RecordError, match="every process that touched this record died") as caught:
         load_record(killer, RECIPE, Limits(10, 10), out, meter)
     assert caught.value.stage == "infer"

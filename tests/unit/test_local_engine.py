@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from inference import local_engine
+from inference import local_engine, worker_handle
 from inference.cores import ThreadPlan
 from inference.errors import BulkinferError, RunError, UsageError
+from inference.in_flight import InFlight
 from inference.local_engine import LocalEngine
 from inference.messages import Died, Event, Ready, Recovered, StepDone
 from inference.steps import split_step
 from inference.types import Step
+from inference.worker_handle import WorkerHandle
 from tests.commands import living
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +39,15 @@ class Launch:
     """
 
     def __init__(
-        self, folder: Path, workers: int, steps: list[Step], *, gate: int = 0, own_partition: bool = False, **run: Any
+        self,
+        folder: Path,
+        workers: int,
+        steps: list[Step],
+        *,
+        gate: int = 0,
+        own_partition: bool = False,
+        stall_s: float = 0,
+        **run: Any,
     ) -> None:
         self.folder, self.steps, self.gate = folder, steps, gate
         self.events: list[tuple[int, Event]] = []
@@ -45,7 +55,9 @@ class Launch:
         self.react: Callable[[int, Event], BulkinferError | None] = lambda _worker, _event: None
         (folder / "run.json").write_text(json.dumps({"gated": bool(gate), **run}))
         plan = ThreadPlan(workers, 1, 1, 1, tuple((CORES[i % len(CORES)],) for i in range(workers)), (0,) * workers)
-        self.engine = LocalEngine(folder / "run.json", plan, self, batch_size=2, own_partition=own_partition)
+        self.engine = LocalEngine(
+            folder / "run.json", plan, self, batch_size=2, own_partition=own_partition, stall_timeout_s=stall_s
+        )
 
     def make_steps(self, rate: float) -> list[Step]:
         self.rates.append(rate)
@@ -97,7 +109,7 @@ def fake_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tests.fake_worker "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(local_engine.sys, "executable", str(python))
+    monkeypatch.setattr(worker_handle.sys, "executable", str(python))
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +167,7 @@ def test_a_killed_worker_is_replaced_and_its_steps_run_again(tmp_path: Path) -> 
     launch.run()
     assert launch.published == list(range(60))
     assert launch.engine.replaced == [f"worker {victims[0]} ended by signal 9 (SIGKILL)"]
-    assert (victims[0], Died("signal 9 (SIGKILL)", True)) in launch.events
+    assert (victims[0], Died("ended by signal 9 (SIGKILL)", True)) in launch.events
 
 
 def test_a_deadly_record_costs_its_own_row(tmp_path: Path) -> None:
@@ -167,7 +179,38 @@ def test_a_deadly_record_costs_its_own_row(tmp_path: Path) -> None:
     assert given_up.endswith("ended by signal 9 (SIGKILL)")
     assert [path.name for path in tmp_path.glob("part-*") if path.read_text()] == ["part-3-13-14"]
     assert [event.stages for event in launch.told(StepDone) if event.step == Step(3, 13, 14)] == [{"infer": 1}]
-    assert len(launch.engine.replaced) == 3 + 3
+    assert len(launch.engine.replaced) == 3, "in company, and twice alone"
+
+
+def test_a_record_that_a_worker_hangs_on_costs_its_own_row(tmp_path: Path) -> None:
+    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 32), 8), hanging=[13], stall_s=0.5).run()
+    assert launch.published == list(range(32))
+    given_up = (tmp_path / "part-0-13-14").read_text()
+    assert given_up.startswith("every process that touched this record died; the last: worker ")
+    assert given_up.endswith("ended for making no progress in 0.5 s")
+    assert [path.name for path in tmp_path.glob("part-*") if path.read_text()] == ["part-0-13-14"]
+    assert len(launch.engine.replaced) == 3
+    assert not living(launch.pids)
+
+
+def test_who_has_nothing_to_do_does_not_stall(tmp_path: Path) -> None:
+    """One worker has both steps in hand and takes its time, record by record; the other waits."""
+    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 8), 4), slow_records_s=0.2, stall_s=0.5).run()
+    assert launch.published == list(range(8))
+    assert launch.engine.replaced == []
+
+
+def test_time_in_which_the_launcher_was_stopped_is_no_stall(tmp_path: Path) -> None:
+    handle = WorkerHandle(0, Any, 0, InFlight(1, 1), tmp_path)  # type: ignore[arg-type]
+    handle.ready, handle.held = True, [Step(0, 0, 4)]
+    assert not handle.is_stalled(9.0, 10.0), "it is seen for the first time"
+    assert not handle.is_stalled(9.0, 10.0)
+    handle.in_flight.loaders[0].set(0, 1, 2)
+    assert not handle.is_stalled(9.0, 10.0), "it began a record"
+    assert not handle.is_stalled(9.0, 10.0)
+    assert handle.is_stalled(1.0, 10.0)
+    handle.held = []
+    assert not handle.is_stalled(99.0, 10.0)
 
 
 @pytest.mark.parametrize("lost", [7, 29])
@@ -214,7 +257,7 @@ def test_without_one_that_does_not_start_the_others_go_on(tmp_path: Path) -> Non
     launch.run()
     assert launch.published == list(range(20))
     assert [event for event in launch.events if isinstance(event[1], Died)] == [
-        (1, Died("exit code 7", by_another)) for by_another in (True, True, False)
+        (1, Died("ended by exit code 7", by_another)) for by_another in (True, True, False)
     ]
     assert launch.engine.replaced == ["worker 1 ended by exit code 7"] * 3
 
@@ -229,11 +272,11 @@ def test_nobody_else_can_run_the_partition_of_one_that_does_not_start(tmp_path: 
 
 
 def test_deaths_without_any_progress_end_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "_DEATHS_WITHOUT_PROGRESS", 3)
+    monkeypatch.setattr(local_engine, "_DEATHS_WITHOUT_PROGRESS", 2)
     launch = Launch(tmp_path, 1, [Step(0, 0, 64)], deadly=list(range(64)))
     with pytest.raises(RunError, match=r"workers die without getting anything done: worker 0 ended by signal 9 \(SIGKILL\)"):
         launch.run()
-    assert launch.kinds == {"Ready": 4, "Died": 3}
+    assert launch.kinds == {"Ready": 3, "Died": 2}
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------

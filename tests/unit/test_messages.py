@@ -31,13 +31,13 @@ from inference.messages import (
 )
 from inference.postprocess import Task
 from inference.providers import SessionSpec
-from inference.types import Step
+from inference.types import Fault, Step
 
 STEP = Step(3, 100, 142)
 TOTALS = Totals({"seconds": {"infer": 1.5}, "runs": {"-32": 4}}, 1 << 30, 2.25)
 MESSAGES = [
     RunStep(STEP),
-    RunStep(Step(0, 7, 8), fault="every process died; the last: 'worker 0'\nended by \udce9"),
+    RunStep(Step(0, 7, 8), fault=Fault("decode", "every process died; the last: 'worker 0'\nended by \udce9")),
     End(),
     Stop(),
     Ready({"provider": "CPUExecutionProvider", "nodes": {"CPUExecutionProvider": 5}}, 0.5, 61.25, {"numpy": "2.1"}, 4711),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -37,39 +38,81 @@ def test_a_worker_that_has_its_own_partition_gets_only_that() -> None:
 def test_steps_of_a_dead_worker_come_back_in_front_and_in_order() -> None:
     queue = StepQueue.of([ONE, TWO, THREE])
     held = [queue.take([]), queue.take([ONE])]
-    assert queue.give_back([step for step in held if step], 1) == []
+    assert queue.give_back([step for step in held if step], 1, []) == []
     assert list(queue.pending) == [ONE, TWO, THREE]
-    assert not queue.is_suspect(ONE), "one death is bad luck"
+    assert not queue.suspects, "one death with nothing in hand accuses nobody"
     assert queue.take([]) == ONE
     assert queue.take([ONE]) == TWO
 
 
-def test_after_two_deaths_a_step_runs_alone() -> None:
-    queue = StepQueue.of([ONE, TWO])
-    for _ in range(2):
-        first = queue.take([])
-        assert first == ONE
-        assert queue.give_back([ONE], 1) == []
-    assert queue.is_suspect(ONE)
+def test_only_what_was_in_hand_becomes_suspect() -> None:
+    queue = StepQueue.of([])
+    in_hand = [Step(0, 5, 6), Step(0, 2, 4), Step(0, 6, 7), Step(0, 9, 12), Step(1, 0, 20)]
+    assert queue.give_back([ONE, TWO], 2, in_hand) == []
+    pieces = [(0, 2), (2, 4), (4, 5), (5, 7), (7, 9), (9, 10), (10, 12), (12, 20)]
+    assert list(queue.pending) == [Step(0, *piece) for piece in pieces]
+    assert set(queue.suspects) == {Step(0, 2, 4), Step(0, 5, 7), Step(0, 9, 10), Step(0, 10, 12)}
+
+
+def test_a_suspect_runs_alone() -> None:
+    queue = StepQueue.of([TWO])
+    queue.give_back([ONE], 4, [ONE])
     assert queue.take([]) == ONE
     assert queue.take([ONE]) is None, "nothing runs beside a suspect"
     queue.pending.appendleft(ONE)
     assert queue.take([TWO]) is None, "and a suspect beside nothing"
 
 
+def test_a_suspect_that_kills_alone_is_narrowed_to_what_was_in_hand_and_else_halved() -> None:
+    queue = StepQueue.of([])
+    queue.give_back([ONE], 4, [ONE])
+    assert queue.take([]) == ONE
+    queue.give_back([ONE], 4, [Step(0, 4, 8)])
+    assert list(queue.pending) == [Step(0, 0, 4), Step(0, 4, 8), Step(0, 8, 10)]
+    assert set(queue.suspects) == {Step(0, 4, 8)}
+    queue.take([])
+    assert queue.take([]) == Step(0, 4, 8)
+    queue.give_back([Step(0, 4, 8)], 4, [Step(0, 4, 8)])
+    assert list(queue.pending) == [Step(0, 4, 6), Step(0, 6, 8), Step(0, 8, 10)]
+    assert set(queue.suspects) == {Step(0, 4, 6), Step(0, 6, 8)}
+
+
+def test_deaths_that_nothing_in_hand_explains_make_the_whole_step_suspect_at_the_second() -> None:
+    queue = StepQueue.of([])
+    queue.give_back([ONE], 2, [])
+    assert not queue.suspects
+    queue.pending.clear()
+    queue.give_back([ONE], 2, [])
+    assert set(queue.suspects) == {ONE}
+    queue.pending.clear()
+    queue.give_back([ONE], 2, [])
+    assert list(queue.pending) == [Step(0, 0, 4), Step(0, 4, 10)], "alone, with nothing in hand: halved"
+
+
+def test_a_single_record_must_kill_twice_alone() -> None:
+    queue, one = StepQueue.of([]), Step(0, 3, 4)
+    assert queue.give_back([one], 2, [one]) == [], "in company"
+    assert queue.take([]) == one
+    assert queue.give_back([one], 2, [one]) == [], "may have been somebody's kill -9"
+    assert queue.take([]) == one
+    assert queue.give_back([one], 2, [one]) == [one]
+    assert not queue.pending
+    assert not queue.suspects
+
+
 def test_two_deaths_in_company_condemn_nobody() -> None:
     queue = StepQueue.of([ONE, TWO])
     for _ in range(5):
-        assert queue.give_back([ONE, TWO], 1) == []
+        assert queue.give_back([ONE, TWO], 1, []) == []
         queue.pending.clear()
-    assert queue.deaths == {ONE: 5, TWO: 5}
+        queue.suspects.clear()
 
 
 def test_halves_are_cut_between_batches_while_there_are_several() -> None:
     def halves(step: Step, batch_size: int) -> list[Step]:
         queue = StepQueue.of([])
-        queue.deaths[step] = 2
-        assert queue.give_back([step], batch_size) == []
+        queue.suspects[step] = 0
+        assert queue.give_back([step], batch_size, [step]) == []
         return list(queue.pending)
 
     assert halves(Step(1, 100, 142), 6) == [Step(1, 100, 118), Step(1, 118, 142)]
@@ -77,17 +120,19 @@ def test_halves_are_cut_between_batches_while_there_are_several() -> None:
     assert halves(Step(1, 0, 5), 6) == [Step(1, 0, 2), Step(1, 2, 5)]
     assert halves(Step(1, 0, 12), 6) == [Step(1, 0, 6), Step(1, 6, 12)]
     assert halves(Step(1, 0, 2), 6) == [Step(1, 0, 1), Step(1, 1, 2)]
-    queue = StepQueue.of([])
-    queue.deaths[Step(1, 5, 6)] = 2
-    assert queue.give_back([Step(1, 5, 6)], 6) == [Step(1, 5, 6)]
-    assert not queue.pending
 
 
 class Plant:
-    """Workers that die of certain records, as the engine drives them: one worker, a step and the next one in hand."""
+    """Workers that die of certain records, as the engine drives them: one worker, a step and the next one in hand.
 
-    def __init__(self, steps: list[Step], batch_size: int, deadly: set[int]) -> None:
+    `in_hand(step, killer)` is what their threads work on when they die.
+    """
+
+    def __init__(
+        self, steps: list[Step], batch_size: int, deadly: set[int], in_hand: Callable[[Step, int], list[Step]]
+    ) -> None:
         self.queue, self.batch_size, self.deadly = StepQueue.of(steps), batch_size, deadly
+        self.in_hand = in_hand
         self.done: list[int] = []
         self.killers: list[Step] = []
         self.deaths = 0
@@ -100,37 +145,67 @@ class Plant:
             if not held:
                 return
             running = held[0]
-            if self.deadly & set(range(running.start, running.end)):
+            if killers := self.deadly & set(range(running.start, running.end)):
                 self.deaths += 1
-                assert self.deaths <= most_deaths, self.queue.deaths
-                self.killers += self.queue.give_back(held, self.batch_size)
+                assert self.deaths <= most_deaths, self.queue.suspects
+                self.killers += self.queue.give_back(held, self.batch_size, self.in_hand(running, min(killers)))
                 held = []
             else:
                 self.done += range(running.start, running.end)
                 held.pop(0)
 
 
-def bisecting_deaths(step_size: int, batch_size: int) -> int:
-    """Two deaths for the suspicion, one for each halving (first of the batches, then of one), one for the proof."""
+def unknown(_step: Step, _killer: int) -> list[Step]:
+    return []
+
+
+def decoding(step: Step, killer: int) -> list[Step]:
+    """Two loader threads: the killer's and that of its neighbour; the other batch is inside the network."""
+    both = [Step(step.partition, n, n + 1) for n in (killer, killer + 1) if n < step.end]
+    return [*both, Step(step.partition, max(step.start, killer - 12), max(step.start, killer - 6))]
+
+
+def running(step: Step, killer: int) -> list[Step]:
+    """The killer's batch of 6 inside the network, the loaders ahead."""
+    start = step.start + (killer - step.start) // 6 * 6
+    return [Step(step.partition, start, min(start + 6, step.end)), Step(step.partition, min(start + 14, step.end), step.end)]
+
+
+def deaths_without_knowledge(step_size: int, batch_size: int) -> int:
+    """Two for the suspicion, one for each halving (first of the batches, then of one), two for the proof."""
     batches = -(-step_size // batch_size)
-    return 3 + math.ceil(math.log2(batches)) + math.ceil(math.log2(min(batch_size, step_size)))
+    return 4 + math.ceil(math.log2(batches)) + math.ceil(math.log2(min(batch_size, step_size)))
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(64, 8), (64, 1), (1, 6), (256, 16), (1024, 4)])
-def test_a_killer_is_found_in_log2_deaths(size: int, batch_size: int) -> None:
+def test_a_killer_is_found_in_log2_deaths_even_if_nothing_is_known_of_them(size: int, batch_size: int) -> None:
     for deadly in {0, size // 2, size - 1}:
-        plant = Plant([Step(0, 0, size)], batch_size, {deadly})
-        plant.run(math.ceil(math.log2(size)) + 3)
+        plant = Plant([Step(0, 0, size)], batch_size, {deadly}, unknown)
+        plant.run(math.ceil(math.log2(size)) + 4)
         assert plant.killers == [Step(0, deadly, deadly + 1)]
         assert sorted(plant.done) == [n for n in range(size) if n != deadly], "all others exactly once"
 
 
+@pytest.mark.parametrize("deadly", [0, 1, 3, 4499, 8993, 8999])
+@pytest.mark.parametrize(("in_hand", "most"), [(decoding, 4), (running, 6)])
+def test_a_killer_in_a_large_step_is_found_in_fewer_than_log2_deaths(
+    in_hand: Callable[[Step, int], list[Step]], most: int, deadly: int
+) -> None:
+    plant = Plant([Step(0, 0, 9000)], 6, {deadly}, in_hand)
+    plant.run(most)
+    assert most < math.log2(9000)
+    assert plant.killers == [Step(0, deadly, deadly + 1)]
+    assert sorted(plant.done) == [n for n in range(9000) if n != deadly], "all others exactly once"
+
+
 @settings(max_examples=150)
-@given(st.integers(1, 400), st.integers(1, 20), st.integers(1, 100), st.data())
-def test_every_killer_is_found_and_all_others_run_once(total: int, batch_size: int, size: int, data: st.DataObject) -> None:
+@given(st.integers(1, 400), st.integers(1, 20), st.integers(1, 100), st.booleans(), st.data())
+def test_every_killer_is_found_and_all_others_run_once(
+    total: int, batch_size: int, size: int, known: bool, data: st.DataObject
+) -> None:
     deadly = data.draw(st.sets(st.integers(0, total - 1), max_size=3))
-    plant = Plant(split_step(Step(0, 0, total), size), batch_size, deadly)
-    plant.run(len(deadly) * bisecting_deaths(min(size, total), batch_size))
+    plant = Plant(split_step(Step(0, 0, total), size), batch_size, deadly, decoding if known else unknown)
+    plant.run(len(deadly) * deaths_without_knowledge(min(size, total), batch_size))
     assert sorted(step.start for step in plant.killers) == sorted(deadly)
     assert all(len(step) == 1 for step in plant.killers)
     assert sorted(plant.done) == [n for n in range(total) if n not in deadly]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.errors import RecordError
+from inference.in_flight import InFlight
 from inference.loader import Loader, SyntheticLoader
 from inference.metrics import Meter
 from inference.postprocess import StepRows
@@ -62,7 +63,8 @@ class Run:
     def __init__(
         self, steps: Any, session: Any, *, streams: int = 2, bad: frozenset[int] = frozenset(), **options: Any
     ) -> None:
-        self.steps, self.session, self.streams, self.bad = steps, session, streams, bad
+        self.steps, self.session, self.bad = steps, session, bad
+        self.in_flight = InFlight(2, streams)
         self.published: list[StepRows] = []
         self.opened: list[StepRows] = []
         self.meter = Meter()
@@ -74,7 +76,7 @@ class Run:
             new_rows=self.open_rows,
             load=options.get("load", self.load),
             batch_shape=(4, 2, 2, 3),
-            num_threads=2,
+            marks=self.in_flight.loaders,
             num_streams=streams,
             meter=self.meter,
         )
@@ -90,7 +92,7 @@ class Run:
         return Facts("JPEG", 1, 2, 2)
 
     def run(self) -> Run:
-        run_steps(self.source, self.session, to_input=self.to_input, num_streams=self.streams, meter=self.meter,
+        run_steps(self.source, self.session, to_input=self.to_input, marks=self.in_flight.streams, meter=self.meter,
                   publish=self.publish)  # fmt: skip
         return self
 
@@ -262,7 +264,7 @@ def test_synthetic_steps_are_counted() -> None:
     source = SyntheticLoader([Step(0, 0, 40), Step(0, 40, 80)], new_rows=Tally, batch=images)
     published: list[Tally] = []
     session: Any = FakeSession()
-    run_steps(source, session, to_input=lambda x: x, num_streams=3, meter=Meter(), publish=published.append)
+    run_steps(source, session, to_input=lambda x: x, marks=InFlight(0, 3).streams, meter=Meter(), publish=published.append)
     assert sorted(rows.step for rows in published) == [Step(0, 0, 40), Step(0, 40, 80)]
     assert [rows.finished_prefix() for rows in published] == [40, 40]
     assert Tally(Step(0, 0, 5)).finished_prefix() == 0
@@ -285,9 +287,10 @@ def colour_rows(graph: Any, folder: Path, colours: list[tuple[int, int, int]]) -
     def records(step: Step) -> Iterator[Record]:
         return (record(n) for n in range(step.start, step.end))
 
+    in_flight = InFlight(2, 2)
     source = Loader([Step(0, 0, len(colours))], records=records, new_rows=lambda step: StepRows(step, wanted, 4), load=load,
-                    batch_shape=session.batch_shape, num_threads=2, num_streams=2, meter=Meter())  # fmt: skip
-    run_steps(source, session, to_input=lambda x: x, num_streams=2, meter=Meter(), publish=published.append)
+                    batch_shape=session.batch_shape, marks=in_flight.loaders, num_streams=2, meter=Meter())  # fmt: skip
+    run_steps(source, session, to_input=lambda x: x, marks=in_flight.streams, meter=Meter(), publish=published.append)
     return published[0]
 
 

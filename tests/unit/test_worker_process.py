@@ -21,6 +21,7 @@ import pytest
 from inference import worker_process
 from inference.entries import Entry
 from inference.errors import RunError
+from inference.in_flight import InFlight, shared
 from inference.launcher import write_run
 from inference.manifest import Manifest
 from inference.messages import (
@@ -41,7 +42,7 @@ from inference.messages import (
 from inference.paths import file_sha256
 from inference.results import METADATA_KEY, part_name
 from inference.steps import split_step
-from inference.types import Step
+from inference.types import Fault, Step
 from inference.worker_process import Manifests, Worker, listen
 from tests.commands import records
 from tests.launches import launch_of, spec_of
@@ -105,7 +106,10 @@ class Place:
         self.events: list[Event] = []
         self.lines: list[str] = []
         self.react: Callable[[Event], None] = lambda _: None
-        self.worker = Worker(replace(spec, devices=(0,) * 4), 3, report=self.hear, say=self.lines.append)
+        self.in_flight = InFlight(spec.num_workers, spec.session.streams)
+        self.worker = Worker(
+            replace(spec, devices=(0,) * 4), 3, report=self.hear, say=self.lines.append, in_flight=self.in_flight
+        )
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -178,7 +182,7 @@ def test_a_record_that_kills_gets_its_row_without_being_touched(tmp_path: Path, 
 
     monkeypatch.setattr(worker_process, "load_record", load_record)
     fault = "every process that touched this record died; the last: worker 0 ended by signal 9 (SIGKILL)"
-    assert place.serve(RunStep(Step(0, 5, 6), fault=fault), End()) == 0
+    assert place.serve(RunStep(Step(0, 5, 6), fault=Fault("infer", fault)), End()) == 0
     assert not opened
     (event,) = place.done
     assert (event.count, event.ok, event.stages) == (1, 0, {"infer": 1})
@@ -189,7 +193,12 @@ def test_a_record_that_kills_gets_its_row_without_being_touched(tmp_path: Path, 
 
 def test_only_the_step_with_a_fault_is_left_alone(tmp_path: Path) -> None:
     place = place_of(tmp_path)
-    assert place.serve(RunStep(Step(0, 0, 5)), RunStep(Step(0, 5, 6), fault="it kills"), RunStep(Step(0, 6, 10)), End()) == 0
+    assert (
+        place.serve(
+            RunStep(Step(0, 0, 5)), RunStep(Step(0, 5, 6), fault=Fault("decode", "it kills")), RunStep(Step(0, 6, 10)), End()
+        )
+        == 0
+    )
     assert {key for key, row in place.rows.items() if row["status"] == "error"} == {"005-cyan.png"}
     assert len(place.rows) == 10
 
@@ -318,7 +327,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[list[Command], 
 
 
 def test_commands_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = [RunStep(STEPS[0]), RunStep(STEPS[1], fault="it kills"), End(), Stop()]
+    commands = [RunStep(STEPS[0]), RunStep(STEPS[1], fault=Fault("decode", "it kills")), End(), Stop()]
     assert heard(monkeypatch, *map(encode, commands)) == (commands, None)
 
 
@@ -339,12 +348,13 @@ class Process:
     """A real worker process, its log and both its pipes."""
 
     def __init__(self, run_file: Path) -> None:
-        reading, writing = os.pipe()
-        words = [sys.executable, "-P", "-m", "inference.worker_process", str(run_file), "0", str(writing)]
+        (reading, writing), marks = os.pipe(), shared(1, 1)
+        words = [sys.executable, "-P", "-m", "inference.worker_process", str(run_file), "0", str(writing), str(marks)]
         self.log = run_file.parent / "worker-0.log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing])
+            self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing, marks])
         os.close(writing)
+        os.close(marks)
         self.reports = os.fdopen(reading)
 
     def hear(self) -> Event:
@@ -373,11 +383,11 @@ def test_the_process(tmp_path: Path) -> None:
     assert isinstance(ready, Ready)
     assert ready.pid == process.process.pid
     process.say(RunStep(STEPS[0]))
-    process.say(RunStep(Step(0, 4, 5), fault="it kills"))
+    process.say(RunStep(Step(0, 4, 5), fault=Fault("decode", "it kills")))
     first, second = process.hear(), process.hear()
     assert isinstance(first, StepDone)
     assert isinstance(second, StepDone)
-    assert (first.step, second.step, second.stages) == (STEPS[0], Step(0, 4, 5), {"infer": 1})
+    assert (first.step, second.step, second.stages) == (STEPS[0], Step(0, 4, 5), {"decode": 1})
     process.say(End())
     assert isinstance(process.hear(), Ended)
     assert process.end() == 0
