@@ -85,14 +85,23 @@ def unused(folder: Path) -> Path:
 def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
     """The job, its pictures counted, and what could run it; nothing is written yet."""
     if config.decode == "fast":
-        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
-
-        require_turbo()
+        require_fast_decoder()
     request = parse_device(config.device, config.precision)
     found = find_candidates(request)  # first of all: what cannot run is told at once
     model = find_model(config, [choice.provider for choice in found.choices])
     dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
     return make_job(config, model, request, found.choices[0], dataset), found
+
+
+def require_fast_decoder() -> None:
+    """Raises UsageError that names what --decode fast lacks here."""
+    try:
+        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+    except ModuleNotFoundError as error:
+        if error.name != "PIL":
+            raise
+        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+    require_turbo()
 
 
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:
