@@ -30,7 +30,7 @@ LAYERS = (
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress", "kept", "in_flight"),
     ("preprocess", "session", "postprocess", "devices", "manifest_file", "coco", "zoo", "graph_checks"),
-    ("manifest",),
+    ("manifest", "get_model_hint"),
     ("gate", "loader", "results", "partition", "listing", "weights", "graph_file", "messages", "model_lookup", "user_files"),
     ("calibration_pictures", "activation_ranges", "precision"),
     ("export", "foreign_file", "generated", "probe", "precision_trial"),

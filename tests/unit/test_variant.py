@@ -94,7 +94,7 @@ def test_a_variant_of_a_replaced_export_is_not_used(home: Home) -> None:
     with pytest.raises(UsageError, match="was made of another export of the network: give --calibration_dir"):
         home.make(calibration_dir="")
     launch = LaunchConfig(model_name="net", model_path=str(home.folder / "models"), precision="int8")
-    with pytest.raises(RunError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
         find_model(launch, ["cpu"])
     assert home.make().done == "exported"
     assert find_model(launch, ["cpu"]).graph == graph_path(home.variant, 6).resolve()
