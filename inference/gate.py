@@ -81,9 +81,7 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
     found_NC = found_NC.copy()
     found_NC[broken] = 0
     expected, found = (_probabilities(values, are_logits) for values in (expected_NC, found_NC))
-    best = expected.argmax(axis=1)
-    two = np.partition(expected, -2, axis=1)[:, -2:] if expected.shape[1] > 1 else np.pad(expected, ((0, 0), (1, 0)))
-    clear = np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
+    best, clear = expected.argmax(axis=1), _clear(expected)
     agrees = found[clear].argmax(axis=1) == best[clear]
     moved = np.abs(found[clear, best[clear]] - expected[clear, best[clear]])
     known = [(number, label) for number, label in enumerate(labels) if label is not None]
@@ -98,6 +96,18 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
         more_wrong=int(wrong_now - wrong),
         not_finite=len(broken),
     )
+
+
+def count_clear(values_NC: Array, *, are_logits: bool) -> int:
+    """How many pictures have a clear answer by the class values of fp32."""
+    return len(_clear(_probabilities(values_NC, are_logits)))
+
+
+def _clear(probabilities_NC: Array) -> Array:
+    """The pictures whose best class leads by more than MARGIN."""
+    is_alone = probabilities_NC.shape[1] == 1
+    two = np.pad(probabilities_NC, ((0, 0), (1, 0))) if is_alone else np.partition(probabilities_NC, -2, axis=1)[:, -2:]
+    return np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
 
 
 def compare_values(expected_ND: Array, found_ND: Array) -> Figures:

@@ -48,7 +48,7 @@ LAYERS = (
         "no_network",
         "worker_handle",
     ),
-    ("adopt_batch", "judge", "half", "simplify"),
+    ("adopt_batch", "judge", "half", "simplify", "variant_request"),
     ("publisher", "local_engine", "reporter", "resume", "verify", "provision", "summary", "tuned_flags"),
     ("int8_variant", "fp16_variant"),
     ("worker_process", "adopt", "variant", "measurement", "settle"),
