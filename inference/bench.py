@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inference.bench_figures import KINDS, Figures, figures, report
+from inference.bench_figures import KINDS, Throughput, report, throughput
 from inference.bench_runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
 from inference.config import BenchConfig
 from inference.cores import core_budget
@@ -122,7 +122,7 @@ def run(config: BenchConfig, place: Bench) -> None:
         found = {"tune": {**tuned, "flag_file": str(flag_file)}}
     else:
         rounds, found = measure_rounds(place, config.rounds)
-        total = figures(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
+        total = throughput(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
         for line in report(total, place.plan):
             say(line)
         tell_bad([measured["end_to_end"] for measured in rounds])
@@ -187,7 +187,7 @@ def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:
     }
 
 
-def in_json(total: Figures, rounds: list[dict[str, Measurement]]) -> dict[str, Any]:
+def in_json(total: Throughput, rounds: list[dict[str, Measurement]]) -> dict[str, Any]:
     """The figures with every run behind them."""
     return {
         "num_runs": len(rounds) * len(KINDS),

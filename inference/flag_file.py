@@ -27,7 +27,7 @@ def refuse_cut(argv: Sequence[str]) -> None:
 
 def _named(words: Sequence[str]) -> list[str]:
     """The flag files in command-line words, or in the lines of such a file."""
-    found = []
+    found: list[str] = []
     for place, word in enumerate(words):
         if word == "--":
             break

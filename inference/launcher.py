@@ -24,7 +24,7 @@ from inference.paths import file_sha256
 from inference.postprocess import task_for
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import claim_output, note_parts, preview, remaining_steps
+from inference.resume import claim_output, joined, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.settle import settle
 from inference.summary import OK, WITHOUT, begin, finish
@@ -37,6 +37,9 @@ def launch(config: LaunchConfig) -> int:
     job, found = open_job(config)
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
+    if output is not None and config.output:
+        job = joined(job, output)
+        log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
     job = settle(job, found, output)
     plan = plan_workers(config, job.choice, core_budget())
