@@ -128,7 +128,7 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     """
     models = Path(model_path)
     exact = models / model_name
-    if exact.name in VARIANTS and exact.parent != models and exact.is_dir():
+    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / "card.json").exists()):
         owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
         raise UsageError(
             f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "

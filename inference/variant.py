@@ -130,7 +130,7 @@ def _refuse_unclear(card: ModelCard, clear: int, sample: Sample) -> None:
     held_out, there = len(sample.held_out_NHWC), len(sample.held_out_NHWC) + len(sample.calibrate_NHWC)
     total, most = pictures_for(MIN_CLEAR, held_out, clear), most_pictures(card.recipe)
     if total is not None and total <= most:
-        advice = f"give some {total - there} more pictures like these {there}, or such as it knows better"
+        advice = f"give pictures that it knows better, or some {total - there} more like these {there}"
     else:
         advice = f"give pictures such as it knows, as not even {most} like these, of which no more are taken, would do"
     raise RunError(

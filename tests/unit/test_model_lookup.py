@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inference.card import USERS_FILE, Weights, read_card, write_card
+from inference.card import USERS_FILE, Calibration, Weights, read_card, write_card
 from inference.config import LaunchConfig
 from inference.errors import UsageError
 from inference.model_lookup import Model, check_columns, find_model
@@ -274,11 +274,21 @@ def test_a_damaged_card_beside_a_sound_variant(models: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tiny/int8", "tiny/int8/", "./tiny/int8"])
 def test_a_variant_is_asked_for_by_its_precision(models: Path, name: str) -> None:
-    write_tiny_model(models / "tiny", "int8")
-    with pytest.raises(UsageError) as caught:
-        found(models, name)
-    assert str(caught.value) == (
-        f"--model_name {name}: that is the int8 variant of tiny: use --model_name tiny --precision int8"
-    )
+    """Also get_model looks the name up so: it would make a network of the variant, or one called int8."""
+    for _ in ("not made yet", "there"):
+        with pytest.raises(UsageError) as caught:
+            found(models, name)
+        told = f"--model_name {name}: that is the int8 variant of tiny: use --model_name tiny --precision int8"
+        assert str(caught.value) == told
+        write_tiny_model(models / "tiny", "int8")
     write_tiny_model(models, "int8")
     assert found(models, "int8").card.name == "int8"  # somebody's network may be called so
+
+
+def test_a_variant_is_no_network_in_a_folder_of_networks(models: Path) -> None:
+    write_tiny_model(models / "tiny", "int8")
+    card = models / "tiny" / "int8" / "card.json"
+    facts = Calibration(pictures_sha256="", calibrated=0, held_out=1, chosen="x", candidates={}, judged={})
+    write_card(card, replace(read_card(card), calibration=facts, precision="int8"))
+    with pytest.raises(UsageError, match=rf"use --model_path {models} --model_name tiny --precision int8$"):
+        found(models / "tiny", "int8")

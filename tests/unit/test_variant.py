@@ -137,8 +137,8 @@ UNSEEN = (
 def test_how_many_more_pictures_it_takes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.adopt(deep_graph())
     for clear, told in (
-        (20, r"give some 75 more pictures like these 150, or such as it knows better$"),  # 30 of 75, of 225
-        (9, r"give some 351 more pictures like these 150, "),  # 30 of 167, of 501
+        (20, r"give pictures that it knows better, or some 75 more like these 150$"),  # 30 of 75, of 225
+        (9, r"give pictures that it knows better, or some 351 more like these 150$"),  # 30 of 167, of 501
         (8, r"give pictures such as it knows, "),  # 30 of 188, of 564
     ):
         monkeypatch.setattr("inference.judge.count_clear", lambda *_, clear=clear, **__: clear)
