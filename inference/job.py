@@ -231,14 +231,12 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     if found["fingerprint"] == job.fingerprint:
         return
     there, now = _fields(found["identity"]), _fields(job.identity)
-    differing = [
-        f"{name} ({_short(there.get(name))} there, {_short(now.get(name))} now)"
-        for name in sorted({*there, *now})
-        if canonical_json(there.get(name)) != canonical_json(now.get(name))
-    ]
+    names = [name for name in sorted({*there, *now}) if canonical_json(there.get(name)) != canonical_json(now.get(name))]
+    differing = [f"{name} ({_short(there.get(name))} there, {_short(now.get(name))} now)" for name in names]
+    as_it_began = " ".join(f"--{name} {there[name]}" for name in names) if {*names} <= {"precision", "device"} else ""
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
-        "give another --output, or --overwrite to remove them"
+        "give another --output, or --overwrite to remove them" + (f"; {as_it_began} continues it" if as_it_began else "")
     )
 
 

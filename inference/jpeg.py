@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import PIL
 import pyarrow as pa
 from PIL import Image
 
@@ -38,9 +39,18 @@ _kept = threading.local()
 
 
 def require_turbo() -> None:
-    """Raises UsageError with the command to type if what reduced sizes need is not installed."""
+    """Raises UsageError, naming what is missing and the command to type, if what reduced sizes need is not installed."""
+    missing = []
+    if importlib.util.find_spec("simplejpeg") is None:
+        missing.append("simplejpeg, which is not installed")
+    if not hasattr(Image, "fromarrow"):
+        missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
+    if missing:
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: pip install --upgrade 'bulkinfer[fast]'")
     if _turbo() is None:
-        raise UsageError("--decode fast needs simplejpeg and Pillow 11.3 or newer: pip install 'bulkinfer[fast]'")
+        raise UsageError(
+            "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"
+        )
 
 
 def eighths_for(short_side: int, at_least: int) -> int:

@@ -24,7 +24,7 @@ from inference.paths import file_sha256
 from inference.postprocess import task_for
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import claim_output, note_parts, preview, remaining_steps
+from inference.resume import claim_output, joined, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.settle import settle
 from inference.summary import OK, WITHOUT, begin, finish
@@ -37,6 +37,9 @@ def launch(config: LaunchConfig) -> int:
     job, found = open_job(config)
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
+    if output is not None and config.output:
+        job = joined(job, output)
+        log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
     job = settle(job, found, output)
     plan = plan_workers(config, job.choice, core_budget())
@@ -85,14 +88,23 @@ def unused(folder: Path) -> Path:
 def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
     """The job, its pictures counted, and what could run it; nothing is written yet."""
     if config.decode == "fast":
-        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
-
-        require_turbo()
+        require_fast_decoder()
     request = parse_device(config.device, config.precision)
     found = find_candidates(request)  # first of all: what cannot run is told at once
     model = find_model(config, [choice.provider for choice in found.choices])
     dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
     return make_job(config, model, request, found.choices[0], dataset), found
+
+
+def require_fast_decoder() -> None:
+    """Raises UsageError that names what --decode fast lacks here."""
+    try:
+        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+    except ModuleNotFoundError as error:
+        if error.name != "PIL":
+            raise
+        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+    require_turbo()
 
 
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from inference.devices import AUTO
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
-from inference.paths import file_sha256, remove_stale_temporaries
+from inference.paths import canonical_json, file_sha256, remove_stale_temporaries
 from inference.providers import PROVIDERS
 from inference.results import (
     Part,
@@ -23,6 +25,23 @@ from inference.results import (
 )
 from inference.runlog import say, versions, warn
 from inference.types import Step
+
+
+def joined(job: Job, output: Path) -> Job:
+    """The job under the identity with which it began in `output`, if it began there.
+
+    It is also the same where `auto` was asked for there and what it became is asked for now. The identity stays the one there:
+    the parts bear its fingerprint.
+    """
+    if job.config.overwrite or (found := read_job(output)) is None:
+        return job
+    there, now, resolved = dict(found["identity"]), job.identity, found["resolved"]
+    if there.get("precision") == AUTO and resolved.get("graph_sha256") == now["graph_sha256"]:
+        there |= {name: now[name] for name in ("graph_sha256", "weights_sha256")}  # of the variant that it led to
+    for name, became in (("precision", "precision"), ("device", "provider")):
+        if there.get(name) == AUTO and now[name] != AUTO:
+            there[name] = resolved.get(became)
+    return replace(job, identity=found["identity"]) if canonical_json(there) == canonical_json(now) else job
 
 
 def begun_with(job: Job, output: Path) -> dict[str, Any]:

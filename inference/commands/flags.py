@@ -19,6 +19,7 @@ from absl import flags
 
 from inference import __version__
 from inference.errors import BulkinferError, UsageError, os_error_sentence
+from inference.flag_file import refuse_cut
 from inference.runlog import make_printing_safe
 
 Config = TypeVar("Config")
@@ -50,6 +51,7 @@ def parse(command: str, config_class: type[Config], argv: Sequence[str], *, posi
     options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(config_class)
     values = _flag_values(options, kinds)
+    refuse_cut(argv)
     try:
         words = values.read_flags_from_files(list(argv), force_gnu=True)
     except flags.Error as error:

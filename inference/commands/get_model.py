@@ -35,7 +35,8 @@ def _get_model(config: GetModelConfig) -> int:
         print(text, flush=True)
 
     if config.precision != "fp32":
-        from inference.variant import check_request, provide_variant
+        from inference.variant import provide_variant
+        from inference.variant_request import check_request
 
         check_request(config)
     provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)

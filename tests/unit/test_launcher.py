@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -13,7 +14,7 @@ from inference import launcher as launcher_module
 from inference.commands import partition_dataset
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
-from inference.job import read_job
+from inference.job import describe_job, read_job, write_job
 from inference.launcher import free_log_dir, launch, open_job, run, told_decoding, write_run
 from inference.manifest import Manifest
 from inference.markers import MANIFEST_FILE
@@ -102,9 +103,28 @@ def test_how_pictures_are_decoded_is_told() -> None:
 
 
 def test_fast_decoding_without_its_package_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, decode="fast")
     monkeypatch.setattr("inference.jpeg._turbo", lambda: None)
-    with pytest.raises(UsageError, match=r"pip install 'bulkinfer\[fast\]'"):
-        open_job(config_of(tmp_path, decode="fast"))
+    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg"):
+        open_job(config)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "inference.jpeg")
+    with pytest.raises(
+        UsageError, match=r"--decode fast needs Pillow, which is not installed: pip install 'bulkinfer\[fast\]'"
+    ):
+        open_job(config)
+
+
+def test_a_resume_may_name_what_auto_became(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log folder, too, is that of the job as it began."""
+    began = config_of(tmp_path, device="auto", precision="auto")
+    job, _ = open_job(began)
+    Path(began.output).mkdir()
+    write_job(Path(began.output), {**describe_job(job, {}), "resolved": {"provider": "cpu", "precision": "fp32"}})
+    assert launch(replace(began, device="cpu", precision="fp32", dry_run=True)) == 0
+    told = capsys.readouterr().out
+    assert f"job: {job.name}, fingerprint {job.fingerprint}" in told
+    assert f"resume: 0 of {job.num_records} records are done" in told
 
 
 def test_paths_are_those_of_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
