@@ -56,6 +56,10 @@ class Reporter:
             return None
         return RunError(f"{failures} pictures failed, more than --max_failures {limit}: see {self._launch.output}")
 
+    def must_stop(self) -> BulkinferError | None:
+        """Why the launch must end: a lock of it is another's."""
+        return next((lease.refusal for lease in self._launch.leases if lease.refusal), None)
+
     def is_published(self, step: Step) -> bool:
         """Whether a step has its file."""
         output = self._launch.output

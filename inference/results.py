@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inference.entries import hash_keys, key_columns
+from inference.entries import KEY_COLUMNS, hash_keys, key_columns
 from inference.errors import RunError, UsageError, first_line
 from inference.paths import FORMAT, file_sha256, publishing
 from inference.postprocess import StepRows, Task
@@ -48,12 +48,16 @@ class PartFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash."""
+    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash.
+
+    `replaces` is the hash of the file whose place a retry gave it; empty where it was the first, or that was not looked at.
+    """
 
     step: Step
     num_ok: int
     stages: dict[str, int]
     sha256: str
+    replaces: str = ""
 
     @property
     def name(self) -> str:
@@ -96,6 +100,7 @@ def schema(task: Task) -> pa.Schema:
         ("error", pa.string()),
         ("format", pa.string()),
         ("frames", pa.int32()),
+        ("size_bytes", pa.int64()),
         ("width", pa.int32()),
         ("height", pa.int32()),
         ("flags", pa.list_(pa.string())),
@@ -131,6 +136,7 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
         "error": [error and error[1] for error in errors],
         "format": [fact and fact.format for fact in facts],
         "frames": [fact and fact.frames for fact in facts],
+        "size_bytes": [record.size_bytes for record in records],
         "width": [fact and fact.width for fact in facts],
         "height": [fact and fact.height for fact in facts],
         "flags": [
@@ -165,14 +171,18 @@ def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
     facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
              "keys_sha256": hash_keys([table]), "columns": _columns(table)}  # fmt: skip
+    sha256 = publish_table(output / part_name(step), table, facts)
+    stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
+    return Part(step, count - stages.total(), dict(stages), sha256)
+
+
+def publish_table(final: Path, table: pa.Table, facts: dict[str, Any]) -> str:
+    """Write rows with their facts as a part, whole or not at all; returns the hash of the file."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
-    final = output / part_name(step)
     with publishing(final) as temporary:
         with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        sha256 = file_sha256(temporary)
-    stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
-    return Part(step, count - stages.total(), dict(stages), sha256)
+        return file_sha256(temporary)
 
 
 def published_steps(output: Path) -> list[Step]:
@@ -227,9 +237,10 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
     return read_part(output, step, fingerprint)[0]
 
 
-def read_part(output: Path, step: Step, fingerprint: str) -> tuple[Part, pa.Table]:
-    """Read a published file once, in full, page checksums included, and check that it is this job's and holds what it says.
+def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None) -> tuple[Part, pa.Table]:
+    """Read a published file once, page checksums included, and check that it is this job's and holds what it says.
 
+    `columns` beside keys and stages are all that is read, as far as they are there; by default everything is.
     Raises RunError naming the file and what is wrong with it, UsageError if a newer bulkinfer wrote it.
     """
     path = output / part_name(step)
@@ -242,13 +253,17 @@ def read_part(output: Path, step: Step, fingerprint: str) -> tuple[Part, pa.Tabl
             raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-        table = parquet.read()
-        if _columns(table) != facts["columns"]:  # page checksums do not cover the names and types
+        there = parquet.schema_arrow.names
+        wanted = [name for name in there if columns is None or name in {*KEY_COLUMNS, "stage", *columns}]
+        table = parquet.read(wanted)
+        kinds = {name: kind for name, kind in facts["columns"].items() if name in wanted}
+        if set(there) != set(facts["columns"]) or _columns(table) != kinds:  # page checksums do not cover names and types
             raise RunError(f"{path} is damaged (its columns are not those it was written with)")
         if hash_keys([table]) != facts["keys_sha256"]:
             raise RunError(f"{path} is damaged (its keys are not those it was written with)")
         stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
-        return Part(step, table.num_rows - stages.total(), dict(stages), hashlib.sha256(data).hexdigest()), table
+        part = Part(step, table.num_rows - stages.total(), dict(stages), hashlib.sha256(data).hexdigest(), str(facts.get("replaces", "")))
+        return part, table
 
 
 def set_aside(output: Path, step: Step) -> Path:

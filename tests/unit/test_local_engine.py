@@ -70,6 +70,9 @@ class Launch:
             self.open_gate()
         return self.react(worker, event)
 
+    def must_stop(self) -> BulkinferError | None:
+        return self.stop_for
+
     def is_published(self, step: Step) -> bool:
         return (self.folder / f"part-{step.partition}-{step.start}-{step.end}").exists()
 
