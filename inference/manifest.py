@@ -107,8 +107,7 @@ class Manifest:
     def records(self, start: int = 0, end: int | None = None) -> Iterator[Record]:
         """The records start..end (exclusive), numbered within the partition."""
         for number, entry in enumerate(self.entries(start, end), start):
-            path = self.path(entry.key)
-            yield Record(number, entry.key, path, entry.label, entry.category_ids, size_bytes=entry.size_bytes)
+            yield Record(number, entry.key, self.path(entry.key), entry.label, entry.category_ids)
 
     def path(self, key: bytes) -> bytes:
         """Where the picture `key` lies."""

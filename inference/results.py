@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -23,13 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inference.entries import KEY_COLUMNS, hash_keys, key_columns
-from inference.errors import RunError, UsageError, first_line
+from inference.errors import ForeignError, RunError, UsageError, first_line
 from inference.paths import FORMAT, file_sha256, publishing
 from inference.postprocess import StepRows, Task
 from inference.structure import misfit
 from inference.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
+STAGING = "_retry"  # in an output: rows of a retry that do not stand in its parts yet
 DAMAGED_SUFFIX = ".damaged"
 _PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
 
@@ -136,7 +136,7 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
         "error": [error and error[1] for error in errors],
         "format": [fact and fact.format for fact in facts],
         "frames": [fact and fact.frames for fact in facts],
-        "size_bytes": [record.size_bytes for record in records],
+        "size_bytes": [fact and fact.size_bytes for fact in facts],
         "width": [fact and fact.width for fact in facts],
         "height": [fact and fact.height for fact in facts],
         "flags": [
@@ -187,18 +187,32 @@ def publish_table(final: Path, table: pa.Table, facts: dict[str, Any]) -> str:
 
 def published_steps(output: Path) -> list[Step]:
     """The ranges that published files cover, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
-    if not output.is_dir():
-        return []
-    with os.scandir(output) as entries:
-        found = {step: entry.is_dir() for entry in entries if (step := part_step(entry.name))}
-    steps = sorted(found)
-    for step in steps:
+    found = listed_steps(output)
+    for step in found:
         if found[step]:
             raise RunError(f"{output / part_name(step)} is a folder with the name of a part: move it away, then run again")
-    for one, other in pairwise(steps):
-        if one.partition == other.partition and other.start < one.end:
-            raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
-    return steps
+    for one, other in overlaps(found):
+        raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
+    return list(found)
+
+
+def listed_steps(output: Path) -> dict[Step, bool]:
+    """What has the name of a part, sorted, and whether it is a folder."""
+    if not output.is_dir():
+        return {}
+    with os.scandir(output) as entries:
+        return dict(sorted((step, entry.is_dir()) for entry in entries if (step := part_step(entry.name))))
+
+
+def overlaps(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
+    """Those of the sorted `steps` that share records with the one among those before them that reaches farthest."""
+    found, widest = list[tuple[Step, Step]](), None
+    for step in steps:
+        if widest is not None and step.partition == widest.partition and step.start < widest.end:
+            found.append((widest, step))
+        if widest is None or (step.partition, step.end) > (widest.partition, widest.end):
+            widest = step
+    return found
 
 
 def _columns(table: pa.Table) -> dict[str, str]:
@@ -250,7 +264,7 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
         facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
             found = facts["fingerprint"][:8]
-            raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
+            raise ForeignError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
         there = parquet.schema_arrow.names

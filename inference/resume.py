@@ -11,6 +11,7 @@ from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job,
 from inference.paths import file_sha256, remove_stale_temporaries
 from inference.providers import PROVIDERS
 from inference.results import (
+    STAGING,
     Part,
     by_partition,
     inspect_part,
@@ -23,8 +24,6 @@ from inference.results import (
 )
 from inference.runlog import say, versions, warn
 from inference.types import Step
-
-STAGING = "_retry"  # in an output: rows of a retry that do not stand in its parts yet
 
 
 def begun_with(job: Job, output: Path) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from inference.markers import carries_dataset
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
 from inference.paths import remove_stale_temporaries, safe_name
-from inference.results import part_name, part_step
-from inference.resume import STAGING, claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
+from inference.results import STAGING, part_name, part_step
+from inference.resume import claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
 from inference.runlog import say
 from inference.settle import settle
 from inference.structure import misfit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from inference.entries import PickedLines, content_hash
 from inference.errors import UsageError
 from inference.job import JOB_FILE, Job, fields_of, read_job, short
 from inference.manifest import Dataset, Partition, Skipped
+from inference.ok_rows import COLUMNS, done_rows, identities, raw
 from inference.paths import canonical_json
-from inference.results import published_steps, read_part
 
 # What may differ: which pictures, how they are handed out, and limits and devices, which change no ok row beyond last bits.
 _FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
-_COLUMNS = ["key", "key_bytes", "size_bytes"]
 
 
 def without_done(job: Job, dataset: Dataset) -> Dataset:
@@ -34,7 +32,7 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
-        blocks = list(lines.blocks(_COLUMNS, 0, len(lines)))
+        blocks = list(lines.blocks(COLUMNS, 0, len(lines)))
         is_done = _is_done(pa.concat_tables(blocks), done) if blocks else np.zeros(0, bool)
         skipped = np.flatnonzero(is_done)
         left_out.append((partition.index, len(skipped), content_hash(PickedLines(lines, skipped))))
@@ -63,39 +61,9 @@ def check_alike(job: Job, output: Path) -> dict[str, Any]:
     return found
 
 
-def done_rows(outputs: list[tuple[Path, dict[str, Any]]]) -> pa.Table:
-    """Keys and sizes of the ok rows of all outputs (as directory and _job.json), each output with what it knows of sizes."""
-    empty = pa.schema([("key", pa.binary()), ("size", pa.int64())]).empty_table()
-    return pa.concat_tables([empty, *(table for output, job in outputs for table in ok_rows(output, job["fingerprint"]))])
-
-
-def ok_rows(output: Path, fingerprint: str) -> Iterator[pa.Table]:
-    """`key` (raw bytes) and `size` (null: not known) of the ok rows of each part."""
-    for step in published_steps(output):
-        _, table = read_part(output, step, fingerprint, _COLUMNS)
-        yield ok_rows_of(table)
-
-
-def ok_rows_of(table: pa.Table) -> pa.Table:
-    """The same of one table of rows."""
-    ok = table.filter(pc.is_null(table["stage"]))
-    sizes = ok["size_bytes"] if "size_bytes" in ok.column_names else pa.nulls(len(ok), pa.int64())
-    return pa.table({"key": _raw(ok), "size": sizes})
-
-
-def identities(rows: pa.Table) -> pa.ChunkedArray:
-    """Key and size as one value, to compare; the NUL between them is in no path."""
-    sizes = pc.fill_null(rows["size"].cast(pa.string()), "").cast(pa.binary())
-    return pc.binary_join_element_wise(rows["key"], sizes, b"\0")
-
-
-def _raw(table: pa.Table) -> pa.ChunkedArray:
-    return pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
-
-
 def _is_done(lines: pa.Table, done: pa.Table) -> np.ndarray[Any, Any]:
     """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
-    rows = pa.table({"key": _raw(lines), "size": lines["size_bytes"]})
+    rows = pa.table({"key": raw(lines), "size": lines["size_bytes"]})
     unsized = done.filter(pc.is_null(done["size"]))
     found = pc.or_(
         pc.is_in(identities(rows), value_set=pc.unique(identities(done))),

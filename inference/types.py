@@ -38,7 +38,7 @@ class Record:
     """One undecoded picture: its number within the partition, its key and where its bytes are.
 
     `key` is the path relative to the dataset root, as the file system's bytes. `label` and `category_ids` are None where
-    the dataset has none, `size_bytes` where nobody looked at the file when it was listed. `fault` is given for a picture that ends every process that touches it: it must be left alone.
+    the dataset has none. `fault` is given for a picture that ends every process that touches it: it must be left alone.
     """
 
     number: int
@@ -47,7 +47,6 @@ class Record:
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
     fault: Fault | None = None
-    size_bytes: int | None = None
 
     @property
     def name(self) -> str:
@@ -69,13 +68,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the decoder saw: the real format, number of frames, size in pixels after orientation, flags."""
+    """What the decoder saw: the real format, number of frames, size in pixels after orientation, flags; bytes of the file."""
 
     format: str
     frames: int
     width: int
     height: int
     flags: tuple[str, ...] = ()
+    size_bytes: int | None = None
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ LAYERS = (
     (
         "worker",
         "job",
+        "ok_rows",
         "aggregate",
         "model_folder",
         "engine",
