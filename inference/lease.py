@@ -101,7 +101,10 @@ def is_held(path: Path, token: str) -> bool:
 
 
 def take(
-    path: Path, *, on_watch: Callable[[Holder], None] = lambda holder: None, on_heir: Callable[[Holder], None] = lambda holder: None
+    path: Path,
+    *,
+    on_watch: Callable[[Holder], None] | None = None,
+    on_heir: Callable[[Holder], None] | None = None,
 ) -> Lease | Holder:
     """The lock, or who holds it. One of a holder that is gone is taken over, by one of all that try.
 
@@ -124,7 +127,7 @@ def take(
             if (now := read_holder(path)) is not None and now["token"] == holder["token"]:
                 return holder
         elif _inherited(path, holder, content):
-            if holder["host"] != socket.gethostname():
+            if on_heir is not None and holder["host"] != socket.gethostname():
                 on_heir(holder)
             _remove_claims(path, token)
             return Lease(path, token)
@@ -207,12 +210,13 @@ def read_holder(path: Path) -> Holder | None:
         time.sleep(0.05)
 
 
-def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None]) -> bool:
+def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
     if holder["host"] == socket.gethostname():
         if holder["boot_id"] and (now := _boot_id()) and holder["boot_id"] != now:
             return True
         return holder["start_ticks"] is not None and not is_running((holder["pid"], holder["start_ticks"]))
-    on_watch(holder)
+    if on_watch is not None:
+        on_watch(holder)
     seen, deadline = _last_beat(path), time.monotonic() + LEASE_S
     while time.monotonic() < deadline:
         time.sleep(min(1.0, LEASE_S / 20))

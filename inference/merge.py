@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from inference.entries import raw_keys
 from inference.errors import RunError
-from inference.results import METADATA_KEY, Part, part_name, part_step, publish_table, published_steps, read_part
+from inference.parts import part_name, part_step
+from inference.results import METADATA_KEY, Part, publish_table, published_steps, read_part
 from inference.types import Step
 
 _ROWS = ["status", "error"]
@@ -56,7 +57,7 @@ def failed_rows(output: Path, step: Step, fingerprint: str, stages: Collection[s
 def merge(output: Path, staging: Path, fingerprint: str, parts: dict[str, Any]) -> tuple[int, int]:
     """Put what lies in `staging` into the parts of `output`; returns how many error rows became ok, and how many did not.
 
-    `parts`, of _job.json, is brought up to date; the caller writes it. Whatever of it an earlier try has done is not done again.
+    `parts`, of _job.json, is brought up to date; the caller writes it. What an earlier try has done is not done again.
     Raises RunError if a file is damaged.
     """
     staged = Staged(staging, fingerprint)

@@ -17,7 +17,9 @@ SCHEMA = pa.schema([("key", pa.binary()), ("size", pa.int64())])
 
 def done_rows(outputs: list[tuple[Path, dict[str, Any]]]) -> pa.Table:
     """Keys and sizes of the ok rows of all outputs (as directory and _job.json), each output with what it knows of sizes."""
-    return pa.concat_tables([SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job["fingerprint"]))])
+    return pa.concat_tables(
+        [SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job["fingerprint"]))]
+    )
 
 
 def ok_rows(output: Path, fingerprint: str) -> Iterator[pa.Table]:

@@ -56,7 +56,7 @@ class Publisher:
         return rows
 
     def publish(self, rows: Rows) -> None:
-        """Publish a complete step. Raises RunError if the launcher's lock is no longer its own: another launcher writes there."""
+        """Publish a complete step. Raises RunError if the launcher has lost its lock: another writes there."""
         self._publish(rows, len(rows.step))
 
     def publish_unfinished(self) -> None:

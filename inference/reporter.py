@@ -6,9 +6,9 @@ from inference.aggregate import Aggregate
 from inference.errors import BulkinferError, RunError
 from inference.job import Launch, write_job
 from inference.messages import Died, Event, Ready, Recovered, StepDone
+from inference.parts import part_name
 from inference.progress import Screen
 from inference.providers import describe_proof
-from inference.results import part_name
 from inference.runlog import warn
 from inference.steps import plan_steps
 from inference.types import Step

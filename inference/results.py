@@ -1,7 +1,4 @@
-"""The output directory: Parquet parts named by their range of records, published whole; what is there and what is missing.
-
-part-<partition>-<first record>-<end>.parquet; everything that starts with `_` is ours and no part.
-"""
+"""The output directory: Parquet parts written and published whole, read and checked."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import hashlib
 import json
 import math
 import os
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +19,13 @@ import pyarrow.parquet as pq
 
 from inference.entries import KEY_COLUMNS, hash_keys, key_columns
 from inference.errors import ForeignError, RunError, UsageError, first_line
+from inference.parts import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from inference.paths import FORMAT, file_sha256, publishing
 from inference.postprocess import StepRows, Task
 from inference.structure import misfit
 from inference.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
-STAGING = "_retry"  # in an output: rows of a retry that do not stand in its parts yet
-DAMAGED_SUFFIX = ".damaged"
-_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
 
 
 class PartFacts(TypedDict):
@@ -69,24 +63,6 @@ class Part:
 
     def as_json(self) -> dict[str, Any]:
         return {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
-
-
-def part_name(step: Step) -> str:
-    """File name of the part that holds exactly the records of `step`."""
-    return f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
-
-
-def part_step(name: str) -> Step | None:
-    """The inverse of part_name; None for every other name."""
-    match = _PART_NAME.fullmatch(name)
-    step = Step(*map(int, match.groups())) if match else None
-    return step if step is not None and step.start < step.end and part_name(step) == name else None
-
-
-def is_set_aside(name: str) -> bool:
-    """Whether `name` is one that set_aside gives."""
-    part = name.removeprefix("_").removesuffix(DAMAGED_SUFFIX)
-    return part_step(part) is not None and name == f"_{part}{DAMAGED_SUFFIX}"
 
 
 def schema(task: Task) -> pa.Schema:
@@ -204,17 +180,6 @@ def listed_steps(output: Path) -> dict[Step, bool]:
         return dict(sorted((step, entry.is_dir()) for entry in entries if (step := part_step(entry.name))))
 
 
-def overlaps(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
-    """Those of the sorted `steps` that share records with the one among those before them that reaches farthest."""
-    found, widest = list[tuple[Step, Step]](), None
-    for step in steps:
-        if widest is not None and step.partition == widest.partition and step.start < widest.end:
-            found.append((widest, step))
-        if widest is None or (step.partition, step.end) > (widest.partition, widest.end):
-            widest = step
-    return found
-
-
 def _columns(table: pa.Table) -> dict[str, str]:
     return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # as Parquet calls items
 
@@ -276,7 +241,13 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
         if hash_keys([table]) != facts["keys_sha256"]:
             raise RunError(f"{path} is damaged (its keys are not those it was written with)")
         stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
-        part = Part(step, table.num_rows - stages.total(), dict(stages), hashlib.sha256(data).hexdigest(), str(facts.get("replaces", "")))
+        part = Part(
+            step,
+            table.num_rows - stages.total(),
+            dict(stages),
+            hashlib.sha256(data).hexdigest(),
+            str(facts.get("replaces", "")),
+        )
         return part, table
 
 
@@ -286,28 +257,3 @@ def set_aside(output: Path, step: Step) -> Path:
     aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
     path.rename(aside)
     return aside
-
-
-def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
-    """The steps of each partition, in their order."""
-    found = defaultdict[int, list[Step]](list)
-    for step in steps:
-        found[step.partition].append(step)
-    return found
-
-
-def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
-    """The ranges of a partition that none of its published files, `done`, covers, in order.
-
-    Raises RunError if a file reaches beyond the partition.
-    """
-    missing, position = [], 0
-    for step in sorted(done):
-        if step.end > num_records:
-            raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
-        if step.start > position:
-            missing.append(Step(partition, position, step.start))
-        position = step.end
-    if position < num_records:
-        missing.append(Step(partition, position, num_records))
-    return missing

@@ -8,20 +8,10 @@ from typing import Any
 
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
+from inference.parts import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
 from inference.paths import file_sha256, remove_stale_temporaries
 from inference.providers import PROVIDERS
-from inference.results import (
-    STAGING,
-    Part,
-    by_partition,
-    inspect_part,
-    is_set_aside,
-    missing_ranges,
-    part_name,
-    part_step,
-    published_steps,
-    set_aside,
-)
+from inference.results import Part, inspect_part, published_steps, set_aside
 from inference.runlog import say, versions, warn
 from inference.types import Step
 

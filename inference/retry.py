@@ -21,8 +21,8 @@ from inference.manifest import Dataset, Manifest, Partition, Skipped
 from inference.markers import carries_dataset
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
+from inference.parts import STAGING, part_name, part_step
 from inference.paths import remove_stale_temporaries, safe_name
-from inference.results import STAGING, part_name, part_step
 from inference.resume import claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
 from inference.runlog import say
 from inference.settle import settle
@@ -157,7 +157,8 @@ def begun_config(found: dict[str, Any], output: Path) -> LaunchConfig:
     for name, value in values.items():
         if told := misfit(value, kinds[name], f"config.{name}"):
             raise RunError(f"{output / JOB_FILE} is damaged ({told}): run the job with --overwrite, or into another --output")
-    return LaunchConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    begun: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return LaunchConfig(**begun)
 
 
 def _kept_dataset(found: dict[str, Any], log_dir: Path, config: LaunchConfig) -> Dataset | None:

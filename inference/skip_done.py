@@ -34,8 +34,8 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
         lines = partition.manifest.lines
         blocks = list(lines.blocks(COLUMNS, 0, len(lines)))
         is_done = _is_done(pa.concat_tables(blocks), done) if blocks else np.zeros(0, bool)
-        skipped = np.flatnonzero(is_done)
-        left_out.append((partition.index, len(skipped), content_hash(PickedLines(lines, skipped))))
+        numbers = np.flatnonzero(is_done)
+        left_out.append((partition.index, len(numbers), content_hash(PickedLines(lines, numbers))))
         partitions.append(Partition(partition.index, partition.manifest.only(np.flatnonzero(~is_done)), partition.root))
     sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
     skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)

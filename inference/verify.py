@@ -1,4 +1,4 @@
-"""Are output directories what their jobs recorded: every record once, every file unchanged? Needs neither network nor pictures."""
+"""Is an output directory what its job recorded: every record once, every file unchanged? Needs neither network nor pictures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,11 @@ from inference.entries import add_keys, raw_keys
 from inference.errors import BulkinferError, ForeignError, UsageError
 from inference.job import JOB_FILE, read_job
 from inference.ok_rows import SCHEMA, identities, ok_rows_of
-from inference.results import (
-    STAGING,
-    Part,
-    by_partition,
-    is_set_aside,
-    listed_steps,
-    missing_ranges,
-    overlaps,
-    part_name,
-    part_step,
-    read_part,
-)
+from inference.parts import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
+from inference.results import Part, listed_steps, read_part
 from inference.types import Step, printable
 
+_RUN_AGAIN = "run the job again, it sets the file aside and runs its records anew"
 _TOLD = 3  # names of doubled keys
 
 
@@ -67,9 +58,7 @@ def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
-    verdict.faults += [
-        f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]
-    ]
+    verdict.faults += [f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]]
     verdict.faults += _overlapping(job, steps)
     for step in steps:
         verdict.faults += _check_part(output, step, verdict)
@@ -86,7 +75,7 @@ def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
 
 
 def _overlapping(job: dict[str, Any], steps: list[Step]) -> Iterator[str]:
-    """Parts that hold the same records, and which of two to move away: one that _job.json does not know, if that can be told."""
+    """Parts that hold the same records, and which of two to move away: one that _job.json does not know."""
     for one, other in overlaps(steps):
         unknown = [part_name(step) for step in (one, other) if part_name(step) not in job["parts"]]
         mend = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
@@ -105,16 +94,17 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         yield f"{error}: move it to the output of that job, then run this job again"
         return
     except BulkinferError as error:
-        yield f"{error}: run the job again, it sets the file aside and runs its records anew"
+        yield f"{error}: {_RUN_AGAIN}"
         return
     recorded = verdict.job["parts"].get(name)
     if recorded is not None and recorded["sha256"] not in (part.sha256, part.replaces):
         changed = f"sha256 {part.sha256[:12]}, recorded {recorded['sha256'][:12]}"
-        yield f"{name} was changed after it was published ({changed}): run the job again, it sets the file aside and runs its records anew"
+        yield f"{name} was changed after it was published ({changed}): {_RUN_AGAIN}"
         return
     is_as_recorded = recorded is not None and recorded["sha256"] == part.sha256
     if recorded is not None and is_as_recorded and (recorded["ok"], recorded["stages"]) != (part.num_ok, part.stages):
-        yield f"{name} holds other numbers of ok and error rows than {JOB_FILE} counts: one of them was changed; remove the part and run the job again"
+        counts = f"{name} holds other numbers of ok and error rows than {JOB_FILE} counts"
+        yield f"{counts}: one of them was changed; remove the part and run the job again"
     verdict.parts.append(part)
     add_keys(verdict.keys.setdefault(step.partition, hashlib.sha256()), table)
     if verdict.ok_rows is not None:
@@ -156,7 +146,9 @@ def _look_around(output: Path, verdict: Verdict) -> None:
         if name.endswith(".parquet") and not name.startswith(("_", ".")) and part_step(name) is None:
             verdict.faults.append(f"{name} is no part of the job, and whoever reads the folder reads it too: move it away")
         elif name == STAGING:
-            verdict.notes.append(f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it")
+            verdict.notes.append(
+                f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"
+            )
     if verdict.faults:
         aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
         verdict.faults += [
@@ -179,10 +171,11 @@ def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int,
     if not doubled:
         return len(counted), []
     keys = [value.rpartition(b"\0")[0] for value in doubled[:_TOLD]]
-    places = [
-        f"{printable(key)} in {' and '.join(str(output) for output, table in zip(outputs, tables, strict=True) if pc.is_in(pa.scalar(key), value_set=pc.unique(table['key'])).as_py())}"
-        for key in keys
-    ]
+    homes = [(output, pc.unique(table["key"])) for output, table in zip(outputs, tables, strict=True)]
+    places = []
+    for key in keys:
+        where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key), value_set=there).as_py()]
+        places.append(f"{printable(key)} in {' and '.join(where)}")
     more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
     mend = "leave one of the folders out, or run one anew with --overwrite and --skip_done of the others"
     return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {mend}"]

@@ -46,7 +46,8 @@ class HelpRequested(Exception):  # noqa: N818 (it is no error)
 def parse(command: str, config_class: type[Config], argv: Sequence[str], *, positional: str = "") -> Config:
     """Parse `argv` (without the program name) into a config.
 
-    `positional` names the field that takes one plain word, or all of them if it is a list. Raises UsageError for anything wrong, HelpRequested for --help.
+    `positional` names the field that takes one plain word, or all of them if it is a list.
+    Raises UsageError for anything wrong, HelpRequested for --help.
     """
     options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(config_class)

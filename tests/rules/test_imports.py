@@ -29,7 +29,7 @@ LAYERS = (
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
     ("lease",),
     ("file_lock",),
-    ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress", "kept", "in_flight"),
+    ("card", "parts", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress", "kept", "in_flight"),
     ("preprocess", "session", "postprocess", "devices", "manifest_file", "coco", "zoo", "graph_checks"),
     ("manifest",),
     ("gate", "loader", "results", "partition", "listing", "weights", "graph_file", "messages", "model_lookup", "user_files"),

@@ -12,9 +12,10 @@ import pytest
 from inference import publisher as publisher_module
 from inference.messages import Event, RunSpec, StepDone
 from inference.metrics import Meter
+from inference.parts import part_name
 from inference.paths import file_sha256
 from inference.publisher import Publisher
-from inference.results import METADATA_KEY, part_name
+from inference.results import METADATA_KEY
 from inference.types import Batch, Step
 from tests.launches import launch_of, spec_of
 from tests.rows import batch_of, logits_of, record

@@ -21,17 +21,13 @@ from hypothesis import strategies as st
 from inference import results
 from inference.entries import hash_keys
 from inference.errors import BulkinferError, RunError, UsageError
+from inference.parts import by_partition, is_set_aside, missing_ranges, part_name, part_step
 from inference.paths import file_sha256
 from inference.postprocess import StepRows
 from inference.results import (
     METADATA_KEY,
     Part,
-    by_partition,
     inspect_part,
-    is_set_aside,
-    missing_ranges,
-    part_name,
-    part_step,
     published_steps,
     read_part,
     schema,

@@ -16,7 +16,8 @@ from inference.entries import Entry
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
 from inference.manifest import Dataset, Manifest, Partition
-from inference.results import Part, part_name, write_part
+from inference.parts import part_name
+from inference.results import Part, write_part
 from inference.resume import begun_with, claim_output, note_parts, remaining_steps, remove_results
 from inference.settle import settle
 from inference.types import Step

@@ -14,8 +14,9 @@ from inference import results
 from inference.entries import Entry, entries_table, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE
+from inference.parts import part_name
 from inference.paths import canonical_json
-from inference.results import part_name, write_part
+from inference.results import write_part
 from inference.types import Step
 from inference.verify import verify
 from tests.rows import filled_rows, task
