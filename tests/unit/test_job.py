@@ -71,14 +71,14 @@ DECIDING = {
 FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
-    "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host",
+    "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host", "stall_timeout_s": 7,
 }  # fmt: skip
 
 
 def test_every_setting_either_decides_or_is_free() -> None:
     """A new setting must be put into one of the two: does it change what the rows hold?"""
     named = {field.name for field in fields(LaunchConfig)}
-    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision"}
+    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision", "skip_done"}
 
 
 @pytest.mark.parametrize("name", DECIDING)
