@@ -146,6 +146,7 @@ ONE, TWO, THREE = map(part_name, STEPS)
           "partition 1: records 0 to 4 have no row"]),
         (lambda output: (output / part_name(Step(0, 2, 4))).touch(),
          [f"{ONE} and {part_name(Step(0, 2, 4))} overlap: move {part_name(Step(0, 2, 4))} away, which _job.json does not know",
+          f"{part_name(Step(0, 2, 4))} and {TWO} overlap: move {part_name(Step(0, 2, 4))} away",
           f"{part_name(Step(0, 2, 4))} is damaged"]),
         (other_job, ["belongs to another job (fingerprint ffffffff, this one ", "partition 1: records 0 to 4 have no row"]),
         (overlapping, [f"{TWO} and {part_name(Step(0, 4, 6))} overlap: move {part_name(Step(0, 4, 6))} away",
