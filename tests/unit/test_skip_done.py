@@ -41,7 +41,7 @@ def broken(config: LaunchConfig) -> Path:
 def grown(config: LaunchConfig, **changes: Any) -> LaunchConfig:
     """The data set has two more pictures, and what is done is skipped."""
     write_photos(Path(config.data_dir), 12)  # mends the broken one too
-    return replace(config, output=f"{config.output}2", **{"skip_done": (config.output,), **changes})
+    return replace(config, **{"output": f"{config.output}2", "skip_done": (config.output,), **changes})
 
 
 def test_only_what_has_no_ok_row_is_run(first: LaunchConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
