@@ -182,9 +182,9 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
 def test_plain_words_of_a_list_are_one_value_each() -> None:
     from inference.config import RetryConfig, VerifyConfig
 
-    assert parse("verify", VerifyConfig, ["a", "b,c", "d"], positional="output").output == ("a", "b,c", "d")
-    assert parse("verify", VerifyConfig, ["--output", "a", "b"], positional="output").output == ("a", "b")
-    assert parse("verify", VerifyConfig, [], positional="output").output == ()
-    assert parse("retry", RetryConfig, ["a,b", "--streams", "2"], positional="output").output == "a,b"
+    assert flags.parse("verify", VerifyConfig, ["a", "b,c", "d"], positional="output").output == ("a", "b,c", "d")
+    assert flags.parse("verify", VerifyConfig, ["--output", "a", "b"], positional="output").output == ("a", "b")
+    assert flags.parse("verify", VerifyConfig, [], positional="output").output == ()
+    assert flags.parse("retry", RetryConfig, ["a,b", "--streams", "2"], positional="output").output == "a,b"
     with pytest.raises(UsageError, match="word that belongs to no flag: 'b'"):
-        parse("retry", RetryConfig, ["a", "b"], positional="output")
+        flags.parse("retry", RetryConfig, ["a", "b"], positional="output")
