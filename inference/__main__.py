@@ -10,7 +10,8 @@ COMMANDS = {
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
     "partition_dataset": "shard a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
-    "verify": "check an output directory: counts, keys, file hashes",
+    "verify": "check output directories, each and together: counts, keys, file hashes",
+    "retry": "run the error rows of a job again",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
 }
 

@@ -17,9 +17,10 @@ from inference.entries import Entry
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
 from inference.manifest import Dataset, Manifest, Partition
+from inference.parts import part_name
 from inference.paths import file_sha256
 from inference.providers import PROVIDERS
-from inference.results import Part, part_name, write_part
+from inference.results import Part, write_part
 from inference.resume import begun_with, claim_output, joined, note_parts, remaining_steps, remove_results
 from inference.settle import settle
 from inference.types import Step
@@ -251,9 +252,33 @@ def test_overwrite_removes_our_files_only(job: Job, output: Path, capfd: pytest.
     remove_results(output)
     assert sorted(path.name for path in output.iterdir()) == sorted(foreign)
     assert (output / "part-dir" / part_name(step)).exists()
-    assert capfd.readouterr().out == f"--overwrite: removed 4 files from {output}\n"
+    kinds = "1 _job.json, 2 part, 1 part that was set aside"
+    assert capfd.readouterr().out == f"--overwrite: removes 4 files ({kinds}) from {output}\n"
     remove_results(output)
     assert capfd.readouterr().out == ""
+
+
+def test_overwrite_tells_before_it_removes(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(output, job, Step(0, 0, 5))
+    there: list[int] = []
+    monkeypatch.setattr(resume, "say", lambda _: there.append(len(list(output.iterdir()))))
+    remove_results(output)
+    assert (there, list(output.iterdir())) == ([2], [])
+
+
+def test_overwrite_removes_an_unfinished_retry_but_nothing_of_others_in_it(
+    job: Job, output: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (output / "_retry").mkdir()
+    begun(output / "_retry", job, Step(0, 0, 5))
+    (output / "_retry" / "mine.txt").touch()
+    remove_results(output)
+    told = "removes 2 files (1 _job.json of an unfinished retry, 1 part of an unfinished retry)"
+    assert told in capfd.readouterr().out
+    assert [path.name for path in (output / "_retry").iterdir()] == ["mine.txt"]
+    (output / "_retry" / "mine.txt").unlink()
+    remove_results(output)
+    assert not list(output.iterdir())
 
 
 def test_a_folder_with_the_name_of_a_part_is_not_removed_but_told(job: Job, output: Path) -> None:
@@ -305,11 +330,30 @@ def test_a_part_that_was_published_but_not_recorded_counts(job: Job, output: Pat
 def test_a_changed_part_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     description = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
     path = output / part_name(Step(0, 0, 5))
-    path.write_bytes(path.read_bytes()[:-3])
+    write_part(output, filled_rows(Step(0, 0, 5), task()), 5, {"fingerprint": job.fingerprint, "note": "again"})
     assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
     assert f"{path} was changed after it was published; set aside as _{path.name}.damaged" in capfd.readouterr().err
     assert list(description["parts"]) == [part_name(Step(1, 0, 3))]
     assert (output / f"_{path.name}.damaged").exists()
+
+
+def test_a_part_that_was_cut_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    description = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
+    path = output / part_name(Step(0, 0, 5))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
+    assert f"{path} is damaged or not a part of a job" in capfd.readouterr().err
+
+
+def test_a_part_that_replaces_the_recorded_one_is_taken_and_recorded(job: Job, output: Path) -> None:
+    """A retry was killed between renaming it and writing _job.json."""
+    description = begun(output, job, Step(0, 0, 5))
+    before = description["parts"][part_name(Step(0, 0, 5))]["sha256"]
+    facts = {"fingerprint": job.fingerprint, "replaces": before}
+    part = write_part(output, filled_rows(Step(0, 0, 5), task()), 5, facts)
+    assert part.sha256 != before
+    assert remaining_steps(job, output, description) == [Step(1, 0, 3)]
+    assert description["parts"][part.name]["sha256"] == part.sha256
 
 
 def test_a_recorded_part_that_is_gone_runs_again(job: Job, output: Path) -> None:
