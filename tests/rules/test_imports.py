@@ -26,7 +26,7 @@ LAYERS = (
         "structure",
         "lifeline",
     ),
-    ("runtime_reason", "stand_ins", "child"),
+    ("runtime_reason", "stand_ins", "child", "claims"),
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
     ("card", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress", "kept", "in_flight"),
     ("preprocess", "session", "postprocess", "devices", "manifest_file", "coco", "zoo", "graph_checks"),
