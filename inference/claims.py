@@ -69,7 +69,8 @@ def _refusal(name: str, what: str) -> RecordError:
 
 
 def _png(data: bytes, max_pixels: int) -> None:
-    check_size(*struct.unpack_from(">LL", data, 16), max_pixels)
+    width, height = struct.unpack_from(">LL", data, 16)
+    check_size(width, height, max_pixels)
     at, others = 8, 0
     for _ in range(MOST_CHUNKS):
         length, kind = struct.unpack_from(">L4s", data, at)
@@ -159,8 +160,8 @@ def _tiff(data: bytes, max_pixels: int) -> None:
         if tag in _STRIPS and values > _MOST_STRIPS:
             raise _refusal("TIFF", f"{values} strips or tiles")
         if tag in sides and values == 1 and kind in (_SHORT, _LONG, _LONG8):
-            width = {_SHORT: "H", _LONG: "L", _LONG8: "Q"}[kind]
-            sides[tag] = max(sides[tag], struct.unpack_from(entry[0] + width, raw)[0])
+            letter = {_SHORT: "H", _LONG: "L", _LONG8: "Q"}[kind]
+            sides[tag] = max(sides[tag], struct.unpack_from(entry[0] + letter, raw)[0])
     width, length = sides.values()
     if width * length > max(max_pixels, _LEAST_TILE_PIXELS**2):  # a small limit does not forbid tiles of usual size
         raise _refusal("TIFF", f"tiles of {width}x{length} pixels, limit {max_pixels}")

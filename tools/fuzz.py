@@ -31,7 +31,9 @@ def main() -> int:
     parser.add_argument("target", choices=[*NAMES, "all"], help="what to fuzz")
     parser.add_argument("--seconds", type=int, default=60, help="how long, for each target (default 60)")
     parser.add_argument("--corpus", type=Path, help="folder that keeps inputs between runs (default: a temporary one)")
-    parser.add_argument("--findings", type=Path, default=Path(tempfile.gettempdir()), help="folder for inputs that were findings")
+    parser.add_argument(
+        "--findings", type=Path, default=Path(tempfile.gettempdir()), help="folder for inputs that were findings"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers; 0: another each time")
     parser.add_argument("--again", type=Path, help="run this input once, and stop")
     parser.add_argument("--blind", action="store_true", help="damage the seeds at random, without atheris")

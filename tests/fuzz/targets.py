@@ -178,14 +178,16 @@ def decode(data: bytes) -> None:
     try:
         picture = decode_picture(data, orientation=orientation, max_pixels=MAX_PIXELS, at_least=at_least)
     except RecordError as error:
-        assert error.stage == "decode"
-        assert error.message.isprintable(), error.message
-        assert len(error.message) < 400, error.message
+        refused = error
+    else:
+        assert picture.image.mode == "RGB"
+        assert 0 < picture.width * picture.height <= MAX_PIXELS
+        assert 0 < picture.frames < 2**31
+        assert at_least or picture.image.size == (picture.width, picture.height)
         return
-    assert picture.image.mode == "RGB"
-    assert 0 < picture.width * picture.height <= MAX_PIXELS
-    assert 0 < picture.frames < 2**31
-    assert at_least or picture.image.size == (picture.width, picture.height)
+    assert refused.stage == "decode"
+    assert refused.message.isprintable(), refused.message
+    assert len(refused.message) < 400, refused.message
 
 
 def decode_seeds() -> list[bytes]:
@@ -195,7 +197,12 @@ def decode_seeds() -> list[bytes]:
     found += [encode(photo(24, 16), "TIFF", compression=name) for name in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits")]
     found += [encode(photo(24, 16).convert(mode), "PNG") for mode in ("1", "L", "LA", "P", "RGBA")]
     found += [encode(photo(24, 16).convert("L"), "BMP"), encode(photo(24, 16), "JPEG", progressive=True)]
-    found += [pictures.cmyk_jpeg(), pictures.grey16_png(), b"P3 2 2 255 # small\n1 2 3 4 5 6 7 8 9 10 11 12\n", b"P1 2 2 1 0 1 0\n"]
+    found += [
+        pictures.cmyk_jpeg(),
+        pictures.grey16_png(),
+        b"P3 2 2 255 # small\n1 2 3 4 5 6 7 8 9 10 11 12\n",
+        b"P1 2 2 1 0 1 0\n",
+    ]
     small = ("gif_picture", "tiff_tile", "png_ztxt", "apng_frames_claimed", "webp_canvas", "jpeg2000_size", "bmp_rle_size")
     return found + [bombs.BOMBS[name]() for name in small]
 
