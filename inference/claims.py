@@ -126,7 +126,7 @@ def _colours(flags: int) -> int:
 
 
 def _tiff_layout(data: bytes) -> tuple[str, str, str, int, int]:
-    """Formats of a count of entries, of an entry (tag, type, count, value) and of an offset; bytes of an entry; first offset."""
+    """Formats of a count of entries, of an entry (tag, type, count, value), of an offset; bytes of an entry; first offset."""
     order = "<" if data[:2] == b"II" else ">"
     if b"+" in data[2:4]:  # BigTIFF
         count, entry, offset, size = f"{order}Q", f"{order}HHQ8s", f"{order}Q", 20
@@ -216,7 +216,7 @@ def _code_stream_at(data: bytes) -> int | None:
     raise _refusal("JPEG2000", f"more than {_MOST_BOXES} boxes")
 
 
-def _ppm(data: bytes, max_pixels: int) -> None:
+def _ppm(data: bytes, _max_pixels: int) -> None:
     if data[1:2] in b"123" and data.count(b"#") > _MOST_COMMENTS:
         raise _refusal("PPM", f"more than {_MOST_COMMENTS} comments")
 

@@ -110,7 +110,7 @@ def read_header(data: bytes) -> Header:
 
 
 def check_scans(data: bytes, header: Header) -> None:
-    """Raises RecordError if a JPEG has so many scans, for its size, that decoding it would not end within any reasonable time."""
+    """Raises RecordError if a JPEG has so many scans, for its size, that decoding it would take minutes or hours."""
     in_first_scan = data[header.scan_at + 4 : header.scan_at + 5]
     if header.frame in _ONE_PASS and in_first_scan == bytes([header.channels]):
         return  # all channels at once: what follows is not read

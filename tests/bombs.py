@@ -1,4 +1,4 @@
-"""Picture files that ask a decoder for memory or time out of all proportion to their size; none is larger than some megabytes."""
+"""Picture files that ask a decoder for memory or time out of all proportion to their size."""
 
 from __future__ import annotations
 

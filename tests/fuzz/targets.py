@@ -143,7 +143,7 @@ def words(data: bytes) -> None:
 
 
 def words_seeds() -> list[bytes]:
-    lines = [
+    return [
         b"\2--batch-size\x0016\0--save\0topk\0logits\0--nosynthetic\0--decode=fast\0--device\0cuda:1,3",
         b"\2--data_dir\0-photos\0--synthetic\0False\0--max_pixels=99\0--limit\0-1",
         b"\0--onnx\0net.onnx\0--name\0n\0--recipe\0r.json\0--scores=none",
@@ -151,7 +151,6 @@ def words_seeds() -> list[bytes]:
         b"\3out",
         b"\4--tune\0--seconds\x003\0--help",
     ]
-    return lines
 
 
 def flag_file(data: bytes) -> None:
