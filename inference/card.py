@@ -160,6 +160,8 @@ class ModelCard:
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
             raise UsageError(f"card: input is {self.input!r}; known are {', '.join(INPUT_KINDS)}")
+        if "/" in self.external_data or "\0" in self.external_data or self.external_data in ("", ".", ".."):
+            raise UsageError(f"card: external_data is {self.external_data!r}; it must be the name of a file beside the card")
         object.__setattr__(self, "labels", tuple(self.labels))
 
     @property

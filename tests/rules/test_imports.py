@@ -25,7 +25,7 @@ LAYERS = (
         "structure",
         "lifeline",
     ),
-    ("runtime_reason", "stand_ins", "child", "flag_file"),
+    ("runtime_reason", "stand_ins", "child", "flag_file", "claims"),
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
     ("lease",),
     ("file_lock",),
