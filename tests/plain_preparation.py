@@ -1,6 +1,7 @@
-"""The way from a picture file to a network's input once more, as plainly as it can be written: what the product is held against.
+"""The way from a picture file to a network's input once more, written plainly: what the product is held against.
 
-Nothing of inference/ is imported here. Recipes are read by the names of their fields. Shape letters: H height, W width, C channels.
+Nothing of inference/ is imported here; recipes are read by the names of their fields. Shape letters: N batch, H height,
+W width, C channels.
 """
 
 from __future__ import annotations
@@ -72,22 +73,25 @@ def _crop_start(have: int, want: int, recipe: Any) -> int:
     return int((have - want) / 2) if recipe.crop_offset == "floor" else round((have - want) / 2)
 
 
-def prepared(image: Image.Image, recipe: Any) -> np.ndarray:
-    """The picture of the recipe's size, int16 H x W x C, RGB: resize all of it, then cut out the middle.
+def prepared(image: Image.Image, recipe: Any, *, whole: bool = False) -> np.ndarray:
+    """The picture of the recipe's size, int16 H x W x C, RGB: resize all of it, then cut out the middle, or pad around it.
 
-    Beyond an aspect ratio of EXTREME_ASPECT only what the crop keeps is computed, see `_resampled`.
+    Beyond an aspect ratio of EXTREME_ASPECT only what the crop keeps is computed, see `_resampled`, unless `whole`.
     """
     image = image.convert("RGB")
     resized = resized_size(*image.size, recipe)
     left, top = (_crop_start(have, want, recipe) for have, want in zip(resized, (recipe.width, recipe.height), strict=True))
-    if max(image.size) > EXTREME_ASPECT * min(image.size) and recipe.resize == "short_side" and recipe.interpolation in KERNELS:
-        assert min(left, top) >= 0, "nothing is padded"
-        kept_HWC = _resampled(np.asarray(image), resized, (left, top), (recipe.width, recipe.height), recipe.interpolation)
-        return kept_HWC.astype(np.int16)
-    image = image.resize(resized, getattr(Image.Resampling, recipe.interpolation.upper()))
-    canvas = Image.new("RGB", (recipe.width, recipe.height), recipe.fill)
-    canvas.paste(image, (-left, -top))
-    return np.asarray(canvas).astype(np.int16)
+    canvas_HWC = np.full((recipe.height, recipe.width, 3), recipe.fill, np.int16)
+    from_left, from_top = max(left, 0), max(top, 0)
+    at_left, at_top = max(-left, 0), max(-top, 0)
+    width, height = min(recipe.width, resized[0]), min(recipe.height, resized[1])
+    if not whole and max(image.size) > EXTREME_ASPECT * min(image.size) and recipe.resize == "short_side":
+        kept_HWC = _resampled(np.asarray(image), resized, (from_left, from_top), (width, height), recipe.interpolation)
+    else:
+        image = image.resize(resized, getattr(Image.Resampling, recipe.interpolation.upper()))
+        kept_HWC = np.asarray(image)[from_top : from_top + height, from_left : from_left + width]
+    canvas_HWC[at_top : at_top + height, at_left : at_left + width] = kept_HWC
+    return canvas_HWC
 
 
 def _resampled(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -66,8 +67,24 @@ VALUES = first_with_each({
     for name, recipe in RECIPES.items()
 })  # fmt: skip
 
+# Those of our own list, and one of each further kind of timm's, meet everything; the others take turns where it says so.
+MAIN = {
+    name: rules
+    for place, (name, rules) in enumerate(GEOMETRIES.items())
+    if name in zoo.NETWORKS
+    or (rules.resize, rules.interpolation) not in [(r.resize, r.interpolation) for r in [*GEOMETRIES.values()][:place]]
+}
+PLACES = {rules: place for place, rules in enumerate(GEOMETRIES.values())}
+
 each_geometry = pytest.mark.parametrize("rules", GEOMETRIES.values(), ids=GEOMETRIES)
+each_main_geometry = pytest.mark.parametrize("rules", MAIN.values(), ids=MAIN)
 each_value_rule = pytest.mark.parametrize("rules", VALUES.values(), ids=VALUES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each picture lies in turn: a new one for every test takes longer than most of them."""
+    return tmp_path_factory.mktemp("recipes")
 
 
 @pytest.fixture(autouse=True)
@@ -86,24 +103,38 @@ def by_the_product(data: bytes, rules: Recipe, folder: Path, *, reduce_to: int =
     return out.astype(np.int16)
 
 
+# Mean difference in grey levels. Bilinear weights can be so round (448 pixels to 512) that one pixel in eight lies right
+# between two levels.
+LARGEST_MEAN = {"bilinear": 0.15, "bicubic": 0.01}
+
+
 def check(found: np.ndarray, expected: np.ndarray, rules: Recipe, size: tuple[int, int]) -> None:
-    """Bit for bit where the crop cuts nothing off, elsewhere one grey level, and hardly ever that."""
+    """Bit for bit where the crop cuts nothing off; elsewhere one grey level, or two in one pixel of a thousand."""
     apart = np.abs(found - expected)
-    is_exact = resized_size(*size, rules) == (rules.width, rules.height) or rules.interpolation == "nearest"
-    assert apart.max() <= (0 if is_exact else 1), (size, apart.max())
-    assert apart.mean() <= 0.01, (size, apart.mean())
+    if resized_size(*size, rules) == (rules.width, rules.height):
+        assert not apart.any(), size
+    assert apart.max() <= 2, size
+    assert (apart > 1).mean() <= 0.001, size
+    assert apart.mean() <= LARGEST_MEAN[rules.interpolation], size
+
+
+def turns(choices: Sequence[Any], rules: Recipe) -> Sequence[Any]:
+    """All of them for a main geometry, else one, so that the others share them out."""
+    return choices if rules in MAIN.values() else [choices[PLACES[rules] % len(choices)]]
 
 
 def test_the_plain_implementation_is_another_one() -> None:
     nodes = ast.walk(ast.parse(Path(plain_preparation.__file__).read_text()))
-    modules = [getattr(node, "module", None) or node.names[0].name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = [getattr(node, "module", None) or node.names[0].name for node in imports]
     assert not [name for name in modules if name.partition(".")[0] == "inference"]
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name in zoo.NETWORKS])
 def test_rules_that_networks_of_pretrainedmodels_and_lite_share(name: str) -> None:
     rules = RECIPES[name]
-    assert (rules.resize, rules.long_side_rounding, rules.crop_offset, rules.orientation) == ("short_side", "floor", "round", "exif")
+    roundings = (rules.long_side_rounding, rules.crop_offset)
+    assert (rules.resize, roundings, rules.orientation) == ("short_side", ("floor", "round"), "exif")
 
 
 def test_every_recipe_of_timm_is_timms_own_transform() -> None:
@@ -160,23 +191,26 @@ def odd_sizes(rules: Recipe) -> list[tuple[int, int]]:
 
 
 @each_geometry
-def test_pictures_of_every_size(rules: Recipe, tmp_path: Path) -> None:
+def test_pictures_of_every_size(rules: Recipe, folder: Path) -> None:
     for number, size in enumerate(odd_sizes(rules)):
         image = photo(*size, seed=number)
-        check(by_the_product(bmp(image), rules, tmp_path), prepared(image, rules), rules, size)
+        check(by_the_product(bmp(image), rules, folder), prepared(image, rules), rules, size)
+
+
+EXTREME_SIZES = [(1, 70_001), (70_003, 1), (66_000, 2), (3, 65_537), (1, 21), (43, 2)]
 
 
 @each_geometry
-def test_pictures_of_extreme_aspect_ratios(rules: Recipe, tmp_path: Path) -> None:
-    for number, size in enumerate([(1, 70_001), (70_003, 1), (66_000, 2), (3, 65_537), (1, 21), (43, 2)]):
+def test_pictures_of_extreme_aspect_ratios(rules: Recipe, folder: Path) -> None:
+    for number, size in enumerate(turns(EXTREME_SIZES, rules)):
         image = photo(*size, seed=number)
-        check(by_the_product(bmp(image), rules, tmp_path), prepared(image, rules), rules, size)
+        check(by_the_product(bmp(image), rules, folder), prepared(image, rules), rules, size)
 
 
 @each_geometry
-def test_noise(rules: Recipe, tmp_path: Path) -> None:
+def test_noise(rules: Recipe, folder: Path) -> None:
     image = noise(300, 217)
-    check(by_the_product(bmp(image), rules, tmp_path), prepared(image, rules), rules, image.size)
+    check(by_the_product(bmp(image), rules, folder), prepared(image, rules), rules, image.size)
 
 
 def bmp(image: Image.Image) -> bytes:
@@ -187,20 +221,43 @@ def bmp(image: Image.Image) -> bytes:
 # Orientations and kinds of pixels
 
 
+# numpy's way to what is stored, so that the EXIF orientation turns it upright: 6 says that it must be turned clockwise.
+STORED = {
+    1: lambda upright: upright,
+    2: lambda upright: upright[:, ::-1],
+    3: lambda upright: upright[::-1, ::-1],
+    4: lambda upright: upright[::-1],
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: np.rot90(upright, 1),
+    7: lambda upright: upright[::-1, ::-1].swapaxes(0, 1),
+    8: lambda upright: np.rot90(upright, -1),
+}
+
+
 @cache
-def oriented(format: str, orientation: int) -> bytes:
-    options = {"lossless": True} if format == "WEBP" else {}
-    return pictures.oriented(photo(61, 38), orientation, format, **options)
+def oriented(orientation: int) -> bytes:
+    """photo(61, 38) as a PNG that must be turned."""
+    stored = np.ascontiguousarray(STORED[orientation](np.asarray(photo(61, 38))))
+    return pictures.oriented(Image.fromarray(stored), orientation, "PNG")
 
 
 @each_geometry
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF"])
-def test_all_orientations(format: str, rules: Recipe, tmp_path: Path) -> None:
+def test_all_orientations(rules: Recipe, folder: Path) -> None:
+    expected = prepared(photo(61, 38), rules)
+    first = by_the_product(oriented(1), rules, folder)
+    check(first, expected, rules, (61, 38))
+    for orientation in range(2, 9):
+        assert (by_the_product(oriented(orientation), rules, folder) == first).all(), orientation
+
+
+@each_main_geometry
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "WEBP"])
+def test_all_orientations_in_other_formats(format: str, rules: Recipe, folder: Path) -> None:
     for orientation in range(1, 9):
-        data = oriented(format, orientation)
+        data = pictures.oriented(photo(61, 38), orientation, format)
         image = upright_rgb(data)
         assert image.size == ((61, 38) if orientation < 5 else (38, 61))
-        check(by_the_product(data, rules, tmp_path), prepared(image, rules), rules, image.size)
+        check(by_the_product(data, rules, folder), prepared(image, rules), rules, image.size)
 
 
 def with_alpha(image: Image.Image, mode: str) -> Image.Image:
@@ -236,17 +293,18 @@ def kinds_of_pixels() -> dict[str, bytes]:
 
 
 @each_geometry
-def test_all_kinds_of_pixels(rules: Recipe, tmp_path: Path) -> None:
-    for data in kinds_of_pixels().values():
+def test_all_kinds_of_pixels(rules: Recipe, folder: Path) -> None:
+    for kind in turns([*kinds_of_pixels()], rules):
+        data = kinds_of_pixels()[kind]
         image = upright_rgb(data)
-        check(by_the_product(data, rules, tmp_path), prepared(image, rules), rules, image.size)
+        check(by_the_product(data, rules, folder), prepared(image, rules), rules, image.size)
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_kinds_of_pixels_of_unknown_range_are_error_rows(mode: str, tmp_path: Path) -> None:
+def test_kinds_of_pixels_of_unknown_range_are_error_rows(mode: str, folder: Path) -> None:
     data = encode(Image.new(mode, (40, 30), 7), "TIFF")
     with pytest.raises(RecordError, match="unsupported pixels: 32-bit"):
-        by_the_product(data, next(iter(GEOMETRIES.values())), tmp_path)
+        by_the_product(data, next(iter(GEOMETRIES.values())), folder)
 
 
 # Decoders
@@ -279,40 +337,53 @@ def jpegs() -> dict[str, bytes]:
 
 
 @each_geometry
-def test_jpegs_by_both_decoders(rules: Recipe, decoders: dict[str, Any], tmp_path: Path) -> None:
-    for data in jpegs().values():
-        image = upright_rgb(data)
-        expected = prepared(image, rules)
-        found = []
-        for decoders["is_off"] in (False, True):
-            found.append(by_the_product(data, rules, tmp_path))
-            check(found[-1], expected, rules, image.size)
+def test_jpegs_by_both_decoders(rules: Recipe, decoders: dict[str, Any], folder: Path) -> None:
+    for kind in turns([*jpegs()], rules):
+        image = upright_rgb(jpegs()[kind])
+        expected, found = prepared(image, rules), []
+        for is_off in (False, True):
+            decoders["is_off"], decoders["sizes"] = is_off, []
+            found.append(by_the_product(jpegs()[kind], rules, folder))
+            assert all(size is None if is_off else sorted(size) == [400, 533] for size in decoders["sizes"])
+            assert decoders["sizes"]
+        check(found[0], expected, rules, image.size)
         assert (found[0] == found[1]).all()
-        assert sorted(decoders["sizes"][-2]) == [400, 533]
-        assert decoders["sizes"][-1] is None
 
 
 # What the README says of photographs with --decode fast: mean and largest difference in grey levels.
 FAST_MEAN, FAST_LARGEST = 1, 60
+SHORT_SIDES = (480, 960, 1601)
 
 
 @each_geometry
-def test_jpegs_of_reduced_size(rules: Recipe, decoders: dict[str, Any], tmp_path: Path) -> None:
-    """A short side that can be halved, and one that cannot."""
+def test_jpegs_of_reduced_size(rules: Recipe, decoders: dict[str, Any], folder: Path) -> None:
     needed = rules.short_side_needed
-    for short_side, is_reduced in ((2 * needed + 2, True), (needed, False)):
-        data = large_jpeg(short_side)
-        expected = prepared(upright_rgb(data), rules)
-        apart = np.abs(by_the_product(data, rules, tmp_path, reduce_to=needed) - expected)
-        assert (min(decoders["sizes"][-1]) < short_side) == is_reduced
-        assert apart.mean() <= (FAST_MEAN if is_reduced else 0.01)
-        assert apart.max() <= (FAST_LARGEST if is_reduced else 1)
+    short_side = next(side for side in SHORT_SIDES if 5 * side >= 8 * needed)
+    expected = prepared(upright_large(short_side), rules)
+    apart = np.abs(by_the_product(large_jpeg(short_side), rules, folder, reduce_to=needed) - expected)
+    assert needed <= min(decoders["sizes"][-1]) < short_side
+    assert 0 < apart.mean() <= FAST_MEAN
+    assert apart.max() <= FAST_LARGEST
+
+
+@each_main_geometry
+def test_jpegs_too_small_to_be_reduced(rules: Recipe, decoders: dict[str, Any], folder: Path) -> None:
+    data = encode(photo(rules.resize_size * 3 // 2, rules.resize_size + 7), "JPEG", quality=90)
+    image = upright_rgb(data)
+    found = by_the_product(data, rules, folder, reduce_to=rules.short_side_needed)
+    assert decoders["sizes"] == [image.size]
+    check(found, prepared(image, rules), rules, image.size)
 
 
 @cache
 def large_jpeg(short_side: int) -> bytes:
     """Like a photograph, 4:3."""
     return encode(photo(short_side * 4 // 3, short_side), "JPEG", quality=90)
+
+
+@cache
+def upright_large(short_side: int) -> Image.Image:
+    return upright_rgb(large_jpeg(short_side))
 
 
 # Values
@@ -333,14 +404,12 @@ def all_levels() -> np.ndarray:
 
 @each_value_rule
 def test_values_inside_and_outside_the_graph(rules: Recipe, tmp_path: Path) -> None:
-    """uint8: the graph of get_model normalises. float32: the worker does, and the graph takes it as it is."""
+    """In the graph that get_model makes for uint8, and by the worker for graphs that take float32."""
+    graph = published(Flat(), tmp_path, rules, batch_size=1) / "model_1.onnx"
     expected = normalised(all_levels(), rules)
+    inside = run(graph, all_levels())["logits"].reshape(expected.shape)
     bound = 1e-6 * max(1.0, *np.abs(np.divide(rules.mean, rules.std)), np.abs(expected).max())
-    outside = normalise(all_levels(), rules)
-    for kind, images in (("uint8", all_levels()), ("float32", outside)):
-        graph = published(Flat(), tmp_path / kind, rules, kind, batch_size=1) / "model_1.onnx"
-        found = run(graph, images)["logits"].reshape(expected.shape)
+    for found in (inside, normalise(all_levels(), rules)):
         apart = np.abs(found - expected)
         assert apart.max() <= bound
         assert apart.mean() <= bound / 4
-    assert (found == outside).all()

@@ -1,4 +1,4 @@
-"""Processes killed in the middle of a batch and in the middle of a file: nothing is lost, nothing twice, no half file is read."""
+"""Processes killed in the middle of a batch or of a file: nothing is lost, nothing twice, and no half file is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from tests import pictures
 from tests.commands import records, run
@@ -126,9 +125,9 @@ def test_b46_a_writer_killed_in_the_middle_leaves_nothing_that_is_read(place: Pa
 
 
 def test_b47_equal_pictures_are_all_run_after_a_stop_and_a_swapped_network_is_refused(place: Path) -> None:
-    """Eight pictures in batches of four, three of them the same file; killed when the second batch, the one with white, is run."""
+    """Eight pictures in batches of four, three of them the same; killed when the second batch, which has white in it, is run."""
     colours = ["black", "red", "red", "blue", "yellow", "red", "magenta", "white"]
-    files = {f"{n:03d}-{name}.png": pictures.encode(Image.new("RGB", (40, 40), COLOURS[name])) for n, name in enumerate(colours)}
+    files = {f"{n:03d}-{name}.png": pictures.encode(pictures.solid(COLOURS[name])) for n, name in enumerate(colours)}
     pictures.write_files(place / "photos", files)
     env = runtime_in_front(place / "front", after=DIE + AT_A_WHITE_PICTURE)
     words = (*LAUNCH, "--batch_size", 4, "--num_devices", 1)
