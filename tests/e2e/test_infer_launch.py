@@ -53,8 +53,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def on_cpu_unless_said(words: tuple[object, ...]) -> tuple[object, ...]:
+    """Rows are compared bit for bit: auto would take what happens to be faster at the moment."""
+    return words if "--device" in words else ("--device", "cpu", *words)
+
+
 def launch(place: Path, *words: object, model: str = "tiny", **options: Any) -> Any:
-    return run("infer_launch", "--model_name", model, *words, cwd=place, **options)
+    return run("infer_launch", "--model_name", model, *on_cpu_unless_said(words), cwd=place, **options)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +162,7 @@ def start(place: Path, output: Path, *words: object, hold: Path | None = None) -
     environment = {**os.environ, "PYTHONPATH": str(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
     return subprocess.Popen(
         command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--num_workers", 1, "--batches_per_step", 1,
-                "--save", "topk,logits,embedding", "--output", output, *words),
+                "--save", "topk,logits,embedding", "--output", output, *on_cpu_unless_said(words)),
         cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -178,7 +183,7 @@ def wait_for_parts(output: Path, process: subprocess.Popen[str], count: int) -> 
 
 def shared_segments() -> set[str]:
     """Shared memory with a name; other tests that run at the same time have theirs."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("bulkinfer-test-")}
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(("bulkinfer-test-", "bulkinfer-fuzz-"))}
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino"])

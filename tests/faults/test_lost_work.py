@@ -125,7 +125,7 @@ def test_b46_a_writer_killed_in_the_middle_leaves_nothing_that_is_read(place: Pa
 
 
 def test_b47_equal_pictures_are_all_run_after_a_stop_and_a_swapped_network_is_refused(place: Path) -> None:
-    """Eight pictures in batches of four, three of them the same; killed when the second batch, which has white in it, is run."""
+    """Eight pictures in batches of four, three of them the same; killed when the second batch, the one with white, is run."""
     colours = ["black", "red", "red", "blue", "yellow", "red", "magenta", "white"]
     files = {f"{n:03d}-{name}.png": pictures.encode(pictures.solid(COLOURS[name])) for n, name in enumerate(colours)}
     pictures.write_files(place / "photos", files)
