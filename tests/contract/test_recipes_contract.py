@@ -187,7 +187,7 @@ def odd_sizes(rules: Recipe) -> list[tuple[int, int]]:
     """(width, height): as small as can be, as large as the crop and as the resized picture, one pixel off, and plain ones."""
     crop, side = rules.height, rules.resize_size
     around = [(crop, crop), (crop + 1, crop - 1), (crop - 1, crop), (side, side), (side + 1, side), (side, side - 1)]
-    return [(1, 1), (1, 9), (9, 1), (2, 3), *around, (640, 480), (333, 500)]
+    return [(1, 1), (2, 3), *around, *turns([(1, 9), (9, 1), (640, 480), (333, 500)], rules)]
 
 
 @each_geometry

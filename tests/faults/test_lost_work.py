@@ -62,7 +62,7 @@ def write_table(table, file, **options):
     plain(table, file, **options)
 pyarrow.parquet.write_table = write_table
 """
-LAUNCH = ("--model_name", "tiny", "--data_dir", "photos", "--batches_per_step", 1, "--output", "out")
+LAUNCH = ("--model_name", "tiny", "--device", "cpu", "--data_dir", "photos", "--batches_per_step", 1, "--output", "out")
 
 
 def write_photos(place: Path, count: int) -> None:
