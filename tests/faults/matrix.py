@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 
 from tests.faults.points import FILES, LAUNCHER, MOMENTS, POINTS, WORKER, Plan
 
@@ -44,7 +44,7 @@ SAME_MOMENT = {
     ("table made", "after"): "before part begun",
     ("report sent", "after"): "before report sent: it is encoded, and not written yet",
     ("end sent", "after"): "before end sent: it is encoded, and not written yet",
-    **{(f"{file} {one}", "after"): f"before {file} {other}" for file in FILES for one, other in zip(MOMENTS, MOMENTS[1:])},
+    **{(f"{file} {one}", "after"): f"before {file} {other}" for file in FILES for one, other in pairwise(MOMENTS)},
 }  # fmt: skip
 ONLY_READS = (
     "dataset opened", "manifest read", "network found", "remainder found", "run file read", "graph checked", "session created",
@@ -123,19 +123,26 @@ def _cells() -> list[Cell]:
              errors=int(point == "picture opened" and fault in ERRNOS))
         for point, side, fault in product(ALL_POINTS, SIDES, FAULTS) if not why_not(point, side, fault)
     ]  # fmt: skip
-    moments = [cell for cell in cells if cell.point.startswith("job ") and cell.fault in ("kill", "EIO")]
-    cells += [replace(cell, hit=hit) for cell in moments for hit in (1, 2) if cell.side == "before"]
+    job = [
+        cell
+        for cell in cells
+        if (cell.point, cell.fault) in (("job half written", "kill"), ("job rename", "kill"), ("job fsync", "EIO"))
+    ]
+    cells += [replace(cell, hit=hit) for cell in job for hit in (1, 2)]
     in_one_process = [cell for cell in cells if cell.fault == "exception" and ROLES[cell.point] == WORKER]
-    return cells + [replace(cell, engine="inline", code=_inline_code(cell)) for cell in in_one_process if _is_inline(cell)]
+    return cells + [replace(cell, engine="inline") for cell in in_one_process if _is_inline(cell)]
 
 
 def _is_inline(cell: Cell) -> bool:
-    """Whether the engine that runs in the launcher comes by this point."""
-    return cell.point not in ("command read", "report sent", "end sent")
-
-
-def _inline_code(cell: Cell) -> int:
-    return 1 if cell.point in DIES else cell.code
+    """Points at which the engine that runs everything in the launcher is looked at, too."""
+    return cell.side == "before" and cell.point in (
+        "session created",
+        "picture read",
+        "session run",
+        "rows made",
+        "part rename",
+        "report logged",
+    )
 
 
 CELLS = tuple(_cells())

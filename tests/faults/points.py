@@ -203,7 +203,7 @@ def _is_in_hand(poison: str, hand: tuple[Any, ...]) -> bool:
     if "," not in poison:
         return any(poison.encode() in value for value in hand if isinstance(value, bytes))
     colour = [int(part) for part in poison.split(",")]
-    return any((value[:, 0, 0] == colour).all(axis=-1).any() for value in hand if hasattr(value, "dtype"))
+    return any((value[:, 0, 0] == colour).all(axis=-1).any() for value in hand if hasattr(value, "ndim"))
 
 
 def _swap(target: str, source: str) -> None:
@@ -220,8 +220,10 @@ def _swap(target: str, source: str) -> None:
 
 def install(trap: Trap) -> None:
     """Have the modules of inference/ wrapped as they are imported; nothing is imported here."""
-    wrappers: dict[str, list[Callable[[Any], None]]] = {"inference.paths": [functools.partial(_watch_publishing, trap)],
-                                                        "inference.output_lock": [functools.partial(_watch_lock, trap)]}  # fmt: skip
+    wrappers: dict[str, list[Callable[[Any], None]]] = {
+        "inference.paths": [functools.partial(_watch_publishing, trap)],
+        "inference.output_lock": [functools.partial(_watch_lock, trap)],
+    }
     for point in POINTS:
         if point.role == trap.role or trap.is_inline:
             wrappers.setdefault(f"inference.{point.module}", []).append(functools.partial(_watch, trap, point))

@@ -25,6 +25,7 @@ from tests.models import COLOURS, LABELS, write_tiny_model
 ROOT = Path(__file__).parents[2]
 NUM_PICTURES, BATCH_SIZE = 40, 4
 LIMIT_S = 120  # of one launch; it takes a second
+NOT_REACHED = "nobody came by this point"
 _GONE_S = 5.0  # after a launch has ended, however: until all of its processes have
 WORDS = ("--model_name=tiny", f"--batch_size={BATCH_SIZE}", "--batches_per_step=1", "--device=cpu", "--precision=fp32",
          "--save=topk,logits,embedding")  # fmt: skip
@@ -154,7 +155,9 @@ class Scene:
         keys = found["key"].to_pylist()
         if keys != wanted["key"].to_pylist():
             missing, extra = sorted(set(wanted["key"].to_pylist()) - set(keys)), len(keys) - len(set(keys))
-            return [f"{len(keys)} rows: {len(missing)} keys are lost {missing[:3]}, {extra} are doubled, or the order is another"]
+            return [
+                f"{len(keys)} rows: {len(missing)} keys are lost {missing[:3]}, {extra} are doubled, or the order is another"
+            ]
         told = []
         for row, expected in zip(found.to_pylist(), wanted.to_pylist(), strict=True):
             if stage := errors.get(row["key"]):
@@ -212,10 +215,12 @@ def run_cell(place: Place, cell: Cell, folder: Path, *, num_devices: int = 2) ->
     words = (f"--engine={cell.engine}", f"--num_devices={num_devices if cell.engine == 'local' else 1}")
     launched = scene.launch(*words, plan=cell.plan(str(scene.flag)))
     if not scene.flag.exists():
-        return ["nobody came by this point"]
-    troubles = [*expect(launched, (cell.code,), "the launch that was hit"), *scene.orphans()]
+        return [NOT_REACHED]
+    if troubles := [*expect(launched, (cell.code,), "the launch that was hit"), *scene.orphans()]:
+        return troubles
     if cell.errors:  # a picture that could not be read: whose row it is depends on who came first
         failed = [row["key"] for row in scene.rows().to_pylist() if row["status"] == "error"]
-        troubles += [] if len(failed) == cell.errors else [f"{len(failed)} error rows"]
-        return troubles + again(scene, *words, codes=(3,), errors=dict.fromkeys(failed, "read"))
-    return troubles + again(scene, *words)
+        if len(failed) != cell.errors:
+            return [f"{len(failed)} error rows"]
+        return again(scene, *words, codes=(3,), errors=dict.fromkeys(failed, "read"))
+    return scene.troubles() if cell.code == 0 else again(scene, *words)  # after a 0 nobody would run it again

@@ -1,4 +1,4 @@
-"""Every fault of the matrix, once: after it the same command leads to the rows of an undisturbed run, and leaves nothing behind."""
+"""Every fault of the matrix, once: then the same command leads to the rows of an undisturbed run, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """What each selected fault leads to, by name: they run two at a time, and the tests below wait for their own."""
     folder = tmp_path_factory.mktemp("faults")
     place = Place.make(folder / "place")
-    chosen = [item.callspec.params["name"] for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    chosen = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.path == request.path and hasattr(item, "callspec")
+    ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {}
         for number, name in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""Faults of a whole run rather than of a point: signals and kills at any time, poisoned pictures, hangs, memory, inputs that change."""
+"""Faults of a whole run, not of a point: kills and signals at any time, poisoned pictures, hangs, shortages, changed inputs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,11 @@ def poisoned(point: str, fault: str, count: int = 1, *, in_one_step: bool = Fals
         numbers = random_.sample(range(start, start + (half if in_one_step else NUM_PICTURES)), count)
         poison = [",".join(map(str, colour_of(n))) if point == "session run" else key_of(n) for n in numbers]
         plan = Plan(str(scene.flag), point, fault=fault, poison=tuple(poison), hit=0)
-        words = (devices(random_), *_steps(half if in_one_step else 4), *((f"--stall_timeout_s={STALL_S}",) if "hang" in fault else ()))
+        words = (
+            devices(random_),
+            *_steps(half if in_one_step else 4),
+            *((f"--stall_timeout_s={STALL_S}",) if "hang" in fault else ()),
+        )
         errors = {key_of(n): stage for n in numbers}
         troubles = expect(scene.launch(*words, plan=plan), (3,), "the launch with poison")
         return troubles or scene.troubles(errors=errors) or again(scene, *words, codes=(3,), errors=errors)
@@ -189,7 +193,9 @@ def picture_changed(cut: bool) -> WholeRun:
         scene, words = Scene(place, folder, owns_input=True), ("--num_devices=1", "--num_workers=1")
         number = NUM_PICTURES - 1 - random_.randrange(3)
         target = str(_file_of(scene, number))
-        plan = Plan(str(scene.flag), "step noted", role=LAUNCHER, fault="swap", swaps=((target, "60" if cut else ""),), slow_s=SLOW_S)
+        plan = Plan(
+            str(scene.flag), "step noted", role=LAUNCHER, fault="swap", swaps=((target, "60" if cut else ""),), slow_s=SLOW_S
+        )
         errors = {key_of(number): "decode" if cut else "read"}
         troubles = expect(scene.launch(*words, plan=plan), (3,), "the launch that lost a picture")
         return troubles or scene.troubles(errors=errors) or again(scene, *words, codes=(3,), errors=errors)
