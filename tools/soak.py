@@ -25,7 +25,6 @@ from tests.commands import children, command
 from tests.models import SIZE, write_tiny_model
 
 _PER_FOLDER = 1000
-_SETTLED_S = 3.0  # after its start a launcher has all that it will have
 
 
 def solid_png(number: int) -> bytes:
@@ -57,7 +56,7 @@ def colour_of(number: int) -> int:
 
 @dataclass
 class Life:
-    """What one launcher process used, from when it had settled to its end."""
+    """What one launcher process used, from when its workers had published a part to its end."""
 
     samples: list[tuple[float, int, int, int]] = field(default_factory=list)  # seconds, resident bytes, descriptors, threads
 
@@ -71,11 +70,10 @@ class Life:
             return
 
     def told(self) -> str:
-        """Its first settled sample beside its last one."""
-        settled = [sample for sample in self.samples if sample[0] >= _SETTLED_S]
-        if len(settled) < 2:
+        """Its first sample beside its last one."""
+        if len(self.samples) < 2:
             return "too short to tell"
-        (start_s, *start), (end_s, *end) = settled[0], settled[-2]  # the last one may be of a process that is ending
+        (start_s, *start), (end_s, *end) = self.samples[0], self.samples[-2]  # the last one may be of a process that is ending
         memory = f"memory {start[0] / 1e6:.1f} -> {end[0] / 1e6:.1f} MB"
         rest = f"descriptors {start[1]} -> {end[1]}, threads {start[2]} -> {end[2]}"
         return f"{start_s:.0f} s to {end_s:.0f} s: {memory}, {rest}"
@@ -101,12 +99,13 @@ def soak(args: argparse.Namespace, folder: Path) -> tuple[Counter[str], list[Lif
         lives.append(life)
         with (folder / "launches.txt").open("ab") as output:
             process = subprocess.Popen(command("infer_launch", *words), stdout=output, stderr=output, cwd=folder)
-        began = time.monotonic()
+        began, parts_before = time.monotonic(), count_parts(folder)
         dies_after_s = random_.uniform(5, args.launcher_life_s) if deaths_left else float("inf")
         next_kill = began + random_.uniform(0.5, 2 * args.every_s)
         while process.poll() is None:
             now = time.monotonic()
-            life.sample(process.pid, now - began)
+            if count_parts(folder) > parts_before:
+                life.sample(process.pid, now - began)
             if now - began > dies_after_s:
                 killed["launcher"] += 1
                 deaths_left -= 1
@@ -123,6 +122,11 @@ def soak(args: argparse.Namespace, folder: Path) -> tuple[Counter[str], list[Lif
             raise SystemExit(f"the launch failed: {(folder / 'launches.txt').read_text()[-2000:]}")
         if code == 0:
             return killed, lives
+
+
+def count_parts(folder: Path) -> int:
+    """How many parts are published."""
+    return sum(1 for _ in (folder / "out").glob("part-*"))
 
 
 def judge(output: Path, count: int) -> tuple[int, int, int]:

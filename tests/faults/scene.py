@@ -75,7 +75,7 @@ class Scene:
 
     def __init__(self, place: Place, folder: Path, *, owns_input: bool = False) -> None:
         self.place, self.folder = place, folder
-        for name in ("temporary", "home"):
+        for name in ("temporary", "shared-memory", "home"):
             (folder / name).mkdir(parents=True)
         self.input = folder if owns_input else place.folder
         if owns_input:
@@ -104,9 +104,14 @@ class Scene:
                   f"--log_path={self.folder / 'logs'}")  # fmt: skip
         with (self.folder / f"launch-{self._launches}.txt").open("wb") as output:
             return subprocess.Popen(
-                command("infer_launch", *WORDS, *places, *words), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                [*self._apart(), *command("infer_launch", *WORDS, *places, *words)], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+
+    def _apart(self) -> list[str]:
+        """Words before a command that give it a /dev/shm of its own: what is left there is ours, and nobody else's."""
+        mount = f'mount --bind "{self.folder / "shared-memory"}" /dev/shm && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", mount, "sh"]
 
     def finish(self, process: subprocess.Popen[bytes]) -> Launched:
         """Wait for a launch; one that hangs is killed, and its code tells."""
@@ -145,9 +150,10 @@ class Scene:
 
     def leftovers(self) -> list[str]:
         """Sentences about files that nobody needs any more: temporaries, locks, shared memory."""
-        ours = [*self.output.glob("_*"), *(self.folder / "logs").rglob("_*"), *(self.folder / "temporary").iterdir()]
-        shared = [path for path in Path("/dev/shm").iterdir() if "bulkinfer" in path.name]
-        return [f"{path} was left" for path in [*ours, *shared] if path.name != "_job.json"]
+        ours = [*self.output.glob("_*"), *(self.folder / "logs").rglob("_*")]
+        places = [self.folder / name for name in ("temporary", "shared-memory")]
+        others = [path for place in places for path in place.iterdir()]
+        return [f"{path} was left" for path in [*ours, *others] if path.name != "_job.json"]
 
     def differences(self, errors: Mapping[str, str] | None = None) -> list[str]:
         """Sentences about rows that are not those of the undisturbed run; `errors` is key -> stage of rows that must fail."""
