@@ -104,9 +104,14 @@ class Scene:
                   f"--log_path={self.folder / 'logs'}")  # fmt: skip
         with (self.folder / f"launch-{self._launches}.txt").open("wb") as output:
             return subprocess.Popen(
-                [*self._apart(), *command("infer_launch", *WORDS, *places, *words)], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [*self._apart(), *command("infer_launch", *WORDS, *places, *words)],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def _apart(self) -> list[str]:
         """Words before a command that give it a /dev/shm of its own: what is left there is ours, and nobody else's."""

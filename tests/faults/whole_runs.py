@@ -18,7 +18,7 @@ from tests.faults.scene import NUM_PICTURES, Place, Scene, again, colour_of, exp
 from tests.models import tiny_graph, write_tiny_model
 
 SLOW_S = 0.02  # at every picture: a launch lasts about a second more, and signals find it at work
-STALL_S = 1
+STALL_S = 2  # a machine may be busy
 WholeRun = Callable[[Place, Path, random.Random], list[str]]
 LONG = ("--num_workers=1",)
 
@@ -134,12 +134,12 @@ def _steps(size: int) -> Sequence[str]:
     return (f"--batches_per_step={-(-size // 4)}",)
 
 
-def hung_once(fault: str) -> WholeRun:
-    """A decoder that hangs once: the worker is ended, its pictures run again, none is given up."""
+def hung_once(fault: str, point: str = "picture decoded", hits: int = 8) -> WholeRun:
+    """A worker hangs once, at one of the first `hits` hits of a point: it is ended, and its steps run again."""
 
     def run(place: Place, folder: Path, random_: random.Random) -> list[str]:
         scene, words = Scene(place, folder), (devices(random_), f"--stall_timeout_s={STALL_S}")
-        plan = Plan(str(scene.flag), "picture decoded", fault=fault, hit=random_.randint(1, 8))
+        plan = Plan(str(scene.flag), point, fault=fault, hit=random_.randint(1, hits))
         launched = scene.launch(*words, plan=plan)
         fired = [] if scene.flag.exists() else ["nothing hung"]
         return fired + expect(launched, (0,), "the launch with a hang") + scene.troubles() + again(scene, *words)
@@ -239,6 +239,12 @@ WHOLE_RUNS: dict[str, WholeRun] = {
     "SIGINT twice": stopped(signal.SIGINT, signal.SIGINT),
     "decoder hangs once": hung_once("hang"),
     "decoder hangs once and holds the interpreter": hung_once("hang_holding_the_lock"),
+    "network hangs once": hung_once("hang", "rows made", 2),
+    "manifest hangs once": hung_once("hang", "manifest read again", 1),
+    "disk hangs once": hung_once("hang", "part fsync", 2),
+    "report hangs once": hung_once("hang", "report sent", 2),
+    "command hangs once": hung_once("hang", "command read", 2),
+    "end hangs once": hung_once("hang", "end sent", 1),
     "picture hangs the decoder": poisoned("picture read", "hang"),
     "picture kills the decoder": poisoned("picture read", "kill"),
     "two pictures of one step kill the decoder": poisoned("picture read", "kill", 2, in_one_step=True),
