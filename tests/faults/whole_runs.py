@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests import pictures
-from tests.commands import children, command
+from tests.commands import children
 from tests.faults.points import LAUNCHER, Plan
 from tests.faults.scene import NUM_PICTURES, Place, Scene, again, colour_of, expect, key_of
 from tests.models import tiny_graph, write_tiny_model
