@@ -82,6 +82,8 @@ def run_all(args: argparse.Namespace, folder: Path) -> int:
                     missed += 1  # fewer hits than in the launch that was counted: another one is picked
                 else:
                     (wrong if troubles else same)[group] += 1
+                if (done := same.total() + wrong.total()) % 20 == 0:
+                    print(f"{done} of {args.runs} done, {wrong.total()} wrong", flush=True)
     tell(args, same, wrong, missed, time.monotonic() - began)
     return wrong.total()
 
