@@ -9,13 +9,19 @@ from itertools import product
 
 import pytest
 
-from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, SIDES
+from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, ROLES, SIDES, Cell
+from tests.faults.points import WORKER
 from tests.faults.scene import Place, run_cell
 from tests.faults.whole_runs import WHOLE_RUNS
 
 AT_ONCE = 2  # launches
 BY_NAME = {cell.name: cell for cell in CELLS}
 Results = dict[str, "Future[list[str]]"]
+
+
+def workers_for(cell: Cell) -> int:
+    """Two where one dies and the other goes on; one is quicker elsewhere (tools/faults has any number everywhere)."""
+    return 2 if cell.fault == "kill" and ROLES[cell.point] == WORKER else 1
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for number, name in enumerate(chosen):
             scene = folder / f"{number:03d}"
             if name in BY_NAME:
-                futures[name] = pool.submit(run_cell, place, BY_NAME[name], scene)
+                futures[name] = pool.submit(run_cell, place, BY_NAME[name], scene, num_devices=workers_for(BY_NAME[name]))
             else:
                 futures[name] = pool.submit(WHOLE_RUNS[name], place, scene, random.Random(name))
         yield futures
