@@ -194,7 +194,11 @@ def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, finger
 
 
 def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:
-    """Bring description["parts"] up to what is published, also by workers that were killed before they could report."""
+    """Bring description["parts"] up to what is published, also by workers that were killed before they could report.
+
+    What those had begun to write is removed.
+    """
+    remove_stale_temporaries(output)
     parts = description["parts"]
     for part in reported:
         parts[part.name] = part.as_json()

@@ -13,7 +13,7 @@ from inference.aggregate import Aggregate
 from inference.engine import Engine
 from inference.errors import BulkinferError
 from inference.job import JOB_FILE, Launch
-from inference.paths import temporary_path, write_json
+from inference.paths import remove_stale_temporaries, temporary_path, write_json
 from inference.runlog import say, warn
 
 SUMMARY_FILE = "summary.json"
@@ -22,7 +22,9 @@ OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143
 
 
 def begin(log_dir: Path) -> None:
-    """Take away what an earlier launch said of itself; logs/latest points here from now on."""
+    """Take away what an earlier launch said of itself or, killed, was writing; logs/latest points here from now on."""
+    for folder in (log_dir, log_dir.parent):
+        remove_stale_temporaries(folder)
     (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
     point_latest(log_dir)
 

@@ -43,12 +43,12 @@ class WorkerHandle:
             return
 
     def is_stalled(self, watched_s: float, timeout_s: float) -> bool:
-        """Whether it has had work and got nothing done for `timeout_s`; to be asked again and again.
+        """Whether it has had work, or was to end, and got nothing done for `timeout_s`; to be asked again and again.
 
         `watched_s` is the time since the last call in which we were awake ourselves.
         """
         seen = self.in_flight.snapshot()
-        if not self.ready or not self.held or seen != self._seen:
+        if not self.ready or not (self.held or self.ended) or seen != self._seen:
             self._seen, self._still_s = seen, 0.0
             return False
         self._still_s += watched_s

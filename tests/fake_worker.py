@@ -7,7 +7,7 @@ and `deaf` (ignores a stop):
     by record   `deadly` (kills whoever runs it), `hanging` (never ends), each after it was marked as in hand; `lost` (its step
                 is published, then the worker dies without a report)
     by worker   `never_ready`, `die_at_start`, `refuse`, `refuse_late` (after its first step), `lazy` (ends well after its first
-                step), `crash_at_end` (after it has said that all is done)
+                step), `crash_at_end` and `hang_at_end` (after it has said that all is done)
 
 What was published is a file part-<partition>-<start>-<end> beside RUN.json; to publish one twice is a failure.
 """
@@ -112,6 +112,8 @@ def main() -> int:
                 tell(Refused("the manifest was replaced", 2))
                 return 2
     tell(Ended(NOTHING_USED))
+    if is_among("hang_at_end"):
+        threading.Event().wait()
     if is_among("crash_at_end"):
         os.kill(os.getpid(), signal.SIGSEGV)
     return 0

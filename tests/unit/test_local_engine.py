@@ -197,6 +197,13 @@ def test_a_record_that_a_worker_hangs_on_costs_its_own_row(tmp_path: Path) -> No
     assert not living(launch.pids)
 
 
+def test_a_worker_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    launch = Launch(tmp_path, 1, split_step(Step(0, 0, 12), 3), hang_at_end=[0], stall_s=0.5).run()
+    assert launch.published == list(range(12))
+    assert launch.engine.replaced == ["worker 0 ended for making no progress in 0.5 s after its last step; nothing was lost"]
+    assert not living(launch.pids)
+
+
 def test_who_has_nothing_to_do_does_not_stall(tmp_path: Path) -> None:
     """One worker has both steps in hand and takes its time, record by record; the other waits."""
     launch = Launch(tmp_path, 2, split_step(Step(0, 0, 8), 4), slow_records_s=0.2, stall_s=0.5).run()

@@ -392,5 +392,7 @@ def test_what_was_published_is_noted_reported_or_not(job: Job, output: Path) -> 
     assert sorted(found["parts"]) == [part_name(Step(0, 0, 5)), part_name(Step(1, 0, 2))]
     assert found["complete"] is False
     publish(output, job, Step(1, 2, 3))
+    (output / "_tmp-4194305-99-0000").touch()
     note_parts(job, output, description, [])
+    assert not list(output.glob("_tmp-*")), "what a killed worker had begun to write"
     assert json.loads((output / JOB_FILE).read_text())["complete"] is True

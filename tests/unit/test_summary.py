@@ -184,6 +184,8 @@ def test_begin_takes_away_what_an_earlier_launch_said(tmp_path: Path) -> None:
         begin(tmp_path / name)
         assert os.readlink(tmp_path / "latest") == name
     (tmp_path / "two" / "summary.json").write_text("{}")
+    for folder in (tmp_path, tmp_path / "two"):  # what a launcher was writing when it was killed
+        (folder / "_tmp-4194305-99-0000").touch()
     begin(tmp_path / "two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "one", "two"]
     assert list((tmp_path / "two").iterdir()) == []
