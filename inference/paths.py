@@ -34,6 +34,16 @@ def process_start_ticks(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def cpu_ticks(pid: int) -> int | None:
+    """Processor time that a process has used so far, in clock ticks; None if it does not run (proc(5), fields 14 and 15)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat.rpartition(b")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
 def fsync_directory(directory: str | os.PathLike[str]) -> None:
     """Make renames in `directory` survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -12,7 +12,10 @@ from pathlib import Path
 from inference.cores import ThreadPlan
 from inference.in_flight import InFlight, shared
 from inference.messages import Command, encode
+from inference.paths import cpu_ticks
 from inference.types import Step
+
+_START_S = 60.0  # a busy disk or host may keep a process that starts waiting for long
 
 
 @dataclass
@@ -31,7 +34,7 @@ class WorkerHandle:
     ended_for: str = ""  # why we ended it, if we did
     loading: list[Step] = field(default_factory=list)  # once it is closed: what its loader threads had in hand,
     running: list[Step] = field(default_factory=list)  # and what its streams had
-    _seen: bytes = b""  # of in_flight, when it last changed
+    _seen: object = None  # of in_flight, or its processor time, when that last changed
     _still_s: float = 0.0  # how long we have watched it not change
 
     def send(self, command: Command) -> None:
@@ -45,14 +48,17 @@ class WorkerHandle:
     def is_stalled(self, watched_s: float, timeout_s: float) -> bool:
         """Whether it has had work, or was to end, and got nothing done for `timeout_s`; to be asked again and again.
 
-        `watched_s` is the time since the last call in which we were awake ourselves.
+        One that is not ready yet marks nothing: it gets nothing done while it takes no time of a processor, for a minute at
+        least, however long its network takes to load. `watched_s` is the time since the last call in which we were awake
+        ourselves.
         """
-        seen = self.in_flight.snapshot()
-        if not self.ready or not (self.held or self.ended) or seen != self._seen:
+        seen = self.in_flight.snapshot() if self.ready else cpu_ticks(self.process.pid)
+        idle = self.ready and not (self.held or self.ended)
+        if idle or seen != self._seen:
             self._seen, self._still_s = seen, 0.0
             return False
         self._still_s += watched_s
-        return self._still_s >= timeout_s
+        return self._still_s >= (timeout_s if self.ready else max(timeout_s, _START_S))
 
     def end(self, reason: str) -> None:
         """Kill it, for `reason`; its end of file is on its way."""
