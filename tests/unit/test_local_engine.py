@@ -207,7 +207,7 @@ def test_a_worker_that_does_not_end_is_ended(tmp_path: Path) -> None:
 def test_a_worker_that_hangs_before_it_is_ready_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It uses no time of a processor. After the third start it is given up, and the other one does all."""
     monkeypatch.setattr(worker_handle, "_START_S", 1.0)
-    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 20), 2), slow_records_s=0.4, never_ready=[1], stall_s=1.0).run()
+    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 20), 2), slow_records_s=0.3, never_ready=[1], stall_s=1.0).run()
     assert launch.published == list(range(20))
     assert launch.engine.replaced == ["worker 1 ended for making no progress in 1 s"] * 3
     assert not living(launch.pids)
