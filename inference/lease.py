@@ -25,6 +25,7 @@ from inference.structure import misfit
 BEAT_S = 10.0  # how often a holder touches its lock
 LEASE_S = 60.0  # how long we watch a lock of another host not being touched until its holder counts as gone
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PIDS = Path("/proc/self/ns/pid")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # what file systems without hard links answer
 _WRITING_S = 2.0  # how long a lock that is just being written may look damaged
 _FIGHT_S = 10.0  # how long several heirs may take to agree
@@ -32,10 +33,15 @@ _HEIR = ".heir-"
 
 
 class Holder(TypedDict):
-    """Who holds a lock. None: that host does not tell. `token` is another one for every lock that is ever taken."""
+    """Who holds a lock. None: that host does not tell.
+
+    `pids` names the namespace that `pid` is of: containers have their own. `token` is another one for every lock that is
+    ever taken.
+    """
 
     host: str
     boot_id: str | None
+    pids: str | None
     pid: int
     start_ticks: int | None
     started: str
@@ -127,13 +133,13 @@ def take(
             if (now := read_holder(path)) is not None and now["token"] == holder["token"]:
                 return holder
         elif _inherited(path, holder, content):
-            if on_heir is not None and holder["host"] != socket.gethostname():
+            if on_heir is not None and not is_here(holder):
                 on_heir(holder)
             _remove_claims(path, token)
             return Lease(path, token)
         else:
             time.sleep(0.02)
-        if holder["host"] != socket.gethostname():
+        if not is_here(holder):
             deadline += time.monotonic() - began  # watching is no fight
     raise LockedError(f"{path} is being fought over by several processes: run one of them")
 
@@ -141,7 +147,7 @@ def take(
 def _ours() -> tuple[bytes, str]:
     """The content of a lock of this process, and its token."""
     pid, token = os.getpid(), secrets.token_hex(8)
-    holder = Holder(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, start_ticks=process_start_ticks(pid),
+    holder = Holder(host=socket.gethostname(), boot_id=_boot_id(), pids=_pids(), pid=pid, start_ticks=process_start_ticks(pid),
                     started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=token)  # fmt: skip
     return json.dumps({"format": FORMAT, **holder}).encode() + b"\n", token
 
@@ -152,6 +158,19 @@ def _boot_id() -> str | None:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return None
+
+
+def _pids() -> str | None:
+    """What names the numbers that processes have here: in another container the same number is another process."""
+    try:
+        return os.readlink(_PIDS)
+    except OSError:
+        return None
+
+
+def is_here(holder: Holder) -> bool:
+    """Whether the holder's process can be looked for: it is one of this host, and not of another container on it."""
+    return holder["host"] == socket.gethostname() and (holder["pids"] is None or holder["pids"] == _pids())
 
 
 def _is_published(path: Path, content: bytes) -> bool:
@@ -200,7 +219,7 @@ def read_holder(path: Path) -> Holder | None:
             return None
         except (ValueError, RecursionError):
             value = None
-        holder = {"boot_id": None, **value} if isinstance(value, dict) else value
+        holder = {"boot_id": None, "pids": None, **value} if isinstance(value, dict) else value
         if isinstance(holder, dict):  # one of an older version has no token; its process and start are as good
             holder.setdefault("token", f"{holder.get('pid')}-{holder.get('start_ticks')}")
         if not misfit(holder, Holder):
@@ -211,9 +230,9 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
-    if holder["host"] == socket.gethostname():
-        if holder["boot_id"] and (now := _boot_id()) and holder["boot_id"] != now:
-            return True
+    if holder["host"] == socket.gethostname() and holder["boot_id"] and (now := _boot_id()) and holder["boot_id"] != now:
+        return True
+    if is_here(holder):
         return holder["start_ticks"] is not None and not is_running((holder["pid"], holder["start_ticks"]))
     if on_watch is not None:
         on_watch(holder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +35,9 @@ def output_lock(output: Path, *, flag: str) -> Iterator[Lease]:
 
     found = lease.take(path, on_watch=watching, on_heir=inherited)
     if not isinstance(found, Lease):
-        is_here = found["host"] == socket.gethostname()
         raise LockedError(
             f"{output} is in use by {_named(found)}: wait for it, or give another {flag}"
-            + ("" if is_here else f"; if that host is gone for good, remove {path}")
+            + ("" if lease.is_here(found) else f"; if that host is gone for good, remove {path}")
         )
     found.keep()
     try:

@@ -135,6 +135,17 @@ def test_a_lock_of_another_host_that_nobody_renews_is_taken_over(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_number_in_another_container_of_this_host_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_ours: bool
+) -> None:
+    """Containers may share the name of their host and have processes of their own: one that is not seen here may run there."""
+    write_lock(tmp_path, pids=os.readlink("/proc/self/ns/pid") if is_ours else "pid:[1]")
+    with output_lock(tmp_path, flag="--output"):
+        assert ("watching for up to 1 s" in capfd.readouterr().out) is not is_ours
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_lock_of_another_host_that_is_renewed_is_refused(tmp_path: Path) -> None:
     process = contender(tmp_path, "elsewhere")
     assert say_and_hear(process, "\n") == "won"
