@@ -32,7 +32,7 @@ from inference.worker_handle import WorkerHandle, start_worker
 
 _LOOK_S = 2.0  # how often we ask whether the launch may go on
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
-_DEATHS_WITHOUT_PROGRESS = 32  # narrowing a step takes 4 + log2(batch) of them, 4 + log2(step) if nothing is known
+_DEATHS_WITHOUT_PROGRESS = 32  # narrowing a step to the record that kills takes 4 + log2(batch) of them
 _STARTS = 3  # a worker that dies so often before it is ready is not started again
 
 
@@ -205,6 +205,7 @@ class LocalEngine:
             self._tell(worker.index, Recovered(step))
         for step in self._queue.give_back(worker.held, self._batch_size, worker.loading + worker.running):
             stage = "decode" if step in worker.loading else "infer"
+            assert stage == "decode" or any(one.start <= step.start < one.end for one in worker.running), step
             self._killers.append((step, Fault(stage, f"every process that touched this record died; the last: {death}")))
 
     def _is_hopeless(self, index: int) -> bool:

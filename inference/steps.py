@@ -51,14 +51,14 @@ class StepQueue:
         """Put the unpublished steps of a dead worker back in front; returns single records that are proven to kill.
 
         `in_hand` is what its threads were working on: only that becomes suspect. A suspect that kills again is narrowed to
-        what of it was in hand then, or cut in two.
+        what of it was in hand then, or cut in two. Nobody is proven to kill who was not in hand.
         """
         killers = []
         for step in reversed(held):
             alone = step in self.suspects
-            lone_deaths = self.suspects.pop(step, 0) + alone
-            hot = _overlaps(step, in_hand)
-            if not hot:
+            seen = hot = _overlaps(step, in_hand)
+            lone_deaths = self.suspects.pop(step, 0) + bool(alone and seen)
+            if not seen:
                 self.unexplained[step] += 1
                 hot = [step] if alone or self.unexplained[step] > 1 else []
             if hot != [step] or not alone:
