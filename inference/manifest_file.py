@@ -33,13 +33,15 @@ class FileLines:
     """The lines of a manifest in its file, which is open only while they are asked for.
 
     The row group that was read last with all its columns stays in memory. `blocks` raises RunError if the file is damaged, or
-    is not the one that was opened first.
+    is not the one that was opened first. Making it raises ValueError if the file counts its lines wrongly.
     """
 
     def __init__(self, path: Path, file: Any, parquet: pq.ParquetFile) -> None:
         self._path, self._identity = path, _identity(file)
         self.schema = parquet.schema_arrow.remove_metadata()
-        sizes = (parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups))
+        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
+        if min(sizes, default=0) < 0:
+            raise ValueError("a negative number of lines")
         self._starts: list[int] = list(accumulate(sizes, initial=0))
         self._last: tuple[int, pa.Table] | None = None
 

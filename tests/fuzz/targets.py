@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import io
 import json
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -238,9 +240,13 @@ def picture_claims_seeds() -> list[bytes]:
 
 
 def golden(data: bytes) -> None:
-    """golden.npz."""
+    """golden.npz, as it is, and as the array of pictures in a sound one."""
     with suppress(RunError):
         read_golden(_written("golden.npz", data))
+    with zipfile.ZipFile(path := _folder() / "around.npz", "w") as archive:
+        archive.writestr("images.npy", data)
+    with suppress(RunError):
+        read_golden(path)
 
 
 def golden_seeds() -> list[bytes]:
@@ -248,7 +254,9 @@ def golden_seeds() -> list[bytes]:
 
     path = _folder() / "seed.npz"
     write_golden(path, Golden(np.zeros((2, 4, 4, 3), np.uint8), {"logits": np.zeros((2, 8), np.float32)}))
-    return [path.read_bytes()]
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 4, 4, 3), np.uint8))
+    return [path.read_bytes(), array.getvalue()]
 
 
 TARGETS = {

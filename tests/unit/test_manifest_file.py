@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -167,3 +168,17 @@ def test_a_file_of_other_columns_is_refused_by_every_reader(tmp_path: Path) -> N
         Manifest.read_again(path, "", file_sha256(path))
     with pytest.raises(RunError, match="its columns are not those of a manifest"):
         Manifest.read(path)
+
+
+def test_a_negative_number_of_lines_is_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed byte of the footer, which no checksum covers; found by fuzzing."""
+    metadata = SimpleNamespace(row_group=lambda _index: SimpleNamespace(num_rows=-5))
+    plain = pq.ParquetFile
+
+    def damaged(*words: Any, **options: Any) -> Any:
+        found = plain(*words, **options)
+        return SimpleNamespace(metadata=metadata, num_row_groups=1, schema_arrow=found.schema_arrow)
+
+    monkeypatch.setattr(pq, "ParquetFile", damaged)
+    with pytest.raises(RunError, match="is damaged .a negative number of lines.: run partition_dataset again"):
+        open_manifest(path)
