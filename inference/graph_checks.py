@@ -8,6 +8,7 @@ from __future__ import annotations
 import lzma
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ GOLDEN_COUNT = 4
 # What reading an npz or npy file raises that is damaged, or claims arrays beyond all memory; pickles in it are never read.
 BROKEN_ARRAYS = (
     *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, RecursionError),
 )
 
 Outputs = dict[str, NDArray[np.float32]]

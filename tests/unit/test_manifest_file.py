@@ -180,5 +180,5 @@ def test_a_negative_number_of_lines_is_damage(path: Path, monkeypatch: pytest.Mo
         return SimpleNamespace(metadata=metadata, num_row_groups=1, schema_arrow=found.schema_arrow)
 
     monkeypatch.setattr(pq, "ParquetFile", damaged)
-    with pytest.raises(RunError, match="is damaged .a negative number of lines.: run partition_dataset again"):
+    with pytest.raises(RunError, match=r"is damaged .a negative number of lines.: run partition_dataset again"):
         open_manifest(path)
