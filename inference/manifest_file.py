@@ -22,6 +22,7 @@ from inference.paths import FORMAT, canonical_json, publishing
 from inference.types import printable
 
 _SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
+_MOST_LINES = 1 << 27  # of a row group, which is read at once; ours have ROWS, and had a million
 
 
 def shown(path: Path) -> str:
@@ -40,8 +41,8 @@ class FileLines:
         self._path, self._identity = path, _identity(file)
         self.schema = parquet.schema_arrow.remove_metadata()
         sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
-        if min(sizes, default=0) < 0:
-            raise ValueError("a negative number of lines")
+        if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
+            raise ValueError(f"row groups of {', '.join(map(str, sizes[:3]))} lines, {parquet.metadata.num_rows} in all")
         self._starts: list[int] = list(accumulate(sizes, initial=0))
         self._last: tuple[int, pa.Table] | None = None
 

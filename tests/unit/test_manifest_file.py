@@ -170,9 +170,11 @@ def test_a_file_of_other_columns_is_refused_by_every_reader(tmp_path: Path) -> N
         Manifest.read(path)
 
 
-def test_a_negative_number_of_lines_is_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed byte of the footer, which no checksum covers; found by fuzzing."""
-    metadata = SimpleNamespace(row_group=lambda _index: SimpleNamespace(num_rows=-5))
+@pytest.mark.parametrize("num_rows", [-5, 188_552_771_581, SIZE - 1, 1 << 28])
+def test_a_wrong_number_of_lines_is_damage(path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int) -> None:
+    """A changed byte of the footer, which no checksum covers: found by fuzzing, where one took all memory."""
+    total = num_rows if num_rows == 1 << 28 else SIZE
+    metadata = SimpleNamespace(row_group=lambda _index: SimpleNamespace(num_rows=num_rows), num_rows=total)
     plain = pq.ParquetFile
 
     def damaged(*words: Any, **options: Any) -> Any:
@@ -180,5 +182,7 @@ def test_a_negative_number_of_lines_is_damage(path: Path, monkeypatch: pytest.Mo
         return SimpleNamespace(metadata=metadata, num_row_groups=1, schema_arrow=found.schema_arrow)
 
     monkeypatch.setattr(pq, "ParquetFile", damaged)
-    with pytest.raises(RunError, match=r"is damaged .a negative number of lines.: run partition_dataset again"):
+    with pytest.raises(
+        RunError, match=rf"is damaged .row groups of {num_rows} lines, {total} in all.: run partition_dataset again"
+    ):
         open_manifest(path)
