@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -85,7 +85,7 @@ class Job:
     @property
     def name(self) -> str:
         """<model>-<first 8 of the fingerprint>."""
-        return f"{safe_name(self.model.card.name)}-{self.fingerprint[:8]}"
+        return job_name(self.model.card.name, self.fingerprint)
 
     @property
     def num_records(self) -> int:
@@ -126,6 +126,11 @@ class Launch:
     description: dict[str, Any]
     todo: list[Step]
     leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
+
+
+def job_name(model_name: str, fingerprint: str) -> str:
+    """What a job and the folder of its logs are called."""
+    return f"{safe_name(model_name)}-{fingerprint[:8]}"
 
 
 def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:
@@ -234,14 +239,23 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     """Raises UsageError that names each differing field if the output directory belongs to another job."""
     if found["fingerprint"] == job.fingerprint:
         return
-    there, now = fields_of(found["identity"]), fields_of(job.identity)
-    names = [name for name in sorted({*there, *now}) if canonical_json(there.get(name)) != canonical_json(now.get(name))]
-    differing = [f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)" for name in names]
-    as_it_began = " ".join(f"--{name} {there[name]}" for name in names) if {*names} <= {"precision", "device"} else ""
+    differing = differences(found["identity"], job.identity)
+    is_asked = differing.keys() <= {"precision", "device"}
+    as_it_began = " ".join(f"--{name} {found['identity'][name]}" for name in differing) if is_asked else ""
     raise UsageError(
-        f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
+        f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
         "give another --output, or --overwrite to remove them" + (f"; {as_it_began} continues it" if as_it_began else "")
     )
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
+    """The fields in which two identities differ, each with both values in words; those of `free` may."""
+    there, now = fields_of(there), fields_of(now)
+    return {
+        name: f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
+        for name in sorted({*there, *now} - {*free})
+        if canonical_json(there.get(name)) != canonical_json(now.get(name))
+    }
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

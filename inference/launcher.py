@@ -11,7 +11,7 @@ from inference.aggregate import Aggregate
 from inference.card import Recipe
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget
-from inference.devices import Candidates, find_candidates, parse_device, plan_workers
+from inference.devices import AUTO, Candidates, find_candidates, parse_device, plan_workers
 from inference.engine import Engine, make_engine
 from inference.errors import BulkinferError, UsageError
 from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
@@ -27,7 +27,7 @@ from inference.reporter import Reporter
 from inference.resume import claim_output, joined, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.settle import settle
-from inference.skip_done import without_done
+from inference.skip_done import check_settled, without_done
 from inference.summary import OK, WITHOUT, begin, finish
 from inference.tuned_flags import tell_if_elsewhere
 
@@ -43,6 +43,8 @@ def launch(config: LaunchConfig) -> int:
         log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
     job = settle(job, found, output)
+    if job.dataset is not None and not (config.dry_run and config.precision == AUTO):  # which may not be judged yet
+        check_settled(job)
     plan = plan_workers(config, job.choice, core_budget())
     job = replace(job, choice=job.choice.only(plan.devices))
     announce(job, plan, log_dir, output)

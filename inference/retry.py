@@ -15,14 +15,14 @@ from inference.config import LaunchConfig, RetryConfig
 from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.errors import RunError, UsageError
-from inference.job import JOB_FILE, Job, Launch, describe_job, read_job, resolve_data_dir, write_job
+from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, resolve_data_dir, write_job
 from inference.launcher import announce, kept_manifest, open_job, run_engine
 from inference.manifest import Dataset, Manifest, Partition, Skipped
 from inference.markers import carries_dataset
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
 from inference.parts import STAGING, part_name, part_step
-from inference.paths import remove_stale_temporaries, safe_name
+from inference.paths import remove_stale_temporaries
 from inference.resume import claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
 from inference.runlog import say
 from inference.settle import settle
@@ -144,7 +144,7 @@ def _begun_job(config: RetryConfig, output: Path) -> Job:
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: value for name in _PLAN if (value := getattr(config, name)) != getattr(RetryConfig, name)}
     begun = replace(begun_config(found, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
-    log_dir = Path(begun.log_path) / f"{safe_name(str(found['identity'].get('model_name')))}-{found['fingerprint'][:8]}"
+    log_dir = Path(begun.log_path) / job_name(str(found["identity"].get("model_name")), found["fingerprint"])
     job, candidates = open_job(begun, _kept_dataset(found, log_dir, begun))
     return settle(job, candidates, output)
 
