@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from inference.entries import PickedLines, content_hash
 from inference.errors import UsageError
 from inference.job import JOB_FILE, Job, differences, read_job
 from inference.manifest import Dataset, Partition, Skipped
-from inference.ok_rows import COLUMNS, done_rows, identities, raw
+from inference.ok_rows import COLUMNS, done_rows, identities, large_keys
 from inference.paths import canonical_json
 
 # What may differ: which pictures, how they are handed out, limits, which change no ok row, and devices: in one precision they
@@ -30,7 +30,7 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     Raises UsageError if one of those is no output, is this job's own, or its rows are of another kind; RunError if damaged.
     """
     outputs = tuple(job.config.skip_done)
-    done = done_rows([(Path(output), check_alike(job, Path(output))) for output in outputs])
+    done = _Done.of(done_rows([(Path(output), check_alike(job, Path(output))) for output in outputs]))
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -80,15 +80,28 @@ def _refuse(output: Path, differing: Mapping[str, str]) -> None:
         raise UsageError(f"--skip_done {output}: its rows are of another kind, in {told}: run all pictures")
 
 
-def _is_done(lines: pa.Table, done: pa.Table) -> np.ndarray[Any, Any]:
+@dataclass(frozen=True)
+class _Done:
+    """What is looked up for every partition: identities and keys of the ok rows, and keys of those without a size."""
+
+    identities: pa.Array
+    keys: pa.Array
+    unsized: pa.Array
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Done:
+        unsized = rows["key"].filter(pc.is_null(rows["size"]))
+        return cls(pc.unique(identities(rows)), pc.unique(rows["key"]), pc.unique(unsized))
+
+
+def _is_done(lines: pa.Table, done: _Done) -> np.ndarray[Any, Any]:
     """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
-    rows = pa.table({"key": raw(lines), "size": lines["size_bytes"]})
-    unsized = done.filter(pc.is_null(done["size"]))
+    rows = pa.table({"key": large_keys(lines), "size": lines["size_bytes"]})
     found = pc.or_(
-        pc.is_in(identities(rows), value_set=pc.unique(identities(done))),
+        pc.is_in(identities(rows), value_set=done.identities),
         pc.or_(
-            pc.is_in(rows["key"], value_set=pc.unique(unsized["key"])),
-            pc.and_(pc.is_null(rows["size"]), pc.is_in(rows["key"], value_set=pc.unique(done["key"]))),
+            pc.is_in(rows["key"], value_set=done.unsized),
+            pc.and_(pc.is_null(rows["size"]), pc.is_in(rows["key"], value_set=done.keys)),
         ),
     )
     return np.asarray(found.to_numpy(), bool)
