@@ -206,7 +206,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class RetryConfig:
-    """Run the error rows of a job again, with the job's own options; what succeeds takes the place of its error row."""
+    """Run the error rows of a job again, as the job began, on a plan for this machine; successes take their places."""
 
     output: str = option("", "results directory (also as a plain argument)")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)

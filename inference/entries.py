@@ -216,11 +216,6 @@ def raw_key_column(table: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArr
     return pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
 
 
-def raw_keys(table: pa.Table) -> list[bytes]:
-    """The keys as bytes."""
-    return [key for block in _raw_keys(table) for key in block.to_pylist()]
-
-
 def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:
     """The values one after another, without a copy; none is null."""
     if not len(values):

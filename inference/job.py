@@ -67,7 +67,10 @@ class Description(TypedDict):
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition."""
+    """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
+
+    `command` is what runs it: its warnings begin with that.
+    """
 
     config: LaunchConfig
     model: Model
@@ -76,6 +79,7 @@ class Job:
     dataset: Dataset | None
     counts: dict[int, int]
     identity: dict[str, Any]
+    command: str = "infer_launch"
 
     @property
     def fingerprint(self) -> str:
@@ -116,7 +120,8 @@ class Job:
 class Launch:
     """One launch of a job: the plan for this host, where it logs and writes (None: nowhere), what is there and what is to do.
 
-    `description` is the content of _job.json, brought up to date as parts are published.
+    `description` is the content of _job.json, brought up to date as parts are published. `job_log` is given where `log_dir` is
+    not the log folder of the job, but one in it: what lies there is brought up to date too.
     """
 
     job: Job
@@ -126,6 +131,7 @@ class Launch:
     description: dict[str, Any]
     todo: list[Step]
     leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
+    job_log: Path | None = None
 
 
 def job_name(model_name: str, fingerprint: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,10 +138,10 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
         for line in job.dataset.scan.summary() if job.dataset.scan else ():
             say(f"  {line}")
         for line in job.dataset.scan.unreadable_lines() if job.dataset.scan else ():
-            warn(f"infer_launch: {line}")
+            warn(f"{job.command}: {line}")
         say(f"decode: {told_decoding(config, card.recipe)}")
         if card.weights.is_random:
-            warn("infer_launch: warning: the weights are random; classes and scores mean nothing, only the speed does")
+            warn(f"{job.command}: warning: the weights are random; classes and scores mean nothing, only the speed does")
     say(f"job: {log_dir.name}, fingerprint {job.fingerprint}")
     if output is not None:
         say(f"output: {output}")
@@ -156,19 +157,34 @@ def told_decoding(config: LaunchConfig, recipe: Recipe) -> str:
 
 
 def run(launch: Launch, started: float) -> int:
-    """Run what is to do, then reconcile and tell the result; returns the exit code.
-
-    A refusal of a worker is raised after what was done until then has been told.
-    """
+    """Run what is to do, and close the books; returns the exit code. Raises as close_books does."""
     aggregate, engine, refusal = Aggregate(started), None, None
     begin(launch.log_dir)
     if launch.todo or launch.output is None:
         engine, refusal = run_engine(launch, aggregate)
+    return close_books(launch, aggregate, engine, refusal)
+
+
+def close_books(
+    launch: Launch,
+    aggregate: Aggregate,
+    engine: Engine | None,
+    refusal: BulkinferError | None,
+    put_in: Callable[[], None] | None = None,
+) -> int:
+    """Reconcile and tell the result of what has run; returns the exit code.
+
+    `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output.
+
+    `refusal`, of a worker, is raised after what was done until then has been told. Raises RunError if a lease was lost.
+    """
     for lease in launch.leases:
         lease.check()  # else the books are another's now
     try:
+        if put_in is not None:
+            put_in()
         if launch.output is not None:
-            note_parts(launch.job, launch.output, launch.description, aggregate.parts)
+            note_parts(launch.job, launch.output, launch.description, aggregate.parts if put_in is None else [])
         code = finish(launch, aggregate, engine, refusal)
     except OSError:
         if refusal is None:  # else it has the same cause, most likely a full disk, and says it already

@@ -68,7 +68,9 @@ def check_settled(job: Job) -> None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")
         there = {"precision": found["identity"].get("precision"), **found["resolved"]}
         now = {"precision": job.choice.precision, "graph_sha256": job.model.sidecar.sha256}
-        is_same_place = there["provider"] == job.choice.provider and found["identity"].get("batch_size") == job.config.batch_size
+        is_same_place = (
+            there["provider"] == job.choice.provider and found["identity"].get("batch_size") == job.config.batch_size
+        )
         if not is_same_place or "graph_sha256" not in there:  # other providers and batch sizes have graphs of their own
             del now["graph_sha256"]
         _refuse(output, differences({name: there[name] for name in now}, now))

@@ -161,9 +161,7 @@ def test_rows_of_another_kind_are_refused_by_name(first: LaunchConfig, changes: 
         ({"graph_sha256": "0" * 64}, "graph_sha256 (00000000000… there, "),
     ],
 )
-def test_auto_that_became_something_else_is_refused_by_name(
-    tmp_path: Path, became: dict[str, str], named: str
-) -> None:
+def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, became: dict[str, str], named: str) -> None:
     config = config_of(tmp_path, engine="inline", precision="auto")
     assert launch(config) == 0
     second = grown(config)
