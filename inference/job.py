@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -288,18 +287,3 @@ def short(value: Any) -> str:
     """A value for messages: its JSON, cut."""
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"
-
-
-def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError with the command to type."""
-    if config.data_dir:
-        found = Path(config.data_dir)
-    elif (Path("datasets") / "dataset.json").exists():
-        return Path("datasets")
-    elif from_environment := os.environ.get("DATA_DIR"):
-        found = Path(from_environment)
-    else:
-        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
-    if not found.is_dir():
-        raise UsageError(f"{found} is no folder: give --data_dir a folder of pictures or of partitions")
-    return found

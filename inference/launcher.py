@@ -10,12 +10,12 @@ from pathlib import Path
 
 from inference.aggregate import Aggregate
 from inference.card import Recipe
-from inference.config import LaunchConfig
+from inference.config import LaunchConfig, resolve_data_dir
 from inference.cores import ThreadPlan, core_budget
 from inference.devices import AUTO, Candidates, find_candidates, parse_device, plan_workers
 from inference.engine import Engine, make_engine
 from inference.errors import BulkinferError, UsageError
-from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
+from inference.job import Job, Launch, make_job, write_job
 from inference.manifest import Dataset, open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec

@@ -11,11 +11,11 @@ from typing import Any, TypedDict, get_type_hints
 import numpy as np
 
 from inference.aggregate import Aggregate
-from inference.config import LaunchConfig, RetryConfig
+from inference.config import LaunchConfig, RetryConfig, resolve_data_dir
 from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.errors import RunError, UsageError
-from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, resolve_data_dir, write_job
+from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, write_job
 from inference.launcher import announce, close_books, kept_manifest, open_job, run_engine
 from inference.manifest import Dataset, Manifest, Partition, Skipped
 from inference.markers import carries_dataset
