@@ -175,7 +175,6 @@ def close_books(
     """Reconcile and tell the result of what has run; returns the exit code.
 
     `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output.
-
     `refusal`, of a worker, is raised after what was done until then has been told. Raises RunError if a lease was lost.
     """
     for lease in launch.leases:

@@ -70,7 +70,8 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         for folder in filter(None, (launch.log_dir, launch.job_log)):
             shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
     if launch.job_log is not None:
-        _amend(launch.job_log / SUMMARY_FILE, {**counts, **({} if refusal else {"exit_code": code, "refusal": None})})
+        is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
+        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
     tell(launch, aggregate, engine)
     if launch.output is not None:
         tell_records(launch, counts, quiet=refusal is not None)
