@@ -14,6 +14,7 @@ import pytest
 
 from inference import launcher as launcher_module
 from inference import merge as merge_module
+from inference import resume as resume_module
 from inference import retry as retry_module
 from inference.commands import partition_dataset
 from inference.commands import retry as command
@@ -345,15 +346,15 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     assert not (log_dir / "summary.json").exists()
 
 
+@pytest.mark.parametrize("module", [retry_module, resume_module], ids=["rows put in", "parts noted"])
 def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
-    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, module: Any
 ) -> None:
     def full(*words: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def refused(*words: Any) -> Any:
-        monkeypatch.setattr(merge_module, "publish_table", full)
-        monkeypatch.setattr(launcher_module, "note_parts", full)
+        monkeypatch.setattr(module, "write_job", full)
         return None, RunError("the disk is full")
 
     monkeypatch.setattr(retry_module, "run_engine", refused)
