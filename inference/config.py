@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from inference.errors import STAGES, UsageError
@@ -206,7 +207,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class RetryConfig:
-    """Run the error rows of a job again, with the job's own options; what succeeds takes the place of its error row."""
+    """Run the error rows of a job again, as the job began, on a plan for this machine; successes take their places."""
 
     output: str = option("", "results directory (also as a plain argument)")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
@@ -269,4 +270,19 @@ def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     found = data_dir or os.environ.get("DATA_DIR", "")
     if not found:
         raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
+    return found
+
+
+def resolve_data_dir(config: LaunchConfig) -> Path:
+    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError with the command to type."""
+    if config.data_dir:
+        found = Path(config.data_dir)
+    elif (Path("datasets") / "dataset.json").exists():
+        return Path("datasets")
+    elif from_environment := os.environ.get("DATA_DIR"):
+        found = Path(from_environment)
+    else:
+        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
+    if not found.is_dir():
+        raise UsageError(f"{found} is no folder: give --data_dir a folder of pictures or of partitions")
     return found

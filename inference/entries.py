@@ -208,12 +208,12 @@ def _hash_values(digest: Any, integers: pa.Array) -> None:
 def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
     """The keys as bytes, a block at a time. Raises KeyError or pa.ArrowException if the table has no such columns."""
     for block in table.select(KEY_COLUMNS).to_batches(ROWS):
-        yield pc.coalesce(block["key_bytes"], block["key"].cast(pa.binary()))
+        yield raw_key_column(block)
 
 
-def raw_keys(table: pa.Table) -> list[bytes]:
-    """The keys as bytes."""
-    return [key for block in _raw_keys(table) for key in block.to_pylist()]
+def raw_key_column(table: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
+    """The keys of rows or of a manifest as bytes, one column of binary."""
+    return pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
 
 
 def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -67,7 +66,10 @@ class Description(TypedDict):
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition."""
+    """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
+
+    `command` is what runs it: its warnings begin with that.
+    """
 
     config: LaunchConfig
     model: Model
@@ -76,6 +78,7 @@ class Job:
     dataset: Dataset | None
     counts: dict[int, int]
     identity: dict[str, Any]
+    command: str = "infer_launch"
 
     @property
     def fingerprint(self) -> str:
@@ -85,7 +88,7 @@ class Job:
     @property
     def name(self) -> str:
         """<model>-<first 8 of the fingerprint>."""
-        return f"{safe_name(self.model.card.name)}-{self.fingerprint[:8]}"
+        return job_name(self.model.card.name, self.fingerprint)
 
     @property
     def num_records(self) -> int:
@@ -116,7 +119,8 @@ class Job:
 class Launch:
     """One launch of a job: the plan for this host, where it logs and writes (None: nowhere), what is there and what is to do.
 
-    `description` is the content of _job.json, brought up to date as parts are published.
+    `description` is the content of _job.json, brought up to date as parts are published. `job_log` is given where `log_dir` is
+    not the log folder of the job, but one in it: what lies there is brought up to date too.
     """
 
     job: Job
@@ -126,6 +130,12 @@ class Launch:
     description: dict[str, Any]
     todo: list[Step]
     leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
+    job_log: Path | None = None
+
+
+def job_name(model_name: str, fingerprint: str) -> str:
+    """What a job and the folder of its logs are called."""
+    return f"{safe_name(model_name)}-{fingerprint[:8]}"
 
 
 def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:
@@ -234,14 +244,23 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     """Raises UsageError that names each differing field if the output directory belongs to another job."""
     if found["fingerprint"] == job.fingerprint:
         return
-    there, now = fields_of(found["identity"]), fields_of(job.identity)
-    names = [name for name in sorted({*there, *now}) if canonical_json(there.get(name)) != canonical_json(now.get(name))]
-    differing = [f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)" for name in names]
-    as_it_began = " ".join(f"--{name} {there[name]}" for name in names) if {*names} <= {"precision", "device"} else ""
+    differing = differences(found["identity"], job.identity)
+    is_asked = differing.keys() <= {"precision", "device"}
+    as_it_began = " ".join(f"--{name} {found['identity'][name]}" for name in differing) if is_asked else ""
     raise UsageError(
-        f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
+        f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
         "give another --output, or --overwrite to remove them" + (f"; {as_it_began} continues it" if as_it_began else "")
     )
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
+    """The fields in which two identities differ, each with both values in words; those of `free` may."""
+    there, now = fields_of(there), fields_of(now)
+    return {
+        name: f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
+        for name in sorted({*there, *now} - {*free})
+        if canonical_json(there.get(name)) != canonical_json(now.get(name))
+    }
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -268,18 +287,3 @@ def short(value: Any) -> str:
     """A value for messages: its JSON, cut."""
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"
-
-
-def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError with the command to type."""
-    if config.data_dir:
-        found = Path(config.data_dir)
-    elif (Path("datasets") / "dataset.json").exists():
-        return Path("datasets")
-    elif from_environment := os.environ.get("DATA_DIR"):
-        found = Path(from_environment)
-    else:
-        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
-    if not found.is_dir():
-        raise UsageError(f"{found} is no folder: give --data_dir a folder of pictures or of partitions")
-    return found

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from inference.aggregate import Aggregate
 from inference.card import Recipe
-from inference.config import LaunchConfig
+from inference.config import LaunchConfig, resolve_data_dir
 from inference.cores import ThreadPlan, core_budget
-from inference.devices import Candidates, find_candidates, parse_device, plan_workers
+from inference.devices import AUTO, Candidates, find_candidates, parse_device, plan_workers
 from inference.engine import Engine, make_engine
 from inference.errors import BulkinferError, UsageError
-from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
+from inference.job import Job, Launch, make_job, write_job
 from inference.manifest import Dataset, open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
@@ -27,7 +28,7 @@ from inference.reporter import Reporter
 from inference.resume import claim_output, joined, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.settle import settle
-from inference.skip_done import without_done
+from inference.skip_done import check_settled, without_done
 from inference.summary import OK, WITHOUT, begin, finish
 from inference.tuned_flags import tell_if_elsewhere
 
@@ -43,6 +44,8 @@ def launch(config: LaunchConfig) -> int:
         log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
     job = settle(job, found, output)
+    if job.dataset is not None and not (config.dry_run and config.precision == AUTO):  # which may not be judged yet
+        check_settled(job)
     plan = plan_workers(config, job.choice, core_budget())
     job = replace(job, choice=job.choice.only(plan.devices))
     announce(job, plan, log_dir, output)
@@ -135,10 +138,10 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
         for line in job.dataset.scan.summary() if job.dataset.scan else ():
             say(f"  {line}")
         for line in job.dataset.scan.unreadable_lines() if job.dataset.scan else ():
-            warn(f"infer_launch: {line}")
+            warn(f"{job.command}: {line}")
         say(f"decode: {told_decoding(config, card.recipe)}")
         if card.weights.is_random:
-            warn("infer_launch: warning: the weights are random; classes and scores mean nothing, only the speed does")
+            warn(f"{job.command}: warning: the weights are random; classes and scores mean nothing, only the speed does")
     say(f"job: {log_dir.name}, fingerprint {job.fingerprint}")
     if output is not None:
         say(f"output: {output}")
@@ -154,19 +157,33 @@ def told_decoding(config: LaunchConfig, recipe: Recipe) -> str:
 
 
 def run(launch: Launch, started: float) -> int:
-    """Run what is to do, then reconcile and tell the result; returns the exit code.
-
-    A refusal of a worker is raised after what was done until then has been told.
-    """
+    """Run what is to do, and close the books; returns the exit code. Raises as close_books does."""
     aggregate, engine, refusal = Aggregate(started), None, None
     begin(launch.log_dir)
     if launch.todo or launch.output is None:
         engine, refusal = run_engine(launch, aggregate)
+    return close_books(launch, aggregate, engine, refusal)
+
+
+def close_books(
+    launch: Launch,
+    aggregate: Aggregate,
+    engine: Engine | None,
+    refusal: BulkinferError | None,
+    put_in: Callable[[], None] | None = None,
+) -> int:
+    """Reconcile and tell the result of what has run; returns the exit code.
+
+    `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output.
+    `refusal`, of a worker, is raised after what was done until then has been told. Raises RunError if a lease was lost.
+    """
     for lease in launch.leases:
         lease.check()  # else the books are another's now
     try:
+        if put_in is not None:
+            put_in()
         if launch.output is not None:
-            note_parts(launch.job, launch.output, launch.description, aggregate.parts)
+            note_parts(launch.job, launch.output, launch.description, aggregate.parts if put_in is None else [])
         code = finish(launch, aggregate, engine, refusal)
     except OSError:
         if refusal is None:  # else it has the same cause, most likely a full disk, and says it already

@@ -6,8 +6,7 @@ The new file says in its metadata which one it replaces, by hash: so it proves i
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,35 +15,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inference.entries import raw_keys
+from inference.entries import raw_key_column
 from inference.errors import RunError
 from inference.parts import part_name, part_step
 from inference.results import METADATA_KEY, Part, publish_table, published_steps, read_part
+from inference.runlog import warn
 from inference.types import Step
 
-_ROWS = ["status", "error"]
 
+def staged_keys(staging: Path, fingerprint: str) -> dict[int, dict[Step, pa.ChunkedArray]]:
+    """The keys of each part of a retry in its own directory, by partition; each is read in full.
 
-@dataclass
-class Staged:
-    """The rows of a retry in their own directory, by partition and key; files are read when a row of them is asked for."""
-
-    folder: Path
-    fingerprint: str
-    places: dict[tuple[int, bytes], tuple[Step, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for step in published_steps(self.folder):
-            _, table = read_part(self.folder, step, self.fingerprint, [])
-            for index, key in enumerate(raw_keys(table)):
-                self.places[step.partition, key] = step, index
-        self._read = lru_cache(maxsize=2)(lambda step: read_part(self.folder, step, self.fingerprint)[1])
-
-    def row(self, partition: int, key: bytes) -> pa.Table | None:
-        """The one row, as a table; None if the retry has none."""
-        if (place := self.places.get((partition, key))) is None:
-            return None
-        return self._read(place[0]).slice(place[1], 1)
+    One that is damaged, as by a power cut, is removed with a warning: its rows have replaced nothing yet, and are made anew.
+    """
+    found: dict[int, dict[Step, pa.ChunkedArray]] = {}
+    for step in published_steps(staging):
+        try:
+            _, table = read_part(staging, step, fingerprint)
+        except RunError as error:
+            warn(f"bulkinfer retry: {error}; removed, its records run again")
+            (staging / part_name(step)).unlink()
+            continue
+        found.setdefault(step.partition, {})[step] = raw_key_column(table)
+    return found
 
 
 def failed_rows(output: Path, step: Step, fingerprint: str, stages: Collection[str]) -> Iterator[int]:
@@ -58,42 +51,54 @@ def merge(output: Path, staging: Path, fingerprint: str, parts: dict[str, Any]) 
     """Put what lies in `staging` into the parts of `output`; returns how many error rows became ok, and how many did not.
 
     `parts`, of _job.json, is brought up to date; the caller writes it. What an earlier try has done is not done again.
-    Raises RunError if a file is damaged.
+    Raises RunError if a part of `output` is damaged.
     """
-    staged = Staged(staging, fingerprint)
+    staged = staged_keys(staging, fingerprint)
+    read = lru_cache(maxsize=2)(lambda step: read_part(staging, step, fingerprint)[1])
     now_ok = still = 0
     for name in sorted(parts):
-        if not parts[name]["stages"] or not staged.places:
+        if not parts[name]["stages"] or not staged:
             continue
         step = part_step(name)
         if step is None:
             raise RunError(f"{output} records {name}, which is no name of a part: run bulkinfer verify {output}")
         part, table = read_part(output, step, fingerprint)
-        merged, gained, same = _merged(table, step, staged)
+        merged, gained, same = _merged(table, staged.get(step.partition, {}), read)
         now_ok, still = now_ok + gained, still + same
         if merged is not None:
             parts[name] = _rewrite(output, part, table, merged, gained).as_json()
     return now_ok, still
 
 
-def _merged(table: pa.Table, step: Step, staged: Staged) -> tuple[pa.Table | None, int, int]:
+def _merged(
+    table: pa.Table, staged: dict[Step, pa.ChunkedArray], read: Callable[[Step], pa.Table]
+) -> tuple[pa.Table | None, int, int]:
     """The rows with those of the retry in place of error rows (None: nothing changes), how many became ok, how many did not."""
-    order, news = np.arange(len(table)), list[pa.Table]()
+    order, news, length = np.arange(len(table)), list[pa.Table](), len(table)
     gained = same = 0
-    failed = [int(index) for index in np.flatnonzero(pc.is_valid(table["stage"]).to_numpy())]
-    keys = raw_keys(table.take(failed)) if failed else []
-    for index, key in zip(failed, keys, strict=True):
-        if (row := staged.row(step.partition, key)) is None:
+    failed = np.flatnonzero(pc.is_valid(table["stage"]).to_numpy())
+    keys = raw_key_column(table).take(pa.array(failed))
+    for step, there in staged.items():
+        places = pc.index_in(keys, value_set=there)  # null: not in that part
+        hits = failed[places.is_valid().to_numpy()]
+        if not len(hits):
             continue
-        row = row.select(table.column_names).cast(table.schema.remove_metadata())
-        is_ok = row["stage"][0].as_py() is None
-        gained, same = gained + is_ok, same + (not is_ok)
-        if is_ok or row.to_pylist() != table.slice(index, 1).to_pylist():
-            order[index] = len(table) + len(news)
-            news.append(row)
-    if not news:
+        rows = read(step).take(places.drop_null()).select(table.column_names).cast(table.schema.remove_metadata())
+        is_ok = pc.is_null(rows["stage"]).to_numpy()
+        gained, same = gained + int(is_ok.sum()), same + int((~is_ok).sum())
+        is_new = is_ok.copy()
+        is_new[~is_ok] = _differ(rows.filter(pa.array(~is_ok)), table.take(pa.array(hits[~is_ok])))
+        order[hits[is_new]] = length + np.arange(is_new.sum())
+        news.append(rows.filter(pa.array(is_new)))
+        length += len(news[-1])
+    if not any(map(len, news)):
         return None, gained, same
     return pa.concat_tables([table.replace_schema_metadata(None), *news]).take(order).combine_chunks(), gained, same
+
+
+def _differ(rows: pa.Table, others: pa.Table) -> list[bool]:
+    """Which of as many rows differ in some column."""
+    return [one != other for one, other in zip(rows.to_pylist(), others.to_pylist(), strict=True)]
 
 
 def _rewrite(output: Path, part: Part, old: pa.Table, new: pa.Table, gained: int) -> Part:

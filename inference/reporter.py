@@ -39,7 +39,7 @@ class Reporter:
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}", worker=worker)
         elif isinstance(event, Died):
             then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
-            warn(f"infer_launch: worker {worker} {event.how}; {then}")
+            warn(f"{self._launch.job.command}: worker {worker} {event.how}; {then}")
         elif isinstance(event, Recovered):
             self._screen.advance(len(event.step))
         elif isinstance(event, StepDone):

@@ -99,7 +99,7 @@ def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
         there = ", ".join(map(str, before)) if isinstance(before, list) else before
         changes.append(f"{there} (now {', '.join(job.choice.models)})")
     if changes:
-        warn(f"infer_launch: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
+        warn(f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
     return {**found, "complete": False}
 
 
@@ -158,7 +158,7 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
         try:
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except RunError as error:
-            warn(f"infer_launch: {error}; set aside as {set_aside(output, step).name}, its records run again")
+            warn(f"{job.command}: {error}; set aside as {set_aside(output, step).name}, its records run again")
             known.pop(part_name(step), None)
             continue
         done.append(step)

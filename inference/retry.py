@@ -11,23 +11,23 @@ from typing import Any, TypedDict, get_type_hints
 import numpy as np
 
 from inference.aggregate import Aggregate
-from inference.config import LaunchConfig, RetryConfig
+from inference.config import LaunchConfig, RetryConfig, resolve_data_dir
 from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.errors import RunError, UsageError
-from inference.job import JOB_FILE, Job, Launch, describe_job, read_job, resolve_data_dir, write_job
-from inference.launcher import announce, kept_manifest, open_job, run_engine
+from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, write_job
+from inference.launcher import announce, close_books, kept_manifest, open_job, run_engine
 from inference.manifest import Dataset, Manifest, Partition, Skipped
 from inference.markers import carries_dataset
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
 from inference.parts import STAGING, part_name, part_step
-from inference.paths import remove_stale_temporaries, safe_name
-from inference.resume import claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
+from inference.paths import remove_stale_temporaries
+from inference.resume import claim_output, ours_in, remaining_steps, remove_if_empty
 from inference.runlog import say
 from inference.settle import settle
 from inference.structure import misfit
-from inference.summary import OK, finish
+from inference.summary import OK, clear_log
 from inference.types import Step
 
 
@@ -38,7 +38,8 @@ class _Skipped(TypedDict):
 
 
 _GIVEN = ("data_dir", "model_path", "log_path")  # of RetryConfig; the job's own where they are empty
-_PLAN = ("num_devices", "num_workers", "streams", "stall_timeout_s")
+_PLAN = ("num_devices", "num_workers", "streams", "stall_timeout_s")  # of this machine, whatever the job began with
+_PLAN_OF_JOB = ("processes_per_device", "threads_per_stream", "tuned_for")  # the rest of its plan, which went with those
 
 
 def retry(config: RetryConfig) -> int:
@@ -60,31 +61,18 @@ def retry(config: RetryConfig) -> int:
     own_log = log_dir / "retry"
     own_log.mkdir(parents=True, exist_ok=True)
     with output_lock(log_dir, flag="--log_path") as log_lease, output_lock(output, flag="--output") as lease:
+        clear_log(own_log)
         description = claim_output(job, output)
         remaining_steps(job, output, description)
-        _settle_staged(job, output, description)
+        put_in_staged(job, output, description)
         failed = _failed(job, output, description["parts"], config.stage)
         _tell(output, failed)
-        launch = Launch(job, plan, own_log, output, description, [], (log_lease, lease))
-        return _run(launch, failed, started)
-
-
-def _run(launch: Launch, failed: dict[int, list[int]], started: float) -> int:
-    """Run the failed records, by partition, and close the books; returns the exit code."""
-    job, output, description = launch.job, launch.output, launch.description
-    assert output is not None, "a job with rows has an output"
-    aggregate, engine, refusal = Aggregate(started), None, None
-    if failed:
+        launch = Launch(job, plan, own_log, output, description, [], (log_lease, lease), log_dir)
+        aggregate = Aggregate(started)
+        if not failed:
+            return close_books(launch, aggregate, None, None)
         engine, refusal = run_engine(_staged(launch, output / STAGING, failed), aggregate)
-    for lease in launch.leases:
-        lease.check()
-    if failed:
-        _settle_staged(job, output, description)
-    note_parts(job, output, description, [])
-    code = finish(launch, aggregate, engine, refusal)
-    if refusal is not None:
-        raise refusal
-    return code
+        return close_books(launch, aggregate, engine, refusal, lambda: put_in_staged(job, output, description))
 
 
 def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Launch:
@@ -107,7 +95,7 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     return Launch(job, launch.plan, launch.log_dir, staging, description, todo, launch.leases)
 
 
-def _settle_staged(job: Job, output: Path, description: dict[str, Any]) -> None:
+def put_in_staged(job: Job, output: Path, description: dict[str, Any]) -> None:
     """Put what a retry, this one or one that was killed, has done into the parts, and write it down."""
     staging = output / STAGING
     if not staging.is_dir():
@@ -142,11 +130,11 @@ def _begun_job(config: RetryConfig, output: Path) -> Job:
     if found is None:
         raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
-    given |= {name: value for name in _PLAN if (value := getattr(config, name)) != getattr(RetryConfig, name)}
+    given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     begun = replace(begun_config(found, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
-    log_dir = Path(begun.log_path) / f"{safe_name(str(found['identity'].get('model_name')))}-{found['fingerprint'][:8]}"
+    log_dir = Path(begun.log_path) / job_name(str(found["identity"].get("model_name")), found["fingerprint"])
     job, candidates = open_job(begun, _kept_dataset(found, log_dir, begun))
-    return settle(job, candidates, output)
+    return settle(replace(job, command="bulkinfer retry"), candidates, output)
 
 
 def begun_config(found: dict[str, Any], output: Path) -> LaunchConfig:
@@ -174,13 +162,20 @@ def _kept_dataset(found: dict[str, Any], log_dir: Path, config: LaunchConfig) ->
         manifests[int(index)] = Manifest.read(path)
         if manifests[int(index)].content_hash != entry.get("manifest_sha256"):
             return None
-    root = resolve_data_dir(config)
-    if not carries_dataset(os.fsencode(root)):  # a plain folder, which may lie elsewhere now
-        manifests = {index: replace(manifest, root=os.path.abspath(os.fsencode(root))) for index, manifest in manifests.items()}
+    data_dir = resolve_data_dir(config)
+    manifests = {index: replace(manifest, root=_root(data_dir, index, manifest)) for index, manifest in manifests.items()}
     skipped = found.get("skipped")
     if skipped is not None and misfit(skipped, _Skipped):
         return None
     left_out = None if skipped is None else Skipped(tuple(skipped["outputs"]), skipped["num_records"], skipped["sha256"])
     partitions = tuple(Partition(index, manifest, manifest.root) for index, manifest in sorted(manifests.items()))
     hashed = str(found["identity"].get("manifest"))
-    return Dataset(root, partitions, str(found.get("source")), hashed, skipped=left_out, is_listed=False)
+    return Dataset(data_dir, partitions, str(found.get("source")), hashed, skipped=left_out, is_listed=False)
+
+
+def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
+    """Where the pictures of a kept manifest lie now, since the data set may lie elsewhere than when the job began."""
+    root = os.path.abspath(os.fsencode(data_dir))
+    if not carries_dataset(root):  # a plain folder
+        return root
+    return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition

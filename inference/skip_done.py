@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pyarrow.compute as pc
 
 from inference.entries import PickedLines, content_hash
 from inference.errors import UsageError
-from inference.job import JOB_FILE, Job, fields_of, read_job, short
+from inference.job import JOB_FILE, Job, differences, read_job
 from inference.manifest import Dataset, Partition, Skipped
-from inference.ok_rows import COLUMNS, done_rows, identities, raw
+from inference.ok_rows import COLUMNS, done_rows, identities, large_keys
 from inference.paths import canonical_json
 
-# What may differ: which pictures, how they are handed out, and limits and devices, which change no ok row beyond last bits.
+# What may differ: which pictures, how they are handed out, limits, which change no ok row, and devices: in one precision they
+# differ in last bits. What `auto` made of precision is no part of what was asked for, and is compared by check_settled.
 _FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
 
 
@@ -28,7 +30,7 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     Raises UsageError if one of those is no output, is this job's own, or its rows are of another kind; RunError if damaged.
     """
     outputs = tuple(job.config.skip_done)
-    done = done_rows([(Path(output), check_alike(job, Path(output))) for output in outputs])
+    done = _Done.of(done_rows([(Path(output), check_alike(job, Path(output))) for output in outputs]))
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -49,27 +51,59 @@ def check_alike(job: Job, output: Path) -> dict[str, Any]:
         raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
     if job.config.output and Path(job.config.output).resolve() == output.resolve():
         raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
-    there, now = fields_of(found["identity"]), fields_of(job.identity)
+    there, now = found["identity"], job.identity
     free = _FREE | ({"graph_sha256"} if there.get("batch_size") != now["batch_size"] else set())  # a graph for each size
-    differing = [
-        f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
-        for name in sorted({*there, *now} - free)
-        if canonical_json(there.get(name)) != canonical_json(now.get(name))
-    ]
-    if differing:
-        raise UsageError(f"--skip_done {output}: its rows are of another kind, in {'; '.join(differing)}: run all pictures")
+    _refuse(output, differences(there, now, free))
     return found
 
 
-def _is_done(lines: pa.Table, done: pa.Table) -> np.ndarray[Any, Any]:
+def check_settled(job: Job) -> None:
+    """The rest of check_alike, once what `auto` became is known: two jobs that asked for it may have got different things.
+
+    Raises UsageError naming both.
+    """
+    for output in map(Path, job.config.skip_done):
+        found = read_job(output)
+        if found is None:
+            raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")
+        there = {"precision": found["identity"].get("precision"), **found["resolved"]}
+        now = {"precision": job.choice.precision, "graph_sha256": job.model.sidecar.sha256}
+        is_same_place = (
+            there["provider"] == job.choice.provider and found["identity"].get("batch_size") == job.config.batch_size
+        )
+        if not is_same_place or "graph_sha256" not in there:  # other providers and batch sizes have graphs of their own
+            del now["graph_sha256"]
+        _refuse(output, differences({name: there[name] for name in now}, now))
+
+
+def _refuse(output: Path, differing: Mapping[str, str]) -> None:
+    if differing:
+        told = "; ".join(differing.values())
+        raise UsageError(f"--skip_done {output}: its rows are of another kind, in {told}: run all pictures")
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What is looked up for every partition: identities and keys of the ok rows, and keys of those without a size."""
+
+    identities: pa.Array
+    keys: pa.Array
+    unsized: pa.Array
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Done:
+        unsized = rows["key"].filter(pc.is_null(rows["size"]))
+        return cls(pc.unique(identities(rows)), pc.unique(rows["key"]), pc.unique(unsized))
+
+
+def _is_done(lines: pa.Table, done: _Done) -> np.ndarray[Any, Any]:
     """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
-    rows = pa.table({"key": raw(lines), "size": lines["size_bytes"]})
-    unsized = done.filter(pc.is_null(done["size"]))
+    rows = pa.table({"key": large_keys(lines), "size": lines["size_bytes"]})
     found = pc.or_(
-        pc.is_in(identities(rows), value_set=pc.unique(identities(done))),
+        pc.is_in(identities(rows), value_set=done.identities),
         pc.or_(
-            pc.is_in(rows["key"], value_set=pc.unique(unsized["key"])),
-            pc.and_(pc.is_null(rows["size"]), pc.is_in(rows["key"], value_set=pc.unique(done["key"]))),
+            pc.is_in(rows["key"], value_set=done.unsized),
+            pc.and_(pc.is_null(rows["size"]), pc.is_in(rows["key"], value_set=done.keys)),
         ),
     )
     return np.asarray(found.to_numpy(), bool)

@@ -13,7 +13,7 @@ from inference.aggregate import Aggregate
 from inference.engine import Engine
 from inference.errors import BulkinferError
 from inference.job import JOB_FILE, Launch
-from inference.paths import remove_stale_temporaries, temporary_path, write_json
+from inference.paths import read_json, remove_stale_temporaries, temporary_path, write_json
 from inference.runlog import say, warn
 
 SUMMARY_FILE = "summary.json"
@@ -22,11 +22,16 @@ OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143
 
 
 def begin(log_dir: Path) -> None:
-    """Take away what an earlier launch said of itself or, killed, was writing; logs/latest points here from now on."""
+    """clear_log; and logs/latest points here from now on."""
+    clear_log(log_dir)
+    point_latest(log_dir)
+
+
+def clear_log(log_dir: Path) -> None:
+    """Take away what an earlier launch said of itself or, killed, was writing, here and in the folder above."""
     for folder in (log_dir, log_dir.parent):
         remove_stale_temporaries(folder)
     (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
-    point_latest(log_dir)
 
 
 def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal: BulkinferError | None) -> int:
@@ -37,7 +42,7 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
     code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
     job, scan = launch.job, launch.job.dataset.scan if launch.job.dataset else None
     summary = {
-        "job": launch.log_dir.name,
+        "job": (launch.job_log or launch.log_dir).name,
         "fingerprint": job.fingerprint,
         "exit_code": code,
         "refusal": None if refusal is None else str(refusal),
@@ -62,12 +67,26 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
     }
     write_json(launch.log_dir / SUMMARY_FILE, summary)
     if launch.output is not None:
-        shutil.copyfile(launch.output / JOB_FILE, launch.log_dir / JOB_FILE)
+        for folder in filter(None, (launch.log_dir, launch.job_log)):
+            shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
+    if launch.job_log is not None:
+        is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
+        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
     tell(launch, aggregate, engine)
     if launch.output is not None:
         tell_records(launch, counts, quiet=refusal is not None)
     say(f"summary: {launch.log_dir / SUMMARY_FILE}")
     return code
+
+
+def _amend(path: Path, changes: dict[str, Any]) -> None:
+    """Bring the summary of the job's own launch up to date, if there is one; one warning where that is not possible."""
+    if not path.is_file():
+        return
+    try:
+        write_json(path, {**read_json(path), **changes})
+    except BulkinferError as error:
+        warn(f"{error}")
 
 
 def count_rows(description: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +132,8 @@ def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None
     say(f"records: {records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         warn(
-            f"infer_launch: incomplete: {records - accounted} of {records} records have no row; the same infer_launch continues"
+            f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
+            "the same infer_launch continues"
         )
     say(f"results: {launch.output}")
 

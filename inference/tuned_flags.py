@@ -50,7 +50,7 @@ def tell_if_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> None:
     wanted, here = job.config.tuned_for, conditions(job, num_devices, budget)
     if wanted and wanted != here:
         warn(
-            f"infer_launch: warning: the flag file was tuned for {wanted}, this is {here}; "
+            f"{job.command}: warning: the flag file was tuned for {wanted}, this is {here}; "
             "bulkinfer bench --tune makes one for it"
         )
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inference.entries import add_keys, raw_keys
+from inference.entries import add_keys
 from inference.errors import BulkinferError, ForeignError, UsageError
 from inference.job import JOB_FILE, read_job
-from inference.ok_rows import SCHEMA, identities, ok_rows_of
+from inference.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
 from inference.parts import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
 from inference.results import Part, listed_steps, read_part
 from inference.types import Step, printable
@@ -50,6 +50,7 @@ class Verdict:
 def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
     """Read every part in full, once, and compare with _job.json.
 
+    Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
     job = read_job(output)
@@ -64,12 +65,16 @@ def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
         verdict.faults += _check_part(output, step, verdict)
     for name in sorted(set(job["parts"]) - {part_name(step) for step in steps}):
         verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
-    if not overlaps(part.step for part in verdict.parts):  # else there is nothing to add up
-        shares = by_partition(part.step for part in verdict.parts)
-        for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
-            verdict.faults += _check_partition(verdict, index, expected, shares.get(index, []))
-    if verdict.faults:
-        verdict.faults += _doubled_keys(output, verdict)
+    shares = by_partition(part.step for part in verdict.parts)
+    mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # there is nothing to add up there
+    for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
+        if index not in mixed:
+            gaps = list(_missing_records(index, expected, shares.get(index, [])))
+            wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
+            verdict.faults += gaps + wrong
+            mixed |= {index} if wrong else set()
+    for index in sorted(mixed):
+        verdict.faults += _doubled_keys(output, job["fingerprint"], shares.get(index, []))
     _look_around(output, verdict)
     return verdict
 
@@ -111,8 +116,8 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _check_partition(verdict: Verdict, index: int, expected: dict[str, Any], done: list[Step]) -> Iterator[str]:
-    """Missing records of a partition; and where none are missing, whether their keys are those of the manifest, in order."""
+def _missing_records(index: int, expected: dict[str, Any], done: list[Step]) -> Iterator[str]:
+    """Records of a partition that no sound part holds."""
     try:
         missing = missing_ranges(index, expected["num_records"], done)
     except BulkinferError as error:
@@ -120,24 +125,32 @@ def _check_partition(verdict: Verdict, index: int, expected: dict[str, Any], don
         return
     for gap in missing:
         yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
-    found = verdict.keys.get(index, hashlib.sha256()).hexdigest()
-    if not missing and found != expected["keys_sha256"]:
+
+
+def _wrong_keys(verdict: Verdict, index: int, expected: dict[str, Any]) -> Iterator[str]:
+    """Whether the keys of a partition whose rows are all there are those of the manifest, in order."""
+    if verdict.keys.get(index, hashlib.sha256()).hexdigest() != expected["keys_sha256"]:
         yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"
 
 
-def _doubled_keys(output: Path, verdict: Verdict) -> Iterator[str]:
-    """Keys with more than one row in the sound parts of a partition, and where they stand."""
-    for steps in by_partition(part.step for part in verdict.parts).values():
-        places: dict[bytes, list[str]] = {}
-        for step in steps:
-            _, table = read_part(output, step, verdict.job["fingerprint"], [])
-            for key in raw_keys(table):
-                places.setdefault(key, []).append(part_name(step))
-        doubled = [(key, names) for key, names in places.items() if len(names) > 1]
-        if doubled:
-            names = "; ".join(f"{printable(key)} in {' and '.join(where)}" for key, where in doubled[:_TOLD])
-            more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
-            yield f"{len(doubled)} keys have more than one row ({names}{more}): remove those parts and run the job again"
+def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator[str]:
+    """Keys with more than one row in the sound parts of a partition, and where the first of them stand."""
+    columns = {part_name(step): large_keys(read_part(output, step, fingerprint, [])[1]) for step in steps}
+    every = pa.chunked_array([chunk for keys in columns.values() for chunk in keys.chunks], pa.large_binary())
+    doubled = _several(pc.value_counts(every))
+    if not len(doubled):
+        return
+    told = []
+    for key in doubled[:_TOLD]:
+        where = [name for name, keys in columns.items() for _ in range(pc.sum(pc.equal(keys, key)).as_py() or 0)]
+        told.append(f"{printable(key.as_py())} in {' and '.join(where)}")
+    more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
+    yield f"{len(doubled)} keys have more than one row ({'; '.join(told)}{more}): remove those parts and run the job again"
+
+
+def _several(counted: pa.StructArray) -> pa.Array:
+    """The values that are there more than once, out of what value_counts gave."""
+    return counted.field("values").filter(pc.greater(counted.field("counts"), 1))
 
 
 def _look_around(output: Path, verdict: Verdict) -> None:
@@ -161,20 +174,20 @@ def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int,
 
     A picture is one key and size; where an output does not know sizes, one key. The verdicts are `with_ok_rows`.
     """
-    tables = [pa.concat_tables([SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
+    tables = [pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
     rows = pa.concat_tables(tables)
     unsized = pc.unique(rows["key"].filter(pc.is_null(rows["size"])))
     known = pc.invert(pc.is_in(rows["key"], value_set=unsized))
     values = identities(rows.set_column(1, "size", pc.if_else(known, rows["size"], pa.scalar(None, pa.int64()))))
-    counted = pa.table(pc.value_counts(values).flatten(), ["value", "count"])
-    doubled = counted["value"].filter(pc.greater(counted["count"], 1)).to_pylist()
-    if not doubled:
+    counted = pc.value_counts(values)
+    doubled = _several(counted)
+    if not len(doubled):
         return len(counted), []
-    keys = [value.rpartition(b"\0")[0] for value in doubled[:_TOLD]]
+    keys = [value.rpartition(b"\0")[0] for value in doubled[:_TOLD].to_pylist()]
     homes = [(output, pc.unique(table["key"])) for output, table in zip(outputs, tables, strict=True)]
     places = []
     for key in keys:
-        where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key), value_set=there).as_py()]
+        where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key, pa.large_binary()), value_set=there).as_py()]
         places.append(f"{printable(key)} in {' and '.join(where)}")
     more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
     mend = "leave one of the folders out, or run one anew with --overwrite and --skip_done of the others"

@@ -83,6 +83,12 @@ POINTS = (
     Point("end sent", WORKER, "messages", "encode", of="Ended"),
 )
 
+# Of bulkinfer retry, beside those of a launch: see test_retry.py.
+RETRY_POINTS = (
+    Point("part replaced", LAUNCHER, "merge", "_rewrite", touches_files=True),
+    Point("staging put in", LAUNCHER, "retry", "put_in_staged", touches_files=True),
+)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -123,7 +129,7 @@ def install_from_environment() -> None:
     path = os.environ.get(PLAN_VARIABLE)
     words = " ".join(sys.orig_argv[:6])
     is_worker = "inference.worker_process" in words
-    if path and (is_worker or "infer_launch" in words):
+    if path and (is_worker or "infer_launch" in words or "bulkinfer retry" in words):
         install(Trap(Plan.read(Path(path)), WORKER if is_worker else LAUNCHER))
 
 
@@ -224,7 +230,7 @@ def install(trap: Trap) -> None:
         "inference.paths": [functools.partial(_watch_publishing, trap)],
         "inference.output_lock": [functools.partial(_watch_lock, trap)],
     }
-    for point in POINTS:
+    for point in (*POINTS, *RETRY_POINTS):
         if point.role == trap.role or trap.is_inline:
             wrappers.setdefault(f"inference.{point.module}", []).append(functools.partial(_watch, trap, point))
     sys.meta_path.insert(0, _Finder(wrappers))

@@ -85,8 +85,8 @@ class Scene:
         self.flag = folder / "fired"
         self._launches = 0
 
-    def start(self, *words: str, plan: Plan | None = None) -> subprocess.Popen[bytes]:
-        """The launch, and what is to happen to it; its output goes to launch-N.txt."""
+    def start(self, *words: str, plan: Plan | None = None, retries: bool = False) -> subprocess.Popen[bytes]:
+        """The launch, or a retry, and what is to happen to it; its output goes to launch-N.txt."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "DATA_DIR"))}
         plan_file = self.folder / "plan.json"
         if plan is not None:
@@ -102,9 +102,10 @@ class Scene:
         self._launches += 1
         places = (f"--model_path={self.input / 'models'}", f"--data_dir={self.input / 'datasets'}", f"--output={self.output}",
                   f"--log_path={self.folder / 'logs'}")  # fmt: skip
+        asked = ("bulkinfer", "retry") if retries else ("infer_launch", *WORDS)
         with (self.folder / f"launch-{self._launches}.txt").open("wb") as output:
             return subprocess.Popen(
-                [*self._apart(), *command("infer_launch", *WORDS, *places, *words)],
+                [*self._apart(), *command(*asked, *places, *words)],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -127,9 +128,9 @@ class Scene:
             process.wait()
         return Launched(process.returncode, (self.folder / f"launch-{self._launches}.txt").read_text())
 
-    def launch(self, *words: str, plan: Plan | None = None) -> Launched:
-        """A launch from start to end."""
-        return self.finish(self.start(*words, plan=plan))
+    def launch(self, *words: str, plan: Plan | None = None, retries: bool = False) -> Launched:
+        """A launch, or a retry, from start to end."""
+        return self.finish(self.start(*words, plan=plan, retries=retries))
 
     def parts(self) -> list[Path]:
         """The published parts, in order of partition and records."""

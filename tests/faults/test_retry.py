@@ -1,16 +1,20 @@
-"""A retry whose launcher is killed: the output stays sound, and the next retry ends it."""
+"""A retry whose launcher is killed or fails: the output stays sound, and the next retry ends it."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from inference.verify import verify
 from tests.commands import command, records, run
+from tests.faults.points import LAUNCHER, Plan
+from tests.faults.scene import Place, Scene, expect, key_of
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
@@ -60,3 +64,46 @@ def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
     assert {key for key in after if after[key] != before[key]} == {path.name for path in good}
     assert run("bulkinfer", "verify", "out", cwd=tmp_path).returncode == 0
     assert not staging.exists()
+
+
+BROKEN = (1, 5, 6, 17, 38)  # in four parts of the ten
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """A job some of whose pictures were broken; those of its place are whole."""
+    folder = tmp_path_factory.mktemp("retry")
+    scene = Scene(Place.make(folder / "place"), folder / "failed", owns_input=True)
+    for path in (scene.input / "datasets").rglob("*.png"):
+        if path.name in map(key_of, BROKEN):
+            path.write_bytes(b"no picture")
+    assert scene.launch("--num_devices=1").code == 3
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("point", "side", "hit", "fault"),
+    [
+        ("part replaced", "before", 1, "kill"),
+        ("part replaced", "after", 4, "kill"),
+        ("part half written", "before", 2, "kill"),
+        ("part rename", "before", 2, "kill"),
+        ("job rename", "before", 2, "kill"),
+        ("staging put in", "before", 2, "kill"),
+        ("staging put in", "after", 2, "kill"),
+        ("summary rename", "before", 2, "kill"),
+        ("part half written", "before", 2, "ENOSPC"),
+        ("staging put in", "before", 2, "EIO"),
+    ],
+)
+def test_a_fault_while_rows_are_put_in(failed: Scene, tmp_path: Path, point: str, side: str, hit: int, fault: str) -> None:
+    """Renaming a part and recording it are two steps: at any moment the output is sound, and the same command ends it."""
+    scene, words = Scene(failed.place, tmp_path / "scene"), ("--num_devices=1",)
+    for name in ("out", "logs"):
+        shutil.copytree(failed.folder / name, scene.folder / name, symlinks=True)
+    hurt = scene.launch(*words, plan=Plan(str(scene.flag), point, side, LAUNCHER, hit, fault), retries=True)
+    assert scene.flag.exists(), hurt
+    assert expect(hurt, (-9 if fault == "kill" else 1,), "the retry that was hit") == []
+    assert verify(scene.output).faults == [], "as it lies there"
+    assert expect(scene.launch(*words, retries=True), (0,), "the next retry") == []
+    assert scene.troubles() == []

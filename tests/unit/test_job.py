@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inference.card import read_card, read_sidecar, write_card, write_sidecar
-from inference.config import LaunchConfig
+from inference.config import LaunchConfig, resolve_data_dir
 from inference.entries import Entry, entries_table, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import (
@@ -18,7 +18,6 @@ from inference.job import (
     check_same_job,
     describe_job,
     read_job,
-    resolve_data_dir,
     version_changes,
     write_job,
 )

@@ -96,8 +96,8 @@ def test_lines_come_when_all_busy_workers_have_done_a_step(tmp_path: Path, capsy
 
 def test_deaths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = Place(launch_of(tmp_path))
-    assert place.reporter.on_event(2, Died("signal 9 (SIGKILL)", True), [0]) is None
-    assert place.reporter.on_event(1, Died("exit code 7", False), [0]) is None
+    assert place.reporter.on_event(2, Died("ended by signal 9 (SIGKILL)", True), [0]) is None
+    assert place.reporter.on_event(1, Died("ended by exit code 7", False), [0]) is None
     assert capsys.readouterr() == (
         "",
         "infer_launch: worker 2 ended by signal 9 (SIGKILL); a new one takes over\n"

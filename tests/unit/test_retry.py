@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from inference import launcher as launcher_module
 from inference import merge as merge_module
+from inference import resume as resume_module
 from inference import retry as retry_module
 from inference.commands import partition_dataset
 from inference.commands import retry as command
@@ -18,12 +22,15 @@ from inference.commands import verify as verify_command
 from inference.config import LaunchConfig, RetryConfig
 from inference.errors import RunError, UsageError
 from inference.job import read_job
-from inference.launcher import launch
+from inference.launcher import kept_manifest, launch
 from inference.parts import STAGING
+from inference.results import write_part
 from inference.retry import begun_config, retry
+from inference.types import Step
 from inference.verify import verify
 from tests.commands import records
 from tests.launches import config_of
+from tests.rows import filled_rows, task
 
 BROKEN = (1, 2, 9)
 
@@ -124,7 +131,7 @@ class Killed(BaseException):
         ("retry", "write_job", 1),  # before anything runs
         ("retry", "write_job", 2),
         ("retry", "write_job", 3),  # all parts are renamed, _job.json is old
-        ("retry", "note_parts", 0),
+        ("launcher", "note_parts", 0),
         ("retry", "remove_if_empty", 0),
     ],
 )
@@ -132,7 +139,7 @@ def test_a_killed_retry_loses_nothing(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, place: str, name: str, calls: int
 ) -> None:
     output = tmp_path / "out"
-    module: Any = {"merge": merge_module, "retry": retry_module}[place]
+    module: Any = {"merge": merge_module, "retry": retry_module, "launcher": launcher_module}[place]
     plain, made = getattr(module, name), []
 
     def killed(*words: Any) -> Any:
@@ -245,3 +252,151 @@ def test_options_of_another_kind_are_damage(tmp_path: Path) -> None:
     assert begun_config({}, tmp_path) == LaunchConfig()
     with pytest.raises(RunError, match=r"_job\.json is damaged \(config\.top_k is '3', not int\)"):
         begun_config({"config": {"top_k": "3"}}, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["copy", "manifest"])
+def test_partitions_of_a_job_that_skipped_something_may_lie_elsewhere(tmp_path: Path, mode: str) -> None:
+    """Its manifests are kept apart from them, and say where they lay."""
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    first = replace(config, limit=3)
+    assert launch(first) == 0
+    photos = sorted(Path(config.data_dir).iterdir())
+    good = photos[8].read_bytes()
+    photos[8].write_bytes(b"no picture")
+    words = ["--data_dir", config.data_dir, "--output", str(tmp_path / "datasets"), "--partitions", "2", "--mode", mode]
+    assert partition_dataset.main(words) == 0
+    second = replace(config, data_dir=str(tmp_path / "datasets"), output=f"{config.output}2", skip_done=(config.output,))
+    assert launch(second) == 3
+    (tmp_path / "datasets").rename(tmp_path / "moved")
+    (broken,) = list(tmp_path.glob(f"moved/*/{photos[8].name}")) or [photos[8]]
+    broken.write_bytes(good)
+    if mode == "copy":
+        for path in photos:
+            path.unlink()
+    assert retry(RetryConfig(output=second.output, data_dir=str(tmp_path / "moved"))) == 0
+    assert len(records(Path(second.output))) == 7
+    assert verify(Path(second.output)).faults == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more"])
+def test_a_staged_part_that_a_power_cut_left_empty(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    output = tmp_path / "out"
+    mend(tmp_path, whole, 0, 1, 2)
+
+    def killed(*words: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merge_module, "publish_table", killed)
+        with pytest.raises(Killed):
+            retry(RetryConfig(output=str(output)))
+    staged = sorted((output / STAGING).glob("part-*"))
+    assert len(staged) == 2
+    staged[0].write_bytes(content)
+    capsys.readouterr()
+    assert retry(RetryConfig(output=str(output))) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"bulkinfer retry: {staged[0]} is damaged or not a part of a job (")
+    assert told.err.endswith("; removed, its records run again\n")
+    assert "retry: 1 error rows are ok now" in told.out
+    assert all(row["status"] == "ok" for row in records(output).values())
+    assert verify(output).faults == []
+    assert not (output / STAGING).exists()
+
+
+def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "stall_timeout_s": 7, "tuned_for": "x"}
+    config = config_of(tmp_path, engine="inline", **begun)
+    assert launch(config) == 0
+    plans, plain = list[LaunchConfig](), retry_module.plan_workers
+
+    def planned(config: LaunchConfig, *words: Any) -> Any:
+        plans.append(config)
+        return plain(config, *words)
+
+    monkeypatch.setattr(retry_module, "plan_workers", planned)
+    assert retry(RetryConfig(output=config.output)) == 0
+    assert {name: getattr(plans[0], name) for name in begun} == {
+        name: getattr(LaunchConfig, name) for name in begun
+    }  # defaults
+    assert retry(RetryConfig(output=config.output, num_workers=3, stall_timeout_s=300)) == 0
+    assert (plans[1].num_workers, plans[1].streams, plans[1].stall_timeout_s) == (3, 0, 300)
+
+
+def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """And what a killed retry was writing goes."""
+    (log_dir,) = (path for path in (tmp_path / "logs").glob("tiny-*") if kept_manifest(path, 0).parent == path)
+    before = json.loads((log_dir / "summary.json").read_text())
+    (log_dir / "retry").mkdir()
+    for folder in (log_dir, log_dir / "retry"):
+        (folder / "_tmp-4194305-99-0000").touch()
+    mend(tmp_path, whole, 0, 1, 2)
+    assert retry(RetryConfig(output=str(tmp_path / "out"))) == 0
+    assert not list(log_dir.rglob("_tmp-*"))
+    own = json.loads((log_dir / "retry" / "summary.json").read_text())
+    assert (own["job"], own["pictures"], own["errors"]) == (log_dir.name, 3, 0)
+    counts = {"ok": 10, "errors": 0, "errors_by_stage": {}, "exit_code": 0}
+    assert json.loads((log_dir / "summary.json").read_text()) == before | counts
+    for folder in (log_dir, log_dir / "retry"):
+        assert (folder / "_job.json").read_bytes() == (tmp_path / "out" / "_job.json").read_bytes()
+    (log_dir / "summary.json").unlink()
+    assert retry(RetryConfig(output=str(tmp_path / "out"))) == 0
+    assert not (log_dir / "summary.json").exists()
+
+
+@pytest.mark.parametrize("module", [retry_module, resume_module], ids=["rows put in", "parts noted"])
+def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    def full(*words: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refused(*words: Any) -> Any:
+        monkeypatch.setattr(module, "write_job", full)
+        return None, RunError("the disk is full")
+
+    monkeypatch.setattr(retry_module, "run_engine", refused)
+    with pytest.raises(RunError, match="the disk is full"):
+        retry(RetryConfig(output=str(tmp_path / "out")))
+
+
+def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    path = output / "_job.json"
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps({**described, "versions": {**described["versions"], "numpy": "1.0"}}))
+    next(output.glob("part-*")).write_bytes(b"")
+    capsys.readouterr()
+    assert retry(RetryConfig(output=str(output))) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3, told
+    assert all(line.startswith("bulkinfer retry: ") for line in told)
+    assert "was begun with numpy 1.0" in told[0]
+    assert "set aside as" in told[1]
+    assert told[2].endswith("have no row; the same infer_launch continues")
+
+
+def test_many_rows_of_one_part(tmp_path: Path) -> None:
+    """Over several staged parts, some ok now and some not, with other messages and with the same ones."""
+    output, staging = tmp_path / "out", tmp_path / "staging"
+    for folder in (output, staging):
+        folder.mkdir()
+    step, facts = Step(0, 0, 12), {"fingerprint": "f"}
+    errors = dict.fromkeys(range(0, 12, 2), ("read", "gone"))
+    part = write_part(output, filled_rows(step, task(), errors=errors), 12, facts)
+    for number, (start, end, failed) in enumerate([(0, 5, {2: ("read", "gone")}), (5, 12, {3: ("decode", "cut")})]):
+        rows = filled_rows(Step(0, start, end), task(), errors=failed)
+        write_part(staging, rows, end - start, {**facts, "number": number})
+    before, parts = pq.read_table(output / part.name), {part.name: part.as_json()}
+    assert merge_module.merge(output, staging, "f", parts) == (4, 2)
+    after = pq.read_table(output / part.name)
+    assert after["key"].equals(before["key"])
+    assert {n: error for n, error in enumerate(after["error"].to_pylist()) if error} == {2: "gone", 8: "cut"}
+    assert parts[part.name]["stages"] == {"read": 1, "decode": 1}
+    undisturbed = write_part(tmp_path, filled_rows(step, task()), 12, facts)
+    expected = pq.read_table(tmp_path / undisturbed.name)
+    is_ok = [n for n in range(12) if n not in (2, 8)]
+    assert after.take(is_ok).replace_schema_metadata(None).equals(expected.take(is_ok).replace_schema_metadata(None))
+    assert merge_module.merge(output, staging, "f", parts) == (0, 2)

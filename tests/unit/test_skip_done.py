@@ -155,6 +155,29 @@ def test_rows_of_another_kind_are_refused_by_name(first: LaunchConfig, changes: 
 
 
 @pytest.mark.parametrize(
+    ("became", "named"),
+    [
+        ({"provider": "openvino", "precision": "bf16"}, 'precision ("bf16" there, "fp32" now)'),
+        ({"graph_sha256": "0" * 64}, "graph_sha256 (00000000000… there, "),
+    ],
+)
+def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, became: dict[str, str], named: str) -> None:
+    config = config_of(tmp_path, engine="inline", precision="auto")
+    assert launch(config) == 0
+    second = grown(config)
+    assert launch(second) == 0, "auto became the same"
+    path = Path(config.output) / "_job.json"
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps({**described, "resolved": {**described["resolved"], **became}}))
+    third = replace(second, output=f"{config.output}3")
+    with pytest.raises(UsageError) as caught:
+        launch(third)
+    assert str(caught.value).startswith(f"--skip_done {config.output}: its rows are of another kind, in {named}")
+    assert not Path(third.output).exists()
+    assert launch(replace(third, dry_run=True)) == 0, "which judges nothing"
+
+
+@pytest.mark.parametrize(
     ("place", "value"), [("recipe", {"resize_size": 99}), ("model_name", "other"), ("weights_sha256", "x")]
 )
 def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, value: Any) -> None:

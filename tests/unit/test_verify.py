@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 from inference import results
+from inference import verify as verify_module
 from inference.entries import Entry, entries_table, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE
+from inference.ok_rows import OK_SCHEMA, identities
 from inference.parts import part_name
 from inference.paths import canonical_json
 from inference.results import write_part
@@ -77,6 +79,42 @@ def test_every_part_is_read_once(output: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(results.pq, "read_table", lambda *_, **__: pytest.fail("read past read_part"))
     assert verify(output).faults == []
     assert sorted(name for name in opens if name != JOB_FILE) == sorted(map(part_name, STEPS))
+
+
+@pytest.mark.parametrize("name", ["extra.parquet", part_name(STEPS[1])])
+def test_keys_are_not_read_again_where_none_can_be_doubled(output: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of an unfinished job, and beside a fault that has nothing to do with keys."""
+    (output / name).write_bytes(b"")
+    read, reads = verify_module.read_part, []
+
+    def counted(output: Path, step: Step, *words: Any) -> Any:
+        reads.append(step)
+        return read(output, step, *words)
+
+    monkeypatch.setattr(verify_module, "read_part", counted)
+    assert faults(output)
+    assert len(reads) == len(set(reads)) >= 2
+
+
+def test_a_key_that_stands_twice_in_one_part(output: Path) -> None:
+    """And an overlap in one partition hides nothing of the others."""
+    rows = filled_rows(STEPS[1], task())
+    rows.records[0] = rows.records[1]
+    part = write_part(output, rows, len(STEPS[1]), {"fingerprint": FINGERPRINT})
+    describe(output, parts=json.loads((output / JOB_FILE).read_text())["parts"] | {part.name: part.as_json()})
+    write_part(output, filled_rows(Step(1, 2, 4), task()), 2, {"fingerprint": FINGERPRINT})
+    told = faults(output)
+    assert "partition 0: the keys of the rows are not those of the manifest" in told[1]
+    assert f"1 keys have more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
+    assert "2 keys have more than one row (000002.jpg in " in told[3]
+
+
+def test_keys_of_all_rows_may_be_more_than_two_gibibytes() -> None:
+    """Which int32 offsets cannot count: pc.unique and pc.value_counts of `binary` raise ArrowCapacityError there."""
+    rows = (sized([b"a"], [None]).ok_rows or [])[0]
+    assert pa.types.is_large_binary(rows["key"].type)
+    assert pa.types.is_large_binary(identities(rows).type)
+    assert identities(rows).to_pylist() == [b"a\0"]
 
 
 def test_no_output_directory(tmp_path: Path) -> None:
@@ -196,7 +234,7 @@ def test_an_unfinished_retry_is_a_note(output: Path) -> None:
 
 
 def sized(keys: list[bytes], sizes: list[int | None]) -> Verdict:
-    return Verdict({}, ok_rows=[pa.table({"key": pa.array(keys, pa.binary()), "size": pa.array(sizes, pa.int64())})])
+    return Verdict({}, ok_rows=[pa.table([pa.array(keys, pa.large_binary()), pa.array(sizes, pa.int64())], OK_SCHEMA)])
 
 
 @pytest.mark.parametrize(
