@@ -102,7 +102,7 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
         for record in partition.manifest.records(start, start + 1)
     ]
     table = pa.concat_tables([entries_table(entries)] * -(-num_records // len(entries)))
-    manifest = Manifest.from_entries(table, b"")
+    manifest = Manifest.from_entries(table, b"", "manifest")
     path = folder / "0" / MANIFEST_FILE
     path.parent.mkdir(parents=True)
     manifest.write(path)

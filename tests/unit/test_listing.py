@@ -184,7 +184,8 @@ def test_keys_that_share_a_hash_are_different_keys(root: Path) -> None:
     assert (found.num_repeated, found.repeated) == (2, [b"buckeroo", b"plumless"])
 
 
-NAMES = st.binary(min_size=1, max_size=6).filter(lambda name: not set(name) & set(b"\0\r\n/.#") and name.strip(b" \t"))
+# without 0xEF, with which a byte order mark would begin: at the start of a file that is none of a name
+NAMES = st.binary(min_size=1, max_size=6).filter(lambda name: not set(name) & set(b"\0\r\n/.#\xef") and name.strip(b" \t"))
 LINES = st.lists(st.lists(NAMES | st.just(b"COCO_val2014_000000000042.jpg"), min_size=1, max_size=3), min_size=1, max_size=60)
 
 

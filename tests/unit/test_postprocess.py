@@ -224,4 +224,4 @@ def test_task_of_a_network_that_classifies_nothing() -> None:
 def card(meaning: str) -> ModelCard:
     recipe = Recipe(8, 8, "exact", 8, 1.0, "bilinear", (0.0,) * 3, (1.0,) * 3)  # type: ignore[arg-type]
     outputs = {"logits": meaning, "embedding": "embedding"}
-    return ModelCard("tiny", recipe, Weights("random", ""), "", "", "uint8", outputs, ("a", "b"), 1, {}, "", "")
+    return ModelCard("tiny", recipe, Weights("random", ""), "", "", "uint8", outputs, ("a", "b"), 1, {}, "weights.bin", "")
