@@ -39,7 +39,6 @@ from inference.paths import (
     FORMAT,
     TEMPORARY_PREFIX,
     fsync_directory,
-    is_running,
     read_json,
     remove_stale_temporaries,
     temporary_owner,
@@ -277,12 +276,12 @@ def _empty(directory: Path) -> None:
 def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
     """Remove what a killed run left behind; returns the folders that look like it but hold no manifest of ours.
 
-    Under the lock nobody else can be at work here; without it the process that a name tells must be gone.
+    Under the lock nobody else can be at work here; without it the process that a name tells must provably be gone.
     """
     kept = []
     for path in sorted(output.glob(f"{TEMPORARY_PREFIX}*")):
         owner = temporary_owner(path.name)
-        if owner is None or (not is_locked and is_running(owner)):
+        if owner is None or (not is_locked and not owner.is_gone):
             continue
         if not path.is_dir() or path.is_symlink():
             path.unlink()

@@ -26,7 +26,7 @@ from inference.graph_checks import Golden, Outputs, cpu_session, read_golden
 from inference.graph_file import Export, move_weights_out
 from inference.int8_variant import make_int8
 from inference.judge import Chosen, Judge, feed
-from inference.paths import mark_folder, remove_abandoned
+from inference.paths import own_folder, remove_abandoned
 from inference.providers import runtime
 from inference.provision import Provided
 from inference.simplify import simplified
@@ -91,7 +91,7 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
         say(f"{precision}: no --calibration_dir: judged on the golden pictures only, by the error of the output")
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX) as temporary:
         work = Path(temporary)
-        mark_folder(work)
+        own_folder(work)
         model = simplified(graph_path(network.folder, fixed), work)
         held_out_NHWC = images_NHWC if sample is None else sample.held_out_NHWC
         fp32 = graph_path(network.folder, config.batch_size)

@@ -24,6 +24,7 @@ LAYERS = (
         "split",
         "structure",
         "lifeline",
+        "processes",
     ),
     ("runtime_reason", "stand_ins", "child", "flag_file", "claims"),
     ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
