@@ -52,7 +52,7 @@ class Bench:
             job = make_job(replace(job.config, synthetic=True), job.model, job.request, job.choice, None)
         if kind == "decode":
             plan = decoding_plan(plan, self.budget)
-        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, []))
+        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, [], ()))
         spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
         if kind == "decode":
             spec = replace(spec, input="decode", warm_up_s=0.0)

@@ -190,6 +190,10 @@ class LaunchConfig:
         for flag in ("num_devices", "processes_per_device"):
             if self.engine == "inline" and getattr(self, flag) > 1:
                 raise UsageError(f"--engine inline runs one worker: it cannot take --{flag} {getattr(self, flag)}")
+        if self.engine == "inline" and self.stall_timeout_s not in (0, type(self).stall_timeout_s):
+            raise UsageError(
+                f"--stall_timeout_s {self.stall_timeout_s}: --engine inline has no process to end when it hangs: leave one out"
+            )
 
     @property
     def input(self) -> str:

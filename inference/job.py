@@ -125,7 +125,7 @@ class Launch:
     output: Path | None
     description: dict[str, Any]
     todo: list[Step]
-    leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
+    leases: tuple[Lease, ...]  # on `log_dir` and `output`; without them nothing is guarded
 
 
 def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:

@@ -56,7 +56,7 @@ class RunSpec:
     output: str | None
     log_dir: str
     metadata: dict[str, Any]
-    locks: dict[str, str] = field(default_factory=dict)
+    locks: dict[str, str]
 
     def write(self, path: Path) -> None:
         """Publish run.json."""
