@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from inference.entries import Entries, as_lines, content_hash
-from inference.errors import LockedError, RunError, UnreadableError, UsageError
+from inference.errors import LockedError, RunError, UnreadableError, UsageError, advising
 from inference.links import Linker, Place, belongs_to
-from inference.manifest import Manifest, read_description
+from inference.manifest import MAKE_AGAIN, Manifest, read_description
 from inference.manifest_file import shown
 from inference.markers import (
     DATASET_CONTENT,
@@ -121,7 +121,9 @@ def publish_partitions(
 
 
 def _describe(path: Path, value: dict[str, Any]) -> None:
-    if not path.exists() or read_json(path) != {"format": FORMAT, **value}:
+    with advising(MAKE_AGAIN):
+        is_same = path.exists() and read_json(path) == {"format": FORMAT, **value}
+    if not is_same:
         write_json(path, value)
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inference.errors import RunError, UsageError, first_line
+from inference.errors import DamagedError, UsageError, first_line
 from inference.processes import Owner, process_start_ticks, this_table
 
 FORMAT = 1  # of every JSON file and of the Parquet metadata
@@ -131,24 +131,24 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
 
 
-def read_json(path: Path, *, advice: str = "remove it and make it again") -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of ours.
 
-    Raises UsageError if it is missing or from a newer format, RunError, which ends in `advice`, if it is damaged.
+    Raises UsageError if it is missing or from a newer format, DamagedError if it is damaged.
     """
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged (not JSON: {first_line(error)}): {advice}") from None
+        raise DamagedError(f"{path} is damaged (not JSON: {first_line(error)})") from None
     if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged (holds no JSON object): {advice}")
+        raise DamagedError(f"{path} is damaged (holds no JSON object)")
     found = value.get("format")
     if type(found) is int and found > FORMAT:
         raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
     if type(found) is not int or found != FORMAT:
-        raise RunError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT}): {advice}")
+        raise DamagedError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT})")
     return value
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from inference.card import check_graph_files
 from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
-from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
+from inference.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from inference.generated import Generator, generated_records
 from inference.in_flight import InFlight
 from inference.lifeline import die_with_parent
@@ -128,7 +128,8 @@ class Worker:
         """The session, warm, and the metadata of its parts; the launcher hears that we are ready."""
         prepare_decoder()
         spec = self._spec
-        _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
+        with advising("run get_model again"):
+            _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
