@@ -23,6 +23,7 @@ from inference.foreign import Foreign, open_foreign, precision, run_each
 from inference.graph_checks import Golden, golden_images
 from inference.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
 from inference.graph_rewrite import GraphOutput
+from inference.model_damage import CARD, damage
 from inference.model_lookup import named_folder
 from inference.paths import file_sha256
 from inference.provision import Provided
@@ -53,7 +54,7 @@ def adopt(config: GetModelConfig, say: Say) -> Provided:
         if there is not None and there.source == "zoo":
             raise UsageError(f"--name {config.name}: {folder} holds a network of the zoo: give another name")
         check_network(config, card, folder)
-        if there == card and not model_folder.damage(folder, card) and not card.fixed_batch:
+        if there == card and not damage(folder, card) and not card.fixed_batch:
             return _widen(folder, card, config.batch_size, start)
         if removed := model_folder.publish(folder, card, export, config.batch_size):
             say(f"removed the graphs of the export before: {', '.join(removed)}")
@@ -68,7 +69,7 @@ def widen(config: GetModelConfig) -> Provided | None:
         return None
     folder = model_folder.open_folder(config.model_path, folder.name)
     with exclusive(folder / model_folder.LOCK, lambda: None):
-        card = read_card(folder / model_folder.CARD)
+        card = read_card(folder / CARD)
         if config.weights != "auto" or config.weights_sha256:
             raise UsageError(f"--weights: {card.name} was adopted from {card.weights.source}, which holds its own")
         if config.input not in (card.input, GetModelConfig.input):
@@ -76,17 +77,17 @@ def widen(config: GetModelConfig) -> Provided | None:
         if config.batch_size != (card.fixed_batch or config.batch_size):
             raise UsageError(f"{card.name} runs at batch {card.fixed_batch} only: its graph fixes that batch inside")
         check_network(config, card, folder)
-        if damage := model_folder.damage(folder, card):
-            raise RunError(f"{folder}: {damage}: run get_model --onnx again with {card.weights.source}")
+        if told := damage(folder, card):
+            raise RunError(f"{folder}: {told}: run get_model --onnx again with {card.weights.source}")
         return _widen(folder, card, config.batch_size, start)
 
 
 def _is_adopted(folder: Path, name: str) -> bool:
     """Whether a folder holds an adopted network. A damaged card of a network of the zoo is made anew, so it is none."""
-    if not (folder / model_folder.CARD).is_file():
+    if not (folder / CARD).is_file():
         return False
     try:
-        return read_card(folder / model_folder.CARD).source != "zoo"
+        return read_card(folder / CARD).source != "zoo"
     except RunError:
         zoo.find(name)  # raises where nothing could make it anew but the file it was adopted from
         return False

@@ -30,7 +30,7 @@ from inference.job import Job, make_job
 from inference.launcher import open_job, refuse_inside_partition, unused
 from inference.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from inference.messages import STOP_SIGNALS
-from inference.paths import mark_folder, remove_abandoned, safe_name, write_json
+from inference.paths import own_folder, remove_abandoned, safe_name, write_json
 from inference.providers import describe_proof
 from inference.runlog import processor, say, versions
 from inference.settle import settle
@@ -54,11 +54,11 @@ def bench(config: BenchConfig) -> int:
             say(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
         try:
             log_dir.mkdir(parents=True)
-            mark = mark_folder(log_dir)
+            owner = own_folder(log_dir)
             try:
                 run(config, prepare(config, log_dir, job))
             finally:
-                mark.unlink()
+                owner.unlink()
         except (KeyboardInterrupt, StoppedError):
             ignore_stop_signals()
             shutil.rmtree(log_dir, ignore_errors=True)

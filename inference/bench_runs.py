@@ -52,7 +52,7 @@ class Bench:
             job = make_job(replace(job.config, synthetic=True), job.model, job.request, job.choice, None)
         if kind == "decode":
             plan = decoding_plan(plan, self.budget)
-        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, []))
+        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, [], ()))
         spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
         if kind == "decode":
             spec = replace(spec, input="decode", warm_up_s=0.0)
@@ -102,11 +102,11 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
         for record in partition.manifest.records(start, start + 1)
     ]
     table = pa.concat_tables([entries_table(entries)] * -(-num_records // len(entries)))
-    manifest = Manifest.from_entries(table, b"", "manifest")
+    manifest = Manifest.from_entries(table, b"/.", "manifest")  # to which the whole paths are relative
     path = folder / "0" / MANIFEST_FILE
     path.parent.mkdir(parents=True)
     manifest.write(path)
-    return Dataset(folder, (Partition(0, manifest, b""),), dataset.source, manifest.content_hash), len(entries)
+    return Dataset(folder, (Partition(0, manifest, manifest.root),), dataset.source, manifest.content_hash), len(entries)
 
 
 def enough_records(budget: CoreBudget, seconds: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
-from inference.errors import RunError, UsageError
+from inference.errors import DamagedError, UsageError
 from inference.paths import file_sha256, read_json, write_json
 from inference.stand_ins import what_it_is_instead
 from inference.structure import misfit
@@ -26,7 +26,6 @@ CALIBRATED = ("int8",)  # of them, those that are not made without pictures; the
 # How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing, which shows:
 # on crops of photographs 0.6 % of the clear classes changed, at 1.1 0.1 %.
 _REDUCED_MARGIN = 1.1
-_AGAIN = "run get_model again"  # what to do about a damaged file, where nobody knows it better
 _SMOOTH = ("bilinear", "bicubic", "lanczos")  # others are so narrow that they show single pixels, which a reduction has not
 
 
@@ -184,18 +183,18 @@ class GraphSidecar:
     parity: dict[str, dict[str, float]]
 
 
-def _build(cls: Any, value: Any, path: Path, advice: str) -> Any:
+def _build(cls: Any, value: Any, path: Path) -> Any:
     """cls(**value) without unknown keys; a missing one, one of a wrong type and an illegal value are named with their file."""
     kinds = get_type_hints(cls)
     if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged (its {cls.__name__.lower()} is no object): {advice}")
+        raise DamagedError(f"{path} is damaged (its {cls.__name__.lower()} is no object)")
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in given.items())), ""):
-        raise RunError(f"{path} is damaged ({told}): {advice}")
+        raise DamagedError(f"{path} is damaged ({told})")
     try:
         return cls(**given)
     except TypeError as error:
-        raise RunError(f"{path} is damaged ({error}): {advice}") from None
+        raise DamagedError(f"{path} is damaged ({error})") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -205,12 +204,12 @@ def write_card(path: Path, card: ModelCard) -> None:
     write_json(path, asdict(card))
 
 
-def read_card(path: Path, advice: str = _AGAIN) -> ModelCard:
-    """Read card.json. Raises UsageError if missing or newer, RunError, which ends in `advice`, if damaged."""
-    value = read_json(path, advice=advice)
-    recipe = _build(Recipe, value.get("recipe", {}), path, advice)
-    weights = _build(Weights, value.get("weights", {}), path, advice)
-    card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path, advice)
+def read_card(path: Path) -> ModelCard:
+    """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
+    value = read_json(path)
+    recipe = _build(Recipe, value.get("recipe", {}), path)
+    weights = _build(Weights, value.get("weights", {}), path)
+    card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
     return card
 
 
@@ -243,29 +242,29 @@ def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:
     write_json(graph.with_suffix(".json"), asdict(sidecar))
 
 
-def read_sidecar(graph: Path, advice: str = _AGAIN) -> GraphSidecar:
-    """Read a graph's sidecar. Raises UsageError if missing or newer, RunError, which ends in `advice`, if damaged."""
+def read_sidecar(graph: Path) -> GraphSidecar:
+    """Read a graph's sidecar. Raises UsageError if missing or newer, DamagedError if damaged."""
     path = graph.with_suffix(".json")
-    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path, advice=advice), path, advice)
+    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path), path)
     return sidecar
 
 
-def check_graph_files(folder: Path, batch_size: int, advice: str = _AGAIN) -> tuple[ModelCard, GraphSidecar, Path]:
+def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSidecar, Path]:
     """Card, sidecar and resolved path of the graph for `batch_size`, with the graph's hash checked.
 
     The weights' hash is not read here (it costs a read of the whole file); the launcher checks it once.
-    Raises RunError, which ends in `advice`, naming the file that does not fit its record or does not describe the outputs.
+    Raises DamagedError naming the file that does not fit its record or does not describe the outputs.
     """
-    card = read_card(folder / "card.json", advice)
+    card = read_card(folder / "card.json")
     if not card.outputs or (card.source == "zoo" and not card.classified):
-        raise RunError(f"{folder / 'card.json'} is damaged (its outputs lack logits): {advice}")
+        raise DamagedError(f"{folder / 'card.json'} is damaged (its outputs lack logits)")
     graph = graph_path(folder, batch_size)
-    sidecar = read_sidecar(graph, advice)
+    sidecar = read_sidecar(graph)
     for name in card.outputs:
         shape = sidecar.outputs.get(name, [])
         if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
-            raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): {advice}")
+            raise DamagedError(f"{graph.with_suffix('.json')} is damaged (no shape of {name})")
     if (found := file_sha256(graph)) != sidecar.sha256:
         why = what_it_is_instead(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
-        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why}): {advice}")
+        raise DamagedError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why})")
     return card, sidecar, Path(graph).resolve()

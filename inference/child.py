@@ -15,7 +15,8 @@ from inference.lifeline import die_with_parent
 
 _ANSWER = "answer: "
 _TRACEBACK = "Traceback (most recent call last)"
-# What our own mistakes raise, and no runtime. A network that is refused by one of them would be called unfit for our mistake.
+# What our own mistakes raise, where our code does. A network that is refused by one of them would be called unfit for our
+# mistake; out of a library's code they come of what it was given.
 _FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 _LIMIT_S = 300.0  # opening a large network on a slow disk takes its time; more than this is a hang
 
@@ -56,11 +57,18 @@ def answer(find: Callable[[dict[str, Any]], Any], subject: Callable[[dict[str, A
         told = find(question)
     except BulkinferError as error:
         told = str(error)
-    except _FAULTS:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
     except Exception as error:  # of the runtime, which documents no classes, or of the host: the asker goes on
+        if isinstance(error, _FAULTS) and _is_of_our_code(error):
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
         told = f"{subject(question)}: {type(error).__name__}: {first_line(error)}"
     print(f"\n{_ANSWER}{json.dumps(told)}", flush=True)
     os._exit(0)
+
+
+def _is_of_our_code(error: BaseException) -> bool:
+    """Whether the innermost frame, where it was raised or a compiled function called that raised it, is one of ours."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__"))
+    return module == "__main__" or module.partition(".")[0] == __name__.partition(".")[0]

@@ -10,6 +10,7 @@ from typing import Any
 from inference.errors import STAGES, UsageError
 
 DECODE_MODES = ("exact", "fast")
+EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 
 
 def option(
@@ -42,7 +43,7 @@ class GetModelConfig:
     weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     precision: str = option(
-        "fp32",
+        EXACT,
         "of the graph; the others add a variant beside it: models/<name>/fp16/ or int8/",
         choices=("fp32", "fp16", "int8"),
     )
@@ -76,7 +77,7 @@ class GetModelConfig:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
-        if self.calibration_dir and self.precision == "fp32":
+        if self.calibration_dir and self.precision == EXACT:
             raise UsageError("--calibration_dir belongs to --precision int8 or fp16")
         if self.output_name and self.scores == "none":
             raise UsageError(
@@ -191,6 +192,10 @@ class LaunchConfig:
         for flag in ("num_devices", "processes_per_device"):
             if self.engine == "inline" and getattr(self, flag) > 1:
                 raise UsageError(f"--engine inline runs one worker: it cannot take --{flag} {getattr(self, flag)}")
+        if self.engine == "inline" and self.stall_timeout_s not in (0, type(self).stall_timeout_s):
+            raise UsageError(
+                f"--stall_timeout_s {self.stall_timeout_s}: --engine inline has no process to end when it hangs: leave one out"
+            )
 
     @property
     def input(self) -> str:

@@ -8,14 +8,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from inference.config import LaunchConfig
+from inference.config import EXACT, LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
 from inference.errors import AbsentError, UsageError
 from inference.providers import PROVIDERS
 from inference.runlog import versions
 
 AUTO = "auto"
-_EXACT = "fp32"
 AS_ASKED = "as asked"
 _COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
 _CLEARLY_FASTER = 1.1  # less is noise on a shared host, and the choice would change from job to job
@@ -41,7 +40,7 @@ class Choice:
     reason: str
     numbers: tuple[int, ...]
     names: tuple[str, ...]
-    precision: str = "fp32"
+    precision: str = EXACT
     precision_reason: str = AS_ASKED
 
     @property
@@ -121,7 +120,7 @@ def _nothing_for(request: Request, reasons: list[str]) -> str:
     told = reasons[-1] if reasons else f"--precision {request.precision} runs on {', '.join(able)}"
     if here := [name for name in able if not PROVIDERS[name].is_automatic and _is_here(name, request)]:
         return f"{told}; or ask for what auto does not take: --device {', '.join(here)}"
-    return told if reasons else f"{told}, and none of them is here: use --precision {AUTO} or {_EXACT}"
+    return told if reasons else f"{told}, and none of them is here: use --precision {AUTO} or {EXACT}"
 
 
 def _is_here(name: str, request: Request) -> bool:
@@ -151,7 +150,7 @@ def _available(name: str, request: Request, reason: str) -> Choice:
     if request.precision in provider.only_native:
         native, why = provider.native(numbers)
         if native != request.precision:
-            way_out = f"--precision {_EXACT}" if _EXACT in provider.precisions else "another --device"
+            way_out = f"--precision {EXACT}" if EXACT in provider.precisions else "another --device"
             raise UsageError(f"--precision {request.precision}: --device {name} does not emulate it, and {why}: use {way_out}")
     return Choice(name, reason, numbers, tuple(names[number] for number in numbers), request.precision)
 

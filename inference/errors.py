@@ -6,6 +6,7 @@ BulkinferError                one sentence for the user: what, where, what to do
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
 │   ├── ForeignError          a part in an output directory is another job's
+│   ├── DamagedError          a file of ours is damaged; who reads it says with advising() what to do
 │   ├── UnreadableError       a sound file could not be read, for lack of memory or threads
 │   └── DownloadError         a file could not be fetched, or is not the file that was asked for
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
@@ -15,7 +16,9 @@ Broken invariants of our own are AssertionErrors. Nothing else is raised on purp
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 
 class BulkinferError(Exception):
@@ -44,6 +47,19 @@ class LockedError(RunError):
 
 class ForeignError(RunError):
     """A part in an output directory is another job's."""
+
+
+class DamagedError(RunError):
+    """A file of ours is damaged; what to do about it is added by advising(), as its readers do not know it."""
+
+
+@contextlib.contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """A DamagedError in the block becomes a RunError that ends in `advice`."""
+    try:
+        yield
+    except DamagedError as error:
+        raise RunError(f"{error}: {advice}") from None
 
 
 class UnreadableError(RunError):

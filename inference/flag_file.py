@@ -14,6 +14,7 @@ from inference.errors import UsageError
 
 FIRST_LINE = "# written by bulkinfer bench --tune"  # more may follow in the line
 END_MARK = "# end of the flags of bulkinfer bench --tune"
+_ENOUGH = FIRST_LINE.partition(" --")[0]  # "# written by bulkinfer bench"
 _WORD = re.compile(r"--?flagfile(?:=(.*))?", re.DOTALL)
 
 
@@ -36,6 +37,12 @@ def _named(words: Sequence[str]) -> list[str]:
     return found
 
 
+def _is_ours(lines: list[str]) -> bool:
+    """By its first line, or as much of it as no user would write who means something else."""
+    first = lines[0] if lines else ""
+    return first.startswith(FIRST_LINE) or (lines == [first] and first.startswith(_ENOUGH) and FIRST_LINE.startswith(first))
+
+
 def _refuse(names: list[str], above: list[Path]) -> None:
     for path in (Path(name).expanduser() for name in names):
         try:
@@ -44,9 +51,6 @@ def _refuse(names: list[str], above: list[Path]) -> None:
             lines = path.read_text().splitlines()
         except (OSError, UnicodeDecodeError):
             continue
-        is_ours = bool(lines) and lines[0].startswith(FIRST_LINE)
-        if (is_ours or FIRST_LINE.startswith("\n".join(lines))) and END_MARK not in lines:
-            raise UsageError(
-                f"--flagfile: {path} is {'cut off' if lines else 'empty'}: make it again with bulkinfer bench --tune"
-            )
+        if _is_ours(lines) and END_MARK not in lines:
+            raise UsageError(f"--flagfile: {path} is cut off: make it again with bulkinfer bench --tune")
         _refuse(_named([line.strip() for line in lines]), [*above, path])

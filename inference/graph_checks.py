@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.card import GraphSidecar, Recipe
-from inference.errors import RunError, first_line
+from inference.errors import DamagedError, RunError, first_line
 from inference.paths import file_sha256, publishing
 from inference.providers import runtime
 from inference.runtime_reason import runtime_reason
@@ -75,12 +75,12 @@ def write_golden(path: Path, golden: Golden) -> None:
 
 
 def read_golden(path: Path) -> Golden:
-    """Read golden.npz. Raises RunError if it is missing or damaged."""
+    """Read golden.npz. Raises DamagedError if it is missing or damaged."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return Golden(arrays["images"], {name: arrays[name] for name in arrays.files if name != "images"})
     except BROKEN_ARRAYS as error:
-        raise RunError(f"{path} is missing or damaged ({first_line(error)}): run get_model again") from None
+        raise DamagedError(f"{path} is missing or damaged ({first_line(error)})") from None
 
 
 def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from inference.config import LaunchConfig
 from inference.devices import Choice, Request
-from inference.errors import RunError, UsageError
+from inference.errors import RunError, UsageError, advising
 from inference.model_lookup import Model
 from inference.paths import canonical_json, read_json, safe_name, write_json
 from inference.providers import SessionSpec
@@ -129,7 +129,7 @@ class Launch:
     output: Path | None
     description: dict[str, Any]
     todo: list[Step]
-    leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
+    leases: tuple[Lease, ...]  # on `log_dir` and `output`; without them nothing is guarded
     job_log: Path | None = None
 
 
@@ -222,7 +222,8 @@ def read_job(output: Path) -> dict[str, Any] | None:
     path = output / JOB_FILE
     if not path.exists():
         return None
-    found = read_json(path, advice=_BEGIN_ANEW)
+    with advising(_BEGIN_ANEW):
+        found = read_json(path)
     told = misfit(found, Description)
     if not told and not all(index.isascii() and index.isdigit() for index in found["partitions"]):
         told = "its partitions have no numbers"

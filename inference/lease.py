@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,14 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from inference.errors import LockedError, RunError
-from inference.paths import FORMAT, is_running, process_start_ticks, temporary_path
+from inference.errors import LockedError, RunError, os_error_sentence
+from inference.paths import FORMAT, temporary_path
+from inference.processes import Table, is_running, process_start_ticks, this_table
+from inference.runlog import warn
 from inference.structure import misfit
 
 BEAT_S = 10.0  # how often a holder touches its lock
-LEASE_S = 60.0  # how long we watch a lock of another host not being touched until its holder counts as gone
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_PIDS = Path("/proc/self/ns/pid")
+LEASE_S = 60.0  # how long we watch a lock not being touched until its holder, whom we cannot look for, counts as gone
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # what file systems without hard links answer
 _WRITING_S = 2.0  # how long a lock that is just being written may look damaged
 _FIGHT_S = 10.0  # how long several heirs may take to agree
@@ -33,11 +32,7 @@ _HEIR = ".heir-"
 
 
 class Holder(TypedDict):
-    """Who holds a lock. None: that host does not tell.
-
-    `pids` names the namespace that `pid` is of: containers have their own. `token` is another one for every lock that is
-    ever taken.
-    """
+    """Who holds a lock: the fields of its Table, and of its process. `token` is another one for every lock ever taken."""
 
     host: str
     boot_id: str | None
@@ -75,26 +70,38 @@ class Lease:
     @property
     def refusal(self) -> RunError | None:
         """Why the holder must stop: its lock was seen to be gone or another's; None while it was not."""
-        return lost(self.path) if self._lost.is_set() else None
+        return _lost(self.path) if self._lost.is_set() else None
 
     def check(self) -> None:
         """Raises RunError if the lock is no longer ours, by a look at the file itself."""
-        if not is_held(self.path, self.token):
-            self._lost.set()
-            raise lost(self.path)
+        check(self.path, self.token)
 
     def release(self) -> None:
-        """Give it up; a lock that another has taken over stays."""
+        """Give it up; a lock that another has taken over stays.
+
+        So does one whose file system fails: it is not touched any more, and the work under it has ended, well or not.
+        """
         self._end.set()
         if self._thread is not None:
             self._thread.join()
-        if is_held(self.path, self.token):  # renewed within BEAT_S, so that nobody is just taking it over
-            self.path.unlink(missing_ok=True)
+        try:
+            if is_held(self.path, self.token):  # renewed within BEAT_S, so that nobody is just taking it over
+                self.path.unlink(missing_ok=True)
+        except OSError as error:
+            warn(f"{self.path} cannot be removed ({os_error_sentence(error)}): whoever comes next sees that nobody renews it")
 
 
-def lost(path: Path) -> RunError:
-    """The error of a holder that has lost its lock."""
-    return RunError(f"{path} is gone or another's, who took this process for dead: it stops here; see who uses {path.parent}")
+def check(path: Path, token: str) -> None:
+    """Raises RunError if the lock with this token, of this process or of its launcher, is no longer the one at `path`."""
+    if not is_held(path, token):
+        raise _lost(path)
+
+
+def _lost(path: Path) -> RunError:
+    return RunError(
+        f"{path} is gone or another's: who held it has ended, or was taken for dead; nothing more is published here: "
+        f"see who uses {path.parent}"
+    )
 
 
 def is_held(path: Path, token: str) -> bool:
@@ -106,6 +113,11 @@ def is_held(path: Path, token: str) -> bool:
     return isinstance(value, dict) and value.get("token") == token
 
 
+def is_busy(path: Path, holder: Holder) -> bool:
+    """Whether the lock is still the one of this holder, whose process is seen to run. Cheap; take() watches all others."""
+    return is_here(holder) and is_held(path, holder["token"]) and not _is_gone(path, holder, None)
+
+
 def take(
     path: Path,
     *,
@@ -114,16 +126,17 @@ def take(
 ) -> Lease | Holder:
     """The lock, or who holds it. One of a holder that is gone is taken over, by one of all that try.
 
-    A holder on this host is gone when its process is; one on another host when its lock is not touched for LEASE_S while we
-    look at it, which `on_watch` is told of before and `on_heir` afterwards. Raises LockedError if the lock is damaged.
+    A holder of our table of processes is gone when its process is; any other one, of another host or container, or of before
+    a restart, when its lock is not touched for LEASE_S while we look at it, which `on_watch` is told of before and `on_heir`
+    afterwards. Raises LockedError if the lock is damaged.
     """
     content, token = _ours()
     deadline = time.monotonic() + _FIGHT_S
     while time.monotonic() < deadline:
-        holder = None if _is_published(path, content) else read_holder(path)
+        holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
         if holder is None:
             if is_held(path, token):
-                _remove_claims(path, token)
+                _remove_heirs(path, token)
                 return Lease(path, token)
             continue
         if holder["token"] == token:  # the answer to our link was lost on its way, not the link
@@ -135,7 +148,7 @@ def take(
         elif _inherited(path, holder, content):
             if on_heir is not None and not is_here(holder):
                 on_heir(holder)
-            _remove_claims(path, token)
+            _remove_heirs(path, token)
             return Lease(path, token)
         else:
             time.sleep(0.02)
@@ -147,37 +160,22 @@ def take(
 def _ours() -> tuple[bytes, str]:
     """The content of a lock of this process, and its token."""
     pid, token = os.getpid(), secrets.token_hex(8)
-    holder = Holder(host=socket.gethostname(), boot_id=_boot_id(), pids=_pids(), pid=pid, start_ticks=process_start_ticks(pid),
+    table = this_table()
+    holder = Holder(host=table.host, boot_id=table.boot_id, pids=table.pids, pid=pid, start_ticks=process_start_ticks(pid),
                     started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=token)  # fmt: skip
     return json.dumps({"format": FORMAT, **holder}).encode() + b"\n", token
 
 
-def _boot_id() -> str | None:
-    """What names the time since this machine was started; process numbers and start times repeat after that."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return None
-
-
-def _pids() -> str | None:
-    """What names the numbers that processes have here: in another container the same number is another process."""
-    try:
-        return os.readlink(_PIDS)
-    except OSError:
-        return None
-
-
 def is_here(holder: Holder) -> bool:
-    """Whether the holder's process can be looked for: it is one of this host, and not of another container on it."""
-    return holder["host"] == socket.gethostname() and (holder["pids"] is None or holder["pids"] == _pids())
+    """Whether the holder's process can be looked for: its number is provably of the table that this process is in."""
+    return Table(holder["host"], holder["boot_id"], holder["pids"]).is_here
 
 
 def _is_published(path: Path, content: bytes) -> bool:
     """Create the lock, if there is none. By link it is there whole or not at all; without links it is written in place."""
     ours = temporary_path(path)
     try:
-        ours.write_bytes(content)
+        _write(ours, content)
         os.link(ours, path)
     except FileExistsError:
         return False
@@ -192,18 +190,22 @@ def _is_published(path: Path, content: bytes) -> bool:
 
 def _is_created(path: Path, content: bytes) -> bool:
     try:
-        file = path.open("xb")
+        _write(path, content)
     except FileExistsError:
         return False
-    with file:
+    return True
+
+
+def _write(new: Path, content: bytes) -> None:
+    """Create a file whole or not at all; a power cut would leave an empty one, hence the fsync."""
+    with new.open("xb") as file:
         try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
-            path.unlink(missing_ok=True)  # it is ours
+            new.unlink(missing_ok=True)  # it is ours
             raise
-    return True
 
 
 def read_holder(path: Path) -> Holder | None:
@@ -219,21 +221,16 @@ def read_holder(path: Path) -> Holder | None:
             return None
         except (ValueError, RecursionError):
             value = None
-        holder = {"boot_id": None, "pids": None, **value} if isinstance(value, dict) else value
-        if isinstance(holder, dict):  # one of an older version has no token; its process and start are as good
-            holder.setdefault("token", f"{holder.get('pid')}-{holder.get('start_ticks')}")
-        if not misfit(holder, Holder):
-            return cast(Holder, holder)
+        if not misfit(value, Holder):
+            return cast(Holder, value)
         if time.monotonic() >= deadline:
-            raise LockedError(f"{path} is damaged: if no launcher runs on {path.parent}, remove it")
+            raise LockedError(f"{path} is damaged: if nothing of bulkinfer works in {path.parent}, remove it")
         time.sleep(0.05)
 
 
 def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
-    if holder["host"] == socket.gethostname() and holder["boot_id"] and (now := _boot_id()) and holder["boot_id"] != now:
-        return True
     if is_here(holder):
-        return holder["start_ticks"] is not None and not is_running((holder["pid"], holder["start_ticks"]))
+        return holder["start_ticks"] is not None and not is_running(holder["pid"], holder["start_ticks"])
     if on_watch is not None:
         on_watch(holder)
     seen, deadline = _last_beat(path), time.monotonic() + LEASE_S
@@ -268,7 +265,7 @@ def _inherited(path: Path, dead: Holder, content: bytes) -> bool:
             return False
         ours = temporary_path(path)
         try:
-            ours.write_bytes(content)
+            _write(ours, content)
             os.rename(ours, path)
         finally:
             ours.unlink(missing_ok=True)
@@ -277,7 +274,7 @@ def _inherited(path: Path, dead: Holder, content: bytes) -> bool:
         claim.release()
 
 
-def _remove_claims(path: Path, token: str) -> None:
+def _remove_heirs(path: Path, token: str) -> None:
     """Remove what heirs have left who died over a lock before ours: it is worth nothing, since that lock is gone."""
     if _HEIR in path.name:
         return

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inference.entries import BLOCK, KEY_COLUMNS, SCHEMA, Entry, Lines, PickedLines, as_lines, content_hash, hash_keys
-from inference.errors import RunError, UsageError
+from inference.errors import DamagedError, RunError, UsageError, advising
 from inference.manifest_file import damage_told, open_manifest, shown, write_manifest
 from inference.markers import (
     DATASET_FILE,
@@ -29,7 +29,7 @@ from inference.scan import Scan, counted, scan_folder
 from inference.structure import misfit
 from inference.types import Record, printable
 
-_MAKE_AGAIN = "remove it and run partition_dataset again"
+MAKE_AGAIN = "remove it and run partition_dataset again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +182,10 @@ class DatasetDescription(TypedDict):
 
 def read_description(path: Path) -> DatasetDescription:
     """Read and check dataset.json. Raises RunError if it is damaged, UsageError if it is from a newer bulkinfer."""
-    found = read_json(path, advice=_MAKE_AGAIN)
-    if told := misfit(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
-        raise RunError(f"{shown(path)} is damaged ({told}): {_MAKE_AGAIN}")
+    with advising(MAKE_AGAIN):
+        found = read_json(path)
+        if told := misfit(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+            raise DamagedError(f"{shown(path)} is damaged ({told})")
     return cast(DatasetDescription, found)
 
 
@@ -219,9 +220,10 @@ def _refuse_undescribed(data_dir: Path) -> None:
     if not described.exists():
         holds = f"{shown(data_dir)} holds partition {min(ours)} but no {DATASET_FILE}"
         raise RunError(f"{holds}: partition_dataset did not finish; run it again")
-    if described.is_file():
-        read_json(described, advice=_MAKE_AGAIN)  # says what is wrong, if it is no JSON of ours or closed to us
-    raise RunError(f"{shown(described)} is damaged (it is not what partition_dataset wrote): {_MAKE_AGAIN}")
+    with advising(MAKE_AGAIN):
+        if described.is_file():
+            read_json(described)  # says what is wrong, if it is no JSON of ours or closed to us
+        raise DamagedError(f"{shown(described)} is damaged (it is not what partition_dataset wrote)")
 
 
 def no_pictures(scan: Scan) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.card import Recipe
+from inference.errors import advising
 from inference.paths import read_json, write_json
 from inference.postprocess import Task
 from inference.providers import SessionSpec
@@ -56,7 +57,7 @@ class RunSpec:
     output: str | None
     log_dir: str
     metadata: dict[str, Any]
-    locks: dict[str, str] = field(default_factory=dict)
+    locks: dict[str, str]
 
     def write(self, path: Path) -> None:
         """Publish run.json."""
@@ -66,7 +67,8 @@ class RunSpec:
     @classmethod
     def read(cls, path: Path) -> RunSpec:
         """The inverse of write."""
-        value = {name: item for name, item in read_json(path).items() if name != "format"}
+        with advising("start the job again, which writes it anew"):
+            value = {name: item for name, item in read_json(path).items() if name != "format"}
         task = value["task"]
         value["recipe"] = Recipe(**value["recipe"])
         columns = {name: tuple(shape) for name, shape in task["columns"].items()}

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import onnx
 
 from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
-from inference.errors import BulkinferError, RunError, UsageError, first_line
+from inference.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from inference.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
+from inference.model_damage import CARD
 from inference.paths import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
 
 if TYPE_CHECKING:
     from inference.graph_file import Export
 
-CARD, GOLDEN, LOCK = "card.json", GOLDEN_FILE, ".lock"
+GOLDEN, LOCK = GOLDEN_FILE, ".lock"
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
 
 
@@ -43,27 +44,13 @@ def existing_card(folder: Path, say: Callable[[str], None]) -> ModelCard | None:
     if (folder / CARD).exists():
         try:
             return read_card(folder / CARD)
-        except RunError as error:
-            say(str(error))
+        except DamagedError as error:
+            say(f"{error}: made anew")
             return None
     for graph in sorted(folder.glob("model*.onnx")):
         if not graph.with_suffix(".json").exists():
             raise UsageError(f"{graph} was not made by get_model (no card, no {graph.stem}.json beside it): move it away")
     return None
-
-
-def damage(folder: Path, card: ModelCard) -> str:
-    """What is wrong with the files that all graphs of the folder need; empty if nothing is."""
-    try:
-        graph, weights = graph_path(folder, card.fixed_batch), folder / card.external_data
-        if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
-            return f"{graph.name} is missing or not the one recorded"
-        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
-            return f"{weights.name} is missing or not the one recorded"
-        read_golden(folder / GOLDEN)
-    except BulkinferError as error:
-        return str(error)
-    return ""
 
 
 def has_batch_size(folder: Path, batch_size: int) -> bool:

@@ -19,7 +19,8 @@ from inference.card import (
 )
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
-from inference.get_model_hint import get_model_command, readable_card
+from inference.get_model_hint import get_model_command
+from inference.model_damage import CARD, readable_card
 from inference.paths import file_sha256
 from inference.providers import PROVIDERS
 from inference.stand_ins import what_it_is_instead
@@ -70,10 +71,10 @@ def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> 
 def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     """The graph in `folder`, the network's or that of its variant. Raises RunError that tells what is wrong, and no advice."""
     graph = graph_path(folder, batch_size)
-    for path in (folder / "card.json", graph, graph.with_suffix(".json")):
+    for path in (folder / CARD, graph, graph.with_suffix(".json")):
         if not path.exists():
             raise RunError(f"{path} does not exist")
-    card, sidecar, resolved = check_graph_files(folder, batch_size, advice="")
+    card, sidecar, resolved = check_graph_files(folder, batch_size)
     weights = resolved.parent / card.external_data
     if not weights.exists():
         raise RunError(f"{weights}, the weights of {graph}, does not exist")
@@ -81,7 +82,7 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
         why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
         raise RunError(f"{weights} is not what card.json records ({why})")
     if misfit := _misfit(card, sidecar, batch_size):
-        raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit})")
+        raise RunError(f"{folder / CARD} does not fit {graph.name} ({misfit})")
     if folder != network and not _belongs(network, card):
         raise RunError(f"{folder} was made of another export of the network than the one in {network}")
     return Model(card, sidecar, resolved)
@@ -92,7 +93,7 @@ def _belongs(network: Path, variant: ModelCard) -> bool:
 
     It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
     """
-    return not (network / "card.json").exists() or is_made_of(variant, read_card(network / "card.json", advice=""))
+    return not (network / CARD).exists() or is_made_of(variant, read_card(network / CARD))
 
 
 def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
@@ -128,7 +129,7 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     """
     models = Path(model_path)
     exact = models / model_name
-    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / "card.json").exists()):
+    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):
         owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
         raise UsageError(
             f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
@@ -136,7 +137,7 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
         )
     if exact.exists() or not models.is_dir():
         return exact, []
-    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / "card.json").is_file()}
+    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / CARD).is_file()}
     wanted = plain(model_name)
     same = [name for name, plain_name in by_name.items() if plain_name == wanted]
     if len(same) == 1:

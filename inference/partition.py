@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from inference.entries import Entries, as_lines, content_hash
-from inference.errors import LockedError, RunError, UnreadableError, UsageError
+from inference.errors import LockedError, RunError, UnreadableError, UsageError, advising
 from inference.links import Linker, Place, belongs_to
-from inference.manifest import Manifest, read_description
+from inference.manifest import MAKE_AGAIN, Manifest, read_description
 from inference.manifest_file import shown
 from inference.markers import (
     DATASET_CONTENT,
@@ -39,7 +39,6 @@ from inference.paths import (
     FORMAT,
     TEMPORARY_PREFIX,
     fsync_directory,
-    is_running,
     read_json,
     remove_stale_temporaries,
     temporary_owner,
@@ -122,7 +121,9 @@ def publish_partitions(
 
 
 def _describe(path: Path, value: dict[str, Any]) -> None:
-    if not path.exists() or read_json(path) != {"format": FORMAT, **value}:
+    with advising(MAKE_AGAIN):
+        is_same = path.exists() and read_json(path) == {"format": FORMAT, **value}
+    if not is_same:
         write_json(path, value)
 
 
@@ -277,12 +278,12 @@ def _empty(directory: Path) -> None:
 def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
     """Remove what a killed run left behind; returns the folders that look like it but hold no manifest of ours.
 
-    Under the lock nobody else can be at work here; without it the process that a name tells must be gone.
+    Under the lock nobody else can be at work here; without it the process that a name tells must provably be gone.
     """
     kept = []
     for path in sorted(output.glob(f"{TEMPORARY_PREFIX}*")):
         owner = temporary_owner(path.name)
-        if owner is None or (not is_locked and is_running(owner)):
+        if owner is None or (not is_locked and not owner.is_gone):
             continue
         if not path.is_dir() or path.is_symlink():
             path.unlink()

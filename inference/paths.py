@@ -8,40 +8,17 @@ import os
 import re
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inference.errors import RunError, UsageError, first_line
+from inference.errors import DamagedError, UsageError, first_line
+from inference.processes import Owner, process_start_ticks, this_table
 
 FORMAT = 1  # of every JSON file and of the Parquet metadata
 TEMPORARY_PREFIX = "_tmp-"
-_TEMPORARY_NAME = re.compile(rf"{TEMPORARY_PREFIX}(\d+)-(\d+)-[0-9a-f]+", re.ASCII)
-
-
-def process_start_ticks(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if it does not run (a zombie does not).
-
-    With the pid it names one process for as long as the machine is up (proc(5), stat fields 3 and 22).
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat.rpartition(b")")[2].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def cpu_ticks(pid: int) -> int | None:
-    """Processor time that a process has used so far, in clock ticks; None if it does not run (proc(5), fields 14 and 15)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat.rpartition(b")")[2].split()
-    return int(fields[11]) + int(fields[12])
+_TEMPORARY_NAME = re.compile(rf"{TEMPORARY_PREFIX}([0-9a-f]{{12}})-(\d+)-(\d+)-[0-9a-f]+", re.ASCII)
 
 
 def fsync_directory(directory: str | os.PathLike[str]) -> None:
@@ -54,9 +31,10 @@ def fsync_directory(directory: str | os.PathLike[str]) -> None:
 
 
 def temporary_path(final: Path) -> Path:
-    """A name beside `final` that tells which process owns it: _tmp-<pid>-<start>-<random>."""
+    """A name beside `final` that tells which process owns it: _tmp-<table of processes>-<pid>-<start>-<random>."""
     pid = os.getpid()
-    return final.with_name(f"{TEMPORARY_PREFIX}{pid}-{process_start_ticks(pid)}-{secrets.token_hex(4)}")
+    owner = f"{this_table().digest}-{pid}-{process_start_ticks(pid)}"
+    return final.with_name(f"{TEMPORARY_PREFIX}{owner}-{secrets.token_hex(4)}")
 
 
 @contextmanager
@@ -79,48 +57,43 @@ def publishing(final: Path) -> Iterator[Path]:
     fsync_directory(final.parent)
 
 
-def temporary_owner(name: str) -> tuple[int, int] | None:
-    """The process that made a temporary of ours, as pid and start time; None if `name` is not a name of one."""
+def temporary_owner(name: str) -> Owner | None:
+    """The process that made a temporary of ours; None if `name` is not a name of one."""
     match = _TEMPORARY_NAME.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def is_running(owner: tuple[int, int]) -> bool:
-    """Whether the process of temporary_owner() still runs on this host."""
-    pid, start_ticks = owner
-    return process_start_ticks(pid) == start_ticks
+    return Owner(match[1], int(match[2]), int(match[3])) if match else None
 
 
 def remove_stale_temporaries(directory: Path) -> list[str]:
     """Remove temporary files of ours whose process is gone; returns their names.
 
-    Those of living processes stay, and so do folders and whatever else begins like a temporary of ours.
+    Those of living processes stay, and those of other hosts and containers, which nobody here knows about; so do folders and
+    whatever else begins like a temporary of ours.
     """
     removed = []
     for entry in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
         owner = temporary_owner(entry.name)
-        if owner is None or is_running(owner) or (entry.is_dir() and not entry.is_symlink()):
+        if owner is None or not owner.is_gone or (entry.is_dir() and not entry.is_symlink()):
             continue
         entry.unlink(missing_ok=True)
         removed.append(entry.name)
     return removed
 
 
-def mark_folder(folder: Path) -> Path:
-    """Put a file into a folder that tells whose it is: a temporary of ours, with the name of this host in it. Returns the file.
+def own_folder(folder: Path) -> Path:
+    """Put a file into a folder that tells whose it is: a temporary of ours that holds host, boot and namespace of the process.
 
-    Whoever ends well removes the folder, or the file where the folder is to stay.
+    Returns the file. Whoever ends well removes the folder, or the file where the folder is to stay.
     """
-    mark = temporary_path(folder / "mark")
-    mark.write_text(socket.gethostname())
-    return mark
+    owner = temporary_path(folder / "owner")
+    owner.write_text(canonical_json(this_table()))
+    return owner
 
 
 def remove_abandoned(parent: Path, pattern: str, *, but_with: str = "") -> list[str]:
-    """Remove the folders that match `pattern` and bear the mark of a process of this host that is gone; returns their names.
+    """Remove the folders that match `pattern` and that own_folder() gave to processes that are gone; returns their names.
 
-    Those of other users and of other hosts stay: nobody knows here which processes run there. So do those that hold a file
-    called `but_with`: they were finished.
+    Those of other users stay, and those of other hosts and containers: nobody knows here which processes run there. So do
+    those that hold a file called `but_with`: they were finished.
     """
     removed = []
     for folder in sorted(parent.glob(pattern)):
@@ -136,8 +109,9 @@ def remove_abandoned(parent: Path, pattern: str, *, but_with: str = "") -> list[
 def _is_abandoned(folder: Path, but_with: str) -> bool:
     if but_with and (folder / but_with).exists():
         return False
-    owners = [(mark, owner) for mark in folder.iterdir() if (owner := temporary_owner(mark.name)) and mark.is_file()]
-    return any(not is_running(owner) and mark.read_text(errors="replace") == socket.gethostname() for mark, owner in owners)
+    owners = [(file, owner) for file in folder.iterdir() if (owner := temporary_owner(file.name)) and file.is_file()]
+    told = canonical_json(this_table())
+    return any(owner.is_gone and file.read_text(errors="replace") == told for file, owner in owners)
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
@@ -157,24 +131,24 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
 
 
-def read_json(path: Path, *, advice: str = "remove it and make it again") -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of ours.
 
-    Raises UsageError if it is missing or from a newer format, RunError, which ends in `advice`, if it is damaged.
+    Raises UsageError if it is missing or from a newer format, DamagedError if it is damaged.
     """
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged (not JSON: {first_line(error)}): {advice}") from None
+        raise DamagedError(f"{path} is damaged (not JSON: {first_line(error)})") from None
     if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged (holds no JSON object): {advice}")
+        raise DamagedError(f"{path} is damaged (holds no JSON object)")
     found = value.get("format")
     if type(found) is int and found > FORMAT:
         raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
     if type(found) is not int or found != FORMAT:
-        raise RunError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT}): {advice}")
+        raise DamagedError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT})")
     return value
 
 

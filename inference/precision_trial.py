@@ -16,7 +16,7 @@ import numpy as np
 from inference.card import Recipe
 from inference.child import answer
 from inference.decode import prepare_decoder
-from inference.errors import RecordError
+from inference.errors import RecordError, advising
 from inference.gate import compare, compare_values, objection
 from inference.graph_checks import read_golden
 from inference.loader import Limits, load_record
@@ -40,7 +40,8 @@ def _find(value: dict[str, Any]) -> dict[str, Any]:
     on = f"{len(images_NHWC)} pictures"
     judging = len(images_NHWC)
     if not judging:
-        images_NHWC, labels, on = read_golden(Path(question.golden)).images_NHWC, [], GOLDEN
+        with advising("run get_model again"):
+            images_NHWC, labels, on = read_golden(Path(question.golden)).images_NHWC, [], GOLDEN
     expected, found = (_values(sessions[name], question, images_NHWC) for name in ("exact", "cheaper"))
     if question.classified:
         num_classes = expected.shape[1]

@@ -13,6 +13,7 @@ from inference.card import CALIBRATED, GraphSidecar, ModelCard, Weights, graph_p
 from inference.config import GetModelConfig
 from inference.errors import UsageError
 from inference.file_lock import exclusive
+from inference.model_damage import damage
 from inference.weights import Found, Request, Say
 
 # What decides about the bytes of a graph, beside weights, recipe and input.
@@ -56,8 +57,8 @@ def _provide(config: GetModelConfig, request: Request, folder: Path, say: Say) -
         found = weights.find(request, say)
     if card is not None:
         reasons = _differences(card, config, request, found)
-        if not reasons and (damage := model_folder.damage(folder, card)):
-            reasons = [damage]
+        if not reasons and (told := damage(folder, card)):
+            reasons = [told]
         if not reasons:
             done = "verified"
             if not model_folder.has_batch_size(folder, config.batch_size):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,28 +137,38 @@ def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> lis
     return [None if bad else row for row, bad in zip(values_SK, failed, strict=True)]
 
 
-def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any]) -> Part:
+def _nothing() -> None:
+    """Writing a part that nobody else may write: a test's, or under no lock."""
+
+
+def write_part(
+    output: Path, rows: StepRows, count: int, metadata: dict[str, Any], *, before_rename: Callable[[], None] = _nothing
+) -> Part:
     """Publish the first `count` rows of a step: whole under its name, or not at all.
 
     `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of
-    the keys.
+    the keys. `before_rename` is called when the file is whole and on disk, and may refuse by an exception.
     """
     table = to_table(rows, count)
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
     facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
              "keys_sha256": hash_keys([table]), "columns": _columns(table)}  # fmt: skip
-    sha256 = publish_table(output / part_name(step), table, facts)
+    sha256 = publish_table(output / part_name(step), table, facts, before_rename=before_rename)
     stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
     return Part(step, count - stages.total(), dict(stages), sha256)
 
 
-def publish_table(final: Path, table: pa.Table, facts: dict[str, Any]) -> str:
-    """Write rows with their facts as a part, whole or not at all; returns the hash of the file."""
+def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _nothing) -> str:
+    """Write rows with their facts as a part, whole or not at all; returns the hash of the file. See write_part."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
     with publishing(final) as temporary:
         with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        return file_sha256(temporary)
+            file.flush()
+            os.fsync(file.fileno())  # it may take long, and comes before the last look for that reason
+        sha256 = file_sha256(temporary)
+        before_rename()
+        return sha256
 
 
 def published_steps(output: Path) -> list[Step]:

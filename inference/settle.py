@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inference import precision, probe
+from inference.config import EXACT
 from inference.cores import core_budget
 from inference.devices import AUTO, Candidates, Choice, as_begun, choose, plan_workers
 from inference.errors import BulkinferError
@@ -16,8 +17,6 @@ from inference.model_lookup import find_model
 from inference.providers import PROVIDERS, SessionSpec
 from inference.resume import begun_with
 from inference.types import Record
-
-_EXACT = "fp32"
 
 
 def settle(job: Job, found: Candidates, output: Path | None) -> Job:
@@ -50,23 +49,23 @@ def _with_precision(job: Job, choice: Choice) -> Job:
         return replace(job, choice=choice)
     provider, card = PROVIDERS[choice.provider], job.model.card
     native, why = provider.native(choice.numbers)
-    if card.precision != _EXACT:  # of an adopted graph
+    if card.precision != EXACT:  # of an adopted graph
         own = card.precision if card.precision in provider.precisions else provider.precisions[0]
         return _in(job, choice, own, f"the graph itself computes in {card.precision}")
-    if _EXACT not in provider.precisions:
+    if EXACT not in provider.precisions:
         return _in(job, choice, provider.precisions[0], f"{choice.provider} computes in nothing else")
-    if native == _EXACT:
-        return _in(job, choice, _EXACT, why)
+    if native == EXACT:
+        return _in(job, choice, EXACT, why)
     if native in provider.variants and not card.classified:
-        return _in(job, choice, _EXACT, f"{native} needs a graph of its own, which only networks that classify can get")
+        return _in(job, choice, EXACT, f"{native} needs a graph of its own, which only networks that classify can get")
     try:
         cheaper = _on(job, replace(choice, precision=native))
     except BulkinferError as error:  # nobody asked for it: the network itself runs
-        return _in(job, choice, _EXACT, f"{native} needs a graph of its own: {error}")
+        return _in(job, choice, EXACT, f"{native} needs a graph of its own: {error}")
     verdict = _judged(job, cheaper)
     if verdict is None:
-        return _in(job, choice, _EXACT, f"a launch would first judge {native}")
-    return _in(cheaper if verdict.passes else job, choice, native if verdict.passes else _EXACT, verdict.told)
+        return _in(job, choice, EXACT, f"a launch would first judge {native}")
+    return _in(cheaper if verdict.passes else job, choice, native if verdict.passes else EXACT, verdict.told)
 
 
 def _in(job: Job, choice: Choice, settled: str, why: str) -> Job:
@@ -97,7 +96,7 @@ def _measured(job: Job, candidates: list[Job]) -> dict[str, float | str]:
 def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
     """Whether the network's answers stay in the job as `cheaper` has it."""
     card, folder = job.model.card, job.model.graph.parent
-    session, cores = _alone(replace(job, choice=replace(cheaper.choice, precision=_EXACT)))
+    session, cores = _alone(replace(job, choice=replace(cheaper.choice, precision=EXACT)))
     exact = replace(session, streams=1, threads_per_stream=session.streams * session.threads_per_stream)
     question = precision.Question(
         exact=exact,

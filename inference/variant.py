@@ -26,11 +26,12 @@ from inference.graph_checks import Golden, Outputs, cpu_session, read_golden
 from inference.graph_file import Export, move_weights_out
 from inference.int8_variant import make_int8
 from inference.judge import Chosen, Judge, feed
-from inference.paths import mark_folder, remove_abandoned
+from inference.model_damage import CARD, variant_damage
+from inference.paths import own_folder, remove_abandoned
 from inference.providers import runtime
 from inference.provision import Provided
 from inference.simplify import simplified
-from inference.variant_request import check_network, fault
+from inference.variant_request import check_kind, check_pictures
 from inference.weights import Say
 
 _WORK_PREFIX = "bulkinfer-"  # of folders for files to work with
@@ -46,10 +47,13 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
     folder = variant_folder(network.folder, precision)
     remove_abandoned(Path(tempfile.gettempdir()), f"{_WORK_PREFIX}*")
     with exclusive(network.folder / model_folder.LOCK, lambda: say(f"waiting for another get_model on {network.folder}")):
-        if read_card(network.folder / model_folder.CARD) != card:
+        if read_card(network.folder / CARD) != card:
             raise RunError(f"{network.folder} was changed by another get_model meanwhile: run it again")
-        check_network(config, card, network.folder)
-        found = _existing(folder, card, say)
+        check_kind(precision, card)
+        found = model_folder.existing_card(folder, say) if folder.is_dir() else None
+        if variant_damage(folder, card):
+            check_pictures(config, folder, card)
+            found = None
         sample = None
         if config.calibration_dir:
             sample = sample_pictures(config.calibration_dir, card.recipe, say, all_held_out=precision not in CALIBRATED)
@@ -62,12 +66,6 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
             found, done = _make(config, network, sample, say), "exported"
         sidecar = read_sidecar(graph_path(folder, config.batch_size))
         return Provided(folder, found, sidecar, done, time.monotonic() - start)
-
-
-def _existing(folder: Path, card: ModelCard, say: Say) -> ModelCard | None:
-    """The card of a variant that is whole and of this network."""
-    found = model_folder.existing_card(folder, say) if folder.is_dir() else None
-    return None if found is None or fault(folder, card) else found
 
 
 def _is_current(card: ModelCard, sample: Sample | None) -> bool:
@@ -91,7 +89,7 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
         say(f"{precision}: no --calibration_dir: judged on the golden pictures only, by the error of the output")
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX) as temporary:
         work = Path(temporary)
-        mark_folder(work)
+        own_folder(work)
         model = simplified(graph_path(network.folder, fixed), work)
         held_out_NHWC = images_NHWC if sample is None else sample.held_out_NHWC
         fp32 = graph_path(network.folder, config.batch_size)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from inference import model_folder
-from inference.card import CALIBRATED, ModelCard, is_made_of, read_card, variant_folder
-from inference.config import GetModelConfig
-from inference.errors import RunError, UsageError
+from inference.card import CALIBRATED, ModelCard, variant_folder
+from inference.config import EXACT, GetModelConfig
+from inference.errors import UsageError
+from inference.model_damage import readable_card, variant_damage
 from inference.model_lookup import named_folder
 
 
@@ -17,12 +17,12 @@ def check_request(config: GetModelConfig) -> None:
     if config.calibration_dir and not Path(config.calibration_dir).is_dir():
         raise UsageError(f"--calibration_dir: {config.calibration_dir} is no folder: give a folder of pictures")
     network = Path(config.model_path) / config.name if config.onnx else named_folder(config.model_path, config.model_name)[0]
-    folder, card = variant_folder(network, config.precision), None if config.onnx else _readable(network)
+    folder, card = variant_folder(network, config.precision), None if config.onnx else readable_card(network)
     _check_place(folder)
     if card is not None:
         check_network(config, card, network)
-    elif reason := _fault_for_want_of_pictures(config, folder, None):  # of a network that is known only when it is there
-        raise UsageError(reason)
+    else:  # of a network that is known only when it is there
+        check_pictures(config, folder, None)
 
 
 def check_network(config: GetModelConfig, card: ModelCard, network: Path) -> None:
@@ -30,43 +30,27 @@ def check_network(config: GetModelConfig, card: ModelCard, network: Path) -> Non
 
     Without pictures one that needs them must be there, whole and of this network.
     """
-    precision = config.precision
-    if precision == GetModelConfig.precision:
-        return
+    if config.precision != EXACT:
+        check_kind(config.precision, card)
+        check_pictures(config, variant_folder(network, config.precision), card)
+
+
+def check_kind(precision: str, card: ModelCard) -> None:
+    """Raises UsageError for a network of which no variant can be made, whatever there is."""
     if not card.classified:
         raise UsageError(
             f"--precision {precision}: {card.name} classifies nothing, so nobody could tell whether {precision} harms it"
         )
-    if card.precision != GetModelConfig.precision:
+    if card.precision != EXACT:
         raise UsageError(
             f"--precision {precision}: the graph of {card.name} computes in {card.precision} already: it runs as it is"
         )
-    if reason := _fault_for_want_of_pictures(config, variant_folder(network, precision), card):
-        raise UsageError(reason)
 
 
-def _fault_for_want_of_pictures(config: GetModelConfig, folder: Path, card: ModelCard | None) -> str:
-    if config.precision not in CALIBRATED or config.calibration_dir or not (reason := fault(folder, card)):
-        return ""
-    return f"{folder} {reason}: give --calibration_dir PICTURES, a folder of pictures like those to come"
-
-
-def fault(folder: Path, card: ModelCard | None) -> str:
-    """Why what is in a variant's folder is no whole variant of the network of `card` (None: of any); empty if it is."""
-    found = _readable(folder)
-    if found is None:
-        return "is damaged (its card cannot be read)" if (folder / model_folder.CARD).exists() else "does not exist"
-    if card is not None and not is_made_of(found, card):
-        return "was made of another export of the network"
-    damage = model_folder.damage(folder, found)
-    return f"is damaged ({damage})" if damage else ""
-
-
-def _readable(folder: Path) -> ModelCard | None:
-    try:
-        return read_card(folder / model_folder.CARD) if (folder / model_folder.CARD).is_file() else None
-    except RunError:
-        return None
+def check_pictures(config: GetModelConfig, folder: Path, card: ModelCard | None) -> None:
+    """Raises UsageError where no pictures are given that the variant of `card`, to lie in `folder`, would be made of."""
+    if config.precision in CALIBRATED and not config.calibration_dir and (damage := variant_damage(folder, card)):
+        raise UsageError(f"{folder} {damage}: give --calibration_dir PICTURES, a folder of pictures like those to come")
 
 
 def _check_place(folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from inference.card import RANDOM_WEIGHTS, USERS_FILE, Weights
 from inference.download import fetch, public
-from inference.errors import DownloadError, RunError, UsageError
+from inference.errors import DamagedError, DownloadError, RunError, UsageError, advising
 from inference.file_lock import exclusive
 from inference.hub import hub_file
 from inference.paths import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
@@ -182,13 +182,24 @@ def _record_path(request: Request) -> Path:
 def _check_cached(request: Request) -> tuple[str, str]:
     """sha256 of the cached file, and what is wrong with it. Its first use records the hash."""
     record = _record_path(request)
-    recorded = str(read_json(record)["sha256"]) if record.exists() else ""
+    recorded = _recorded(record)
     sha256, problem = _check(request.cached, request.expected or recorded)
     if not problem and recorded and sha256 != recorded:
         problem = f"its sha256 is {sha256}, but at its first use it was {recorded} ({record.name})"
     if not problem and not recorded:
         write_json(record, {"sha256": sha256, "size_bytes": request.cached.stat().st_size, "source": request.file_name})
     return sha256, problem
+
+
+def _recorded(record: Path) -> str:
+    """The sha256 of the first use; empty before it."""
+    if not record.exists():
+        return ""
+    with advising("remove it, and the file of weights beside it is taken as it is at its next use"):
+        value = read_json(record).get("sha256")
+        if not isinstance(value, str):
+            raise DamagedError(f"{record} is damaged (it holds no sha256)")
+    return value
 
 
 def _fetched(request: Request, say: Say) -> Found:
@@ -221,7 +232,7 @@ def _check_fetched(request: Request, url: str, path: Path) -> str:
     """sha256 of a fetched file. Raises DownloadError if it is not the file asked for."""
     sha256, problem = _check(path, request.expected)
     record = _record_path(request)
-    if not problem and record.exists() and (recorded := read_json(record)["sha256"]) != sha256:
+    if not problem and (recorded := _recorded(record)) not in ("", sha256):
         problem = f"its sha256 is {sha256}, but at its first use it was {recorded}; remove {record} to accept the new file"
     if problem:
         raise DownloadError(f"{public(url)} gave another file than asked for: {problem}")

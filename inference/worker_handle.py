@@ -12,7 +12,7 @@ from pathlib import Path
 from inference.cores import ThreadPlan
 from inference.in_flight import InFlight, shared
 from inference.messages import Command, encode
-from inference.paths import cpu_ticks
+from inference.processes import cpu_ticks
 from inference.types import Step
 
 _START_S = 60.0  # a busy disk or host may keep a process that starts waiting for long

@@ -1,14 +1,16 @@
 """The process around the main path: owns one device, takes steps on stdin, reports on a pipe.
 
-    python -m inference.worker_process RUN.json INDEX REPORT_FD IN_FLIGHT_FD
+    python -P -m inference.worker_process RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
 
-When stdin closes without an End the launcher is gone, and this process ends at once, also during a run.
+When stdin closes without an End the launcher is gone, and this process ends at once, also during a run. Typed by hand, without
+the descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds the locks in it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -24,7 +26,7 @@ import numpy as np
 from inference.card import check_graph_files
 from inference.decode import prepare_decoder
 from inference.decoder_notices import warning_counts
-from inference.errors import BulkinferError, RunError, first_line, os_error_sentence
+from inference.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from inference.generated import Generator, generated_records
 from inference.in_flight import InFlight
 from inference.lifeline import die_with_parent
@@ -126,7 +128,8 @@ class Worker:
         """The session, warm, and the metadata of its parts; the launcher hears that we are ready."""
         prepare_decoder()
         spec = self._spec
-        _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
+        with advising("run get_model again"):
+            _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
@@ -230,17 +233,18 @@ def listen(worker: Worker) -> None:
 def main(argv: list[str]) -> None:
     """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
     run_file, index = argv[0], int(argv[1])
-    pipe, marks = os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])
+    pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
     die_with_parent()
     make_printing_safe()
     for number in STOP_SIGNALS:  # they may come to the whole group: the launcher decides when to stop
         signal.signal(number, signal.SIG_IGN)
     spec = RunSpec.read(Path(run_file))
-    say(f"$ {sys.executable} -m inference.worker_process {run_file} {index}")
+    say(f"$ {shlex.join([sys.executable, '-P', '-m', 'inference.worker_process', run_file, str(index)])}")
     say(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
     in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
-    os.close(marks)
-    worker = Worker(spec, index, report=lambda event: print(encode(event), file=pipe), say=say, in_flight=in_flight)
+    if marks >= 0:
+        os.close(marks)
+    worker = Worker(spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=say, in_flight=in_flight)
     threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
     code = worker.serve()
     sys.stdout.flush()

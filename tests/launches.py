@@ -62,12 +62,12 @@ def launch_of(folder: Path, **options: Any) -> Launch:
     log_dir = Path(config.log_path) / job.name
     log_dir.mkdir(parents=True)
     if config.input != "pictures":
-        return Launch(job, plan_of(), log_dir, None, {}, [])
+        return Launch(job, plan_of(), log_dir, None, {}, [], ())
     output = Path(config.output)
     output.mkdir()
     description = describe_job(job, {})
     write_job(output, description)
-    return Launch(job, plan_of(), log_dir, output, description, [Step(0, 0, job.num_records)])
+    return Launch(job, plan_of(), log_dir, output, description, [Step(0, 0, job.num_records)], ())
 
 
 def spec_of(launch: Launch) -> RunSpec:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference.commands.flags import run_command
-from inference.config import GetModelConfig
+from inference.config import EXACT, GetModelConfig
+from inference.errors import advising
 
 if TYPE_CHECKING:
     from inference.card import Calibration
@@ -34,15 +35,16 @@ def _get_model(config: GetModelConfig) -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    if config.precision != "fp32":
+    if config.precision != EXACT:
         from inference.variant import provide_variant
         from inference.variant_request import check_request
 
         check_request(config)
-    provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
-    if config.precision != "fp32":
-        say(f"fp32: {provided.folder}, {provided.done} in {provided.seconds:.1f} s")
-        provided = provide_variant(config, provided, say)
+    with advising("run get_model again"):
+        provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
+        if config.precision != EXACT:
+            say(f"{EXACT}: {provided.folder}, {provided.done} in {provided.seconds:.1f} s")
+            provided = provide_variant(config, provided, say)
     _print_result(config, provided)
     return 0
 
@@ -104,7 +106,7 @@ def _pictures(facts: Calibration) -> str:
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
-    if config.precision != GetModelConfig.precision:
+    if config.precision != EXACT:
         words += ["--precision", config.precision]
         words += ["--device", "cuda"] if config.precision == "fp16" else []
     if Path(config.model_path) != Path("models"):

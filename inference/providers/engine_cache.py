@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.errors import BulkinferError
-from inference.paths import file_sha256, read_json, write_json
+from inference.paths import TEMPORARY_PREFIX, file_sha256, read_json, write_json
 
 RECORD_FILE = "engines.json"
 LOCK_FILE = ".lock"
@@ -46,7 +46,9 @@ def record(folder: Path, built_by: dict[str, str]) -> None:
 
 
 def _engines(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.name not in (RECORD_FILE, LOCK_FILE) and path.is_file()]
+    """Whatever is no record, and no lock or what those who wait for it write beside it."""
+    others = (RECORD_FILE, LOCK_FILE, TEMPORARY_PREFIX)
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(others) and path.is_file()]
 
 
 def _told(packages: Any) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from inference.errors import AbsentError, UsageError, first_line
 from inference.file_lock import exclusive
-from inference.paths import file_sha256
+from inference.paths import file_sha256, temporary_path
 from inference.providers.engine_cache import LOCK_FILE, drop_unsound, record
 from inference.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 from inference.runlog import versions
@@ -200,7 +200,8 @@ def _one_builds(spec: SessionSpec) -> Iterator[None]:
     folder = _engines(spec)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK_FILE).touch()
+        with temporary_path(folder / LOCK_FILE).open("xb") as probe:
+            os.unlink(probe.name)
     except OSError as error:
         raise UsageError(
             f"--device tensorrt keeps its engines in {folder}, which cannot be written ({error.strerror}): make it writable"

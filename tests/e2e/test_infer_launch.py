@@ -304,6 +304,9 @@ def test_the_inline_engine_gives_the_same_rows(place: Path, undisturbed: Path, t
     assert found.returncode == 3, found.stderr
     assert rows(tmp_path).equals(rows(undisturbed))
     assert "images/sec" in (place / "logs" / "latest" / "worker-0.log").read_text()
+    refused = launch(place, "--engine", "inline", "--stall_timeout_s", 20, "--output", tmp_path)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--stall_timeout_s 20: --engine inline has no process to end when it hangs" in refused.stderr
     refused = launch(place, "--engine", "inline", "--num_devices", 2, "--output", tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from inference import model_folder
+from inference import model_damage
 from inference.adopt import adopt, widen
 from inference.card import read_card
 from inference.config import GetModelConfig
@@ -96,7 +96,7 @@ def test_an_output_that_numpys_archives_cannot_name_leaves_the_network_there_who
     renamed = home.adopt(graph, scores="logits", output_name="file")
     assert list(renamed.card.outputs) == ["output_file", "output_Allow_Pickle"]
     assert renamed.folder == first.folder
-    assert not model_folder.damage(renamed.folder, renamed.card)
+    assert not model_damage.damage(renamed.folder, renamed.card)
 
 
 def test_an_output_that_is_not_finite_is_left_out(home: Home) -> None:

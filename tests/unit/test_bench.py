@@ -21,8 +21,9 @@ from inference.cores import ThreadPlan
 from inference.errors import RunError, UsageError
 from inference.measurement import Measurement, StoppedError, ignore_stop_signals
 from inference.messages import STOP_SIGNALS, Ready
-from inference.paths import mark_folder
+from inference.paths import own_folder
 from tests.launches import config_of
+from tests.temporaries import temporary_name
 
 RATES = {"decode": 400.0, "inference": 200.0, "end_to_end": 100.0}
 READY = Ready(
@@ -116,7 +117,7 @@ def test_what_a_killed_bench_left_is_removed_and_what_ended_stays(
     for name, file in (("bench-tiny-killed", "x"), ("bench-tiny-done", "bench.json")):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / file).touch()
-        mark_folder(tmp_path / "logs" / name).rename(tmp_path / "logs" / name / f"_tmp-{2**22 + 1}-5-00aa")
+        own_folder(tmp_path / "logs" / name).rename(tmp_path / "logs" / name / temporary_name("00aa"))
     assert bench(config(tmp_path)) == 0
     left = tmp_path / "logs" / "bench-tiny-killed"
     assert f"removed {left}, which a bench that was killed left behind" in capsys.readouterr().out.splitlines()

@@ -23,7 +23,7 @@ from inference.card import (
     write_card,
     write_sidecar,
 )
-from inference.errors import RunError, UsageError
+from inference.errors import DamagedError, UsageError
 from tests.models import write_tiny_model
 
 RECIPE = Recipe(
@@ -118,7 +118,7 @@ def test_random_weights_say_so() -> None:
     ],
 )
 def test_damaged_cards(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(RunError, match=r"card\.json is damaged \(.*: run get_model again") as caught:
+    with pytest.raises(DamagedError, match=r"card\.json is damaged \(.*\)$") as caught:
         read_card(damaged(tmp_path, **changes))
     assert told in str(caught.value)
 
@@ -176,7 +176,7 @@ def test_a_graph_that_is_not_the_one_recorded(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path)
     with (folder / "model_6.onnx").open("ab") as file:
         file.write(b"\0")
-    with pytest.raises(RunError, match=r"model_6\.onnx is not the graph of model_6\.json \(sha256 .*: run get_model again"):
+    with pytest.raises(DamagedError, match=r"model_6\.onnx is not the graph of model_6\.json \(sha256 .*\)$"):
         check_graph_files(folder, 6)
     (folder / "model_6.json").unlink()
     with pytest.raises(UsageError, match=r"model_6\.json does not exist"):
@@ -199,7 +199,7 @@ def test_a_sidecar_that_does_not_describe_the_outputs(tmp_path: Path, outputs: A
     folder = write_tiny_model(tmp_path)
     value = json.loads((folder / "model_6.json").read_text())
     (folder / "model_6.json").write_text(json.dumps({**value, "outputs": outputs}))
-    with pytest.raises(RunError, match=r"model_6\.json is damaged \(.*\): run get_model again") as caught:
+    with pytest.raises(DamagedError, match=r"model_6\.json is damaged \(.*\)$") as caught:
         check_graph_files(folder, 6)
     assert told in str(caught.value)
 
@@ -207,7 +207,7 @@ def test_a_sidecar_that_does_not_describe_the_outputs(tmp_path: Path, outputs: A
 def test_a_card_without_logits(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path)
     write_card(folder / "card.json", replace(read_card(folder / "card.json"), outputs={"embedding": "embedding"}))
-    with pytest.raises(RunError, match=r"card\.json is damaged \(its outputs lack logits\): run get_model again"):
+    with pytest.raises(DamagedError, match=r"card\.json is damaged \(its outputs lack logits\)$"):
         check_graph_files(folder, 6)
 
 
@@ -215,7 +215,7 @@ def test_how_a_variant_came_about_is_kept_and_checked(tmp_path: Path) -> None:
     facts = Calibration(pictures_sha256="ab", calibrated=20, held_out=10, chosen="minmax", candidates={}, judged={})
     write_card(tmp_path / "card.json", replace(CARD, precision="int8", calibration=facts))
     assert read_card(tmp_path / "card.json").calibration == facts
-    with pytest.raises(RunError, match=r"is damaged \(calibration is .*\): run get_model again"):
+    with pytest.raises(DamagedError, match=r"is damaged \(calibration is .*\)$"):
         read_card(damaged(tmp_path, calibration={"chosen": "minmax"}))
 
 

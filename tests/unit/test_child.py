@@ -77,6 +77,15 @@ def test_a_fault_of_ours_is_no_verdict(
     assert f"raise {raises}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("raises", ["IndexError('list index out of range')", "KeyError('x')", "TypeError('torn')"])
+def test_what_a_library_raises_over_a_malformed_graph_is_no_fault_of_ours(
+    raises: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library.py").write_text(f"def helper():\n    raise {raises}\n")
+    told = ask(child_that("__import__('library').helper()", tmp_path, monkeypatch), {}, "--device cpu")
+    assert told.startswith(f"--device cpu: {raises.partition('(')[0]}: ")
+
+
 def test_a_module_that_cannot_be_imported_is_a_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked_here.py").write_text("import nothing_of_that_name\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

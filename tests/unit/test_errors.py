@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from inference.errors import STAGES, RecordError, first_line, os_error_sentence
+from inference.errors import (
+    STAGES,
+    DamagedError,
+    LockedError,
+    RecordError,
+    RunError,
+    advising,
+    first_line,
+    os_error_sentence,
+)
 
 
 def test_first_line() -> None:
@@ -38,3 +47,11 @@ def test_stages_are_those_that_can_fail() -> None:
     assert STAGES == ("read", "decode", "preprocess", "infer")
     with pytest.raises(AssertionError):
         RecordError("write", "x")
+
+
+def test_advice_comes_once_and_is_of_damage_only() -> None:
+    with pytest.raises(RunError) as caught, advising("the outer"), advising("make it anew"):
+        raise DamagedError("a.json is damaged (not JSON)")
+    assert (type(caught.value), str(caught.value)) == (RunError, "a.json is damaged (not JSON): make it anew")
+    with pytest.raises(LockedError, match=r"^held$"), advising("make it anew"):
+        raise LockedError("held")

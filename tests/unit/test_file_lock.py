@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from inference import file_lock
+from inference import lease
+from inference.errors import RunError
 from inference.file_lock import exclusive
 
 HOLDER = """
@@ -69,33 +70,56 @@ def test_three_in_a_row_never_overlap(tmp_path: Path) -> None:
     assert counter.read_text() == "120"
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_without_flock_a_lease_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def refuse(*_: Any) -> None:
-        raise OSError(number, "no locks here")
-
-    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
-    monkeypatch.setattr(file_lock, "_AGAIN_S", 0.05)
-    path, said, order = tmp_path / "lock", list[str](), list[str]()
-
-    def second() -> None:
-        with exclusive(path, lambda: said.append("waiting")):
-            order.append("second")
-
+def test_a_waiter_looks_and_writes_nothing(tmp_path: Path) -> None:
+    """get_model waits for minutes for another get_model."""
+    path, looks = tmp_path / "lock", list[list[str]]()
+    waiter = threading.Thread(target=lambda: exclusive(path, lambda: looks.append([])).__enter__(), daemon=True)
     with exclusive(path, lambda: None):
-        waiter = threading.Thread(target=second)
         waiter.start()
-        time.sleep(0.3)
-        order.append("first")
-    waiter.join()
-    assert (order, said) == (["first", "second"], ["waiting"])
+        while not looks:
+            time.sleep(0.01)
+        changed = tmp_path.stat().st_mtime_ns
+        time.sleep(1.0)
+        assert tmp_path.stat().st_mtime_ns == changed
+    waiter.join(20)
+    assert not waiter.is_alive()
+
+
+def test_locks_that_the_kernel_has_none_left_for_change_nothing(tmp_path: Path) -> None:
+    """Of three processes one gets ENOLCK, a passing answer: never are two of them inside at once."""
+    inside = """
+import errno, fcntl, os, sys, time
+from pathlib import Path
+from inference.file_lock import exclusive
+def refuse(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+if sys.argv[2] == "refused":
+    fcntl.flock = refuse
+folder = Path(sys.argv[1])
+for _ in range(15):
+    with exclusive(folder / "lock", lambda: None):
+        os.mkdir(folder / "inside")
+        time.sleep(0.01)
+        os.rmdir(folder / "inside")
+    time.sleep(0.005)
+"""
+    kinds = ("plain", "refused", "plain")
+    processes = [subprocess.Popen([sys.executable, "-c", inside, str(tmp_path), kind]) for kind in kinds]
+    assert [process.wait() for process in processes] == [0, 0, 0]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_failures_of_flock_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_lost_is_told_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with pytest.raises(RunError, match="lock is gone or another's"), exclusive(path, lambda: None):
+        path.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failures_of_the_system_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(lease.os, "link", refuse)
     with pytest.raises(OSError, match="Input/output"), exclusive(tmp_path / "lock", lambda: None):
         pass

@@ -77,6 +77,7 @@ SPEC = RunSpec(
     output="/results",
     log_dir="/logs/tiny-01234567",
     metadata={"fingerprint": "f" * 64, "weights": {"source": "random", "sha256": ""}},
+    locks={"/results/_lock.json": "0123456789abcdef"},
 )
 
 

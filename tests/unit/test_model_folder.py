@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference import model_folder
+from inference import model_damage, model_folder
 from inference.card import read_card
 from inference.errors import RunError, UsageError
 from inference.export import export_network
@@ -55,13 +55,13 @@ def test_another_batch_size_is_added_from_the_folder_alone(convolutions: Path, t
 def test_damage_to_shared_files_is_noticed(name: str, harm: str, convolutions: Path, tmp_path: Path) -> None:
     folder = copy_of(convolutions, tmp_path)
     card = read_card(folder / "card.json")
-    assert model_folder.damage(folder, card) == ""
+    assert model_damage.damage(folder, card) == ""
     path = folder / (card.external_data if name == "weights" else name)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2] if harm == "half" else b"")
     if harm == "missing":
         path.unlink()
-    assert path.name in model_folder.damage(folder, card)
+    assert path.name in model_damage.damage(folder, card)
 
 
 def test_damage_to_one_fixed_graph_is_noticed(convolutions: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_new_export_replaces_the_old_and_names_the_graphs_it_took_away(
     names = {entry.name for entry in folder.iterdir()}
     assert old.external_data not in names
     assert {"notes.txt", "model_6.onnx", "card.json", export.weights_file} <= names
-    assert model_folder.damage(folder, read_card(folder / "card.json")) == ""
+    assert model_damage.damage(folder, read_card(folder / "card.json")) == ""
 
 
 def test_an_export_that_fails_its_checks_leaves_the_old_one_whole(convolutions: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_kill_at_any_write_leaves_the_old_state_or_one_that_is_made_anew(
     if found is None:  # made anew
         model_folder.publish(folder, card, export, 6)
         found = read_card(folder / "card.json")
-    assert model_folder.damage(folder, found) == ""
+    assert model_damage.damage(folder, found) == ""
     assert model_folder.has_batch_size(folder, 6)
 
 

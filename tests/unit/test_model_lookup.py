@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inference.card import USERS_FILE, Calibration, Weights, read_card, write_card
 from inference.config import LaunchConfig
 from inference.errors import UsageError
+from inference.graph_checks import Golden, write_golden
 from inference.model_lookup import Model, check_columns, find_model
 from tests.models import write_tiny_model
 
@@ -91,6 +94,21 @@ def test_a_missing_file_comes_with_the_command_that_makes_it(models: Path, missi
     assert str(caught.value) == f"{path} does not exist: run {command}"
 
 
+@pytest.mark.parametrize(("name", "told"), [("card.json", "not JSON: "), ("model_6.json", "not JSON: ")])
+@pytest.mark.parametrize("of", ["tiny", "tiny/int8"])
+def test_what_is_wrong_and_the_command_are_parted_by_one_colon(models: Path, name: str, told: str, of: str) -> None:
+    if of != "tiny":
+        shutil.copytree(models / "tiny", models / of)
+    (models / of / name).write_text("{")
+    changes: dict[str, Any] = {} if of == "tiny" else {"precision": "int8"}
+    with pytest.raises(UsageError) as caught:
+        found(models, **changes)
+    before, colon, command = str(caught.value).partition(": run get_model ")
+    assert before.startswith(f"{models / of / name} is damaged ({told}")
+    assert before.endswith(")")
+    assert (colon, "get_model" in command) == (": run get_model ", False)
+
+
 def test_missing_weights(models: Path) -> None:
     (models / "tiny" / "weights.bin").unlink()
     with pytest.raises(UsageError, match=r"weights\.bin, the weights of .*model_6\.onnx, does not exist: run get_model "):
@@ -147,7 +165,7 @@ def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: P
     command = f"get_model --model_name tiny --batch_size 6 --model_path {models} --precision int8"
     assert str(caught.value).endswith(f"int8/card.json does not exist: run {command} --calibration_dir PICTURES")
     write_tiny_model(models / "tiny", "int8", batch_sizes=(0, 6))
-    (models / "tiny" / "int8" / "golden.npz").touch()
+    golden_in(models / "tiny" / "int8")
     assert found(models, precision="int8").graph == (models / "tiny" / "int8" / "model_6.onnx").resolve()
     assert found(models).graph == (models / "tiny" / "model_6.onnx").resolve()
     with pytest.raises(UsageError) as caught:
@@ -202,6 +220,10 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20])
 
 
+def golden_in(folder: Path) -> None:
+    write_golden(folder / "golden.npz", Golden(np.zeros((1, 2, 2, 3), np.uint8), {"logits": np.zeros((1, 8), np.float32)}))
+
+
 def told(models: Path, **changes: Any) -> str:
     """The command in a refusal."""
     with pytest.raises(UsageError) as caught:
@@ -238,7 +260,7 @@ def test_the_command_keeps_weights_and_input_of_the_network_that_is_there(
 
 def test_an_adopted_network_is_mended_from_its_file_and_widened_from_its_folder(models: Path) -> None:
     write_tiny_model(models, batch_sizes=(0, 6))
-    (models / "tiny" / "golden.npz").touch()
+    golden_in(models / "tiny")
     remember(models, source="onnx", weights=Weights("m.onnx", "0" * 64, "file given to get_model --onnx"), input="float32")
     assert told(models, batch_size=8) == "get_model --model_name tiny --batch_size 8 --input float32"
     cut(models / "tiny" / "weights.bin")
@@ -250,14 +272,12 @@ def test_an_adopted_network_is_mended_from_its_file_and_widened_from_its_folder(
 @pytest.mark.parametrize("harm", [cut, Path.unlink])
 def test_a_damaged_variant_that_was_calibrated_needs_pictures_again(models: Path, name: str, harm: Any) -> None:
     write_tiny_model(models / "tiny", "int8", batch_sizes=(0, 6))
-    (models / "tiny" / "int8" / "golden.npz").write_bytes(b"0" * 40)
+    golden_in(models / "tiny" / "int8")
     remember(models, weights=Weights("random", "0" * 64), input="float32")
     variant = models / "tiny" / "int8" / "card.json"
     write_card(variant, replace(read_card(models / "tiny" / "card.json"), precision="int8"))
     words = "get_model --model_name tiny --batch_size 8 --weights random --input float32 --precision int8"
     assert told(models, precision="int8", batch_size=8) == words
-    if (name, harm) == ("golden.npz", cut):
-        return  # its content is read by get_model alone
     harm(models / "tiny" / "int8" / name)
     assert told(models, precision="int8", batch_size=8) == f"{words} --calibration_dir PICTURES"
 

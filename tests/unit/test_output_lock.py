@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from inference import lease as lease_module
+from inference import processes
 from inference.errors import LockedError, RunError
 from inference.output_lock import LOCK_FILE, output_lock
-from inference.paths import process_start_ticks
+from inference.processes import process_start_ticks, this_table
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEAD_PID = 4194305  # beyond the largest process number
 
 # Takes the lock if it can, says so, and holds it until its stdin closes.
@@ -64,8 +64,8 @@ def say_and_hear(process: subprocess.Popen[str], line: str = "") -> str:
 
 
 def write_lock(output: Path, **changes: Any) -> None:
-    holder = {"format": 1, "host": socket.gethostname(), "pid": DEAD_PID, "start_ticks": 7, "started": "2026-01-02T03:04:05Z"}
-    holder["boot_id"] = BOOT_ID.read_text().strip()
+    holder = {"format": 1, **this_table()._asdict(), "pid": DEAD_PID, "start_ticks": 7, "started": "2026-01-02T03:04:05Z"}
+    holder["token"] = "dead"
     (output / LOCK_FILE).write_text(json.dumps(holder | changes))
 
 
@@ -134,15 +134,44 @@ def test_a_lock_of_another_host_that_nobody_renews_is_taken_over(tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
+OTHERS = {
+    "another host": {"host": "elsewhere"},
+    "a host of the same name, or before its restart": {"boot_id": "00000000-0000-0000-0000-000000000000"},
+    "another container of this host": {"pids": "pid:[1]"},
+    "a system that does not tell its boot": {"boot_id": None},
+    "a system that does not tell its namespace": {"pids": None},
+}
+
+
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_number_in_another_container_of_this_host_says_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_ours: bool
+@pytest.mark.parametrize("changes", [{}, *OTHERS.values()], ids=["this very table of processes", *OTHERS])
+def test_a_number_of_another_table_of_processes_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], changes: dict[str, str | None]
 ) -> None:
-    """Containers may share the name of their host and have processes of their own: one that is not seen here may run there."""
-    write_lock(tmp_path, pids=os.readlink("/proc/self/ns/pid") if is_ours else "pid:[1]")
+    """A process that is not seen here may run there: only a lock that nobody renews is taken over."""
+    write_lock(tmp_path, **changes)
     with output_lock(tmp_path, flag="--output"):
-        assert ("watching for up to 1 s" in capfd.readouterr().out) is not is_ours
+        assert ("watching for up to 1 s" in capfd.readouterr().out) is bool(changes)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
+def test_a_holder_of_another_table_that_renews_its_lock_is_not_dead(tmp_path: Path, changes: dict[str, str | None]) -> None:
+    write_lock(tmp_path, **changes)
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.wait(0.2):
+            os.utime(tmp_path / LOCK_FILE)
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        with pytest.raises(LockedError, match=r"is in use by a launcher on .*; if that host is gone for good, remove "):
+            output_lock(tmp_path, flag="--output").__enter__()
+    finally:
+        stop.set()
+        renewing.join()
 
 
 @pytest.mark.usefixtures("quick")
@@ -186,7 +215,7 @@ def test_a_lock_that_is_no_longer_ours_is_told(tmp_path: Path, change: str) -> N
         deadline = time.monotonic() + 20
         while lease.refusal is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        told = f"{tmp_path / LOCK_FILE} is gone or another's, who took this process for dead: it stops here"
+        told = f"{tmp_path / LOCK_FILE} is gone or another's: who held it has ended, or was taken for dead; nothing more is "
         assert str(lease.refusal).startswith(told)
         with pytest.raises(RunError, match="is gone or another's"):
             lease.check()
@@ -222,19 +251,26 @@ def mine(**changes: Any) -> dict[str, Any]:
     return {"pid": os.getpid(), "start_ticks": process_start_ticks(os.getpid())} | changes
 
 
-def test_a_process_of_before_the_last_boot_is_gone_whatever_has_its_number_now(tmp_path: Path) -> None:
-    write_lock(tmp_path, **mine(boot_id="00000000-0000-0000-0000-000000000000"))
+@pytest.mark.usefixtures("quick")
+def test_where_this_system_does_not_tell_its_boot_locks_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(processes, "_BOOT_ID", tmp_path / "none")
+    write_lock(tmp_path)
     with output_lock(tmp_path, flag="--output"):
-        assert json.loads((tmp_path / LOCK_FILE).read_text())["boot_id"] == BOOT_ID.read_text().strip()
+        assert "watching for up to 1 s" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_without_a_boot_id_the_process_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
-    """One side does not tell its boot: the holder is this process, which runs."""
-    monkeypatch.setattr(lease_module, "_BOOT_ID", BOOT_ID if known else tmp_path / "none")
-    write_lock(tmp_path, **mine(boot_id=None if known else "0"))
-    with pytest.raises(LockedError, match="is in use by a launcher"):
-        output_lock(tmp_path, flag="--output").__enter__()
+def test_a_release_that_fails_does_not_hide_why_the_launch_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stale(*_: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(tmp_path / LOCK_FILE))
+
+    with pytest.raises(RunError, match=r"^the reason$"), output_lock(tmp_path, flag="--output"):  # noqa: PT012
+        monkeypatch.setattr(lease_module, "is_held", stale)
+        raise RunError("the reason")
+    assert f"{LOCK_FILE} cannot be removed (Stale file handle: " in capfd.readouterr().err
 
 
 def test_a_holder_without_a_start_time_is_not_taken_for_dead(tmp_path: Path) -> None:
@@ -302,14 +338,15 @@ def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> Non
         b"[]",
         b'{"host": "a"}',
         b"\xff",
-        b'{"host": "a", "pid": "1", "start_ticks": 2, "started": ""}',
+        b'{"host": "a", "boot_id": null, "pids": null, "pid": "1", "start_ticks": 2, "started": "", "token": ""}',
+        b'{"host": "a", "pid": 1, "start_ticks": 2, "started": ""}',
         b"[" * 100_000,
     ],
 )
 def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(lease_module, "_WRITING_S", 0.1)
     (tmp_path / LOCK_FILE).write_bytes(content)
-    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no launcher runs on .*, remove it"):
+    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if nothing of bulkinfer works in .*, remove it"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert (tmp_path / LOCK_FILE).read_bytes() == content
 

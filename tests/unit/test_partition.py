@@ -21,8 +21,10 @@ from inference.listing import Listing, read_list
 from inference.manifest import Manifest, open_dataset
 from inference.partition import Published, check_places, publish_partitions
 from inference.paths import temporary_path
+from inference.processes import Table, this_table
 from inference.scan import scan_folder
 from inference.split import even_split
+from tests.temporaries import DEAD_PID, temporary_name
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ def test_a_damaged_manifest_is_made_again(photos: Path, tmp_path: Path) -> None:
     assert len(contents(output)) == 5
 
 
-STRANGERS = ["notes.txt", "sub/notes.txt", "mine/", "sub/deep/x/", "manifest.parquet_", "sub/_tmp-99999999-5-aaaa"]
+STRANGERS = ["notes.txt", "sub/notes.txt", "mine/", "sub/deep/x/", "manifest.parquet_", f"sub/{temporary_name('aaaa')}"]
 
 
 @pytest.mark.parametrize("mode", ["symlink", "hardlink", "copy", "manifest"])
@@ -183,7 +185,7 @@ def test_a_link_to_a_folder_in_place_of_a_folder_is_no_folder_of_ours(photos: Pa
 def test_temporaries_in_a_partition_and_changed_copies_are_ours(photos: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     publish(photos, output, 2, "copy")
-    (output / "1/_tmp-99999999-5-aaaa").write_text("x")
+    (output / f"1/{temporary_name('aaaa')}").write_text("x")
     (output / "1/z.jpg").write_bytes(b"changed")
     assert publish(photos, output, 1, "copy").removed == [1]
 
@@ -359,17 +361,17 @@ def test_a_picture_named_like_the_manifest(tmp_path: Path) -> None:
 def test_leftovers_of_killed_runs_are_removed_and_only_those(photos: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     publish(photos, output)
-    dead = output / "_tmp-99999999-5-aaaa"
+    dead = output / temporary_name("aaaa")
     shutil.copytree(output / "0", dead, symlinks=True)
-    (output / "_tmp-99999999-5-bbbb").mkdir()
-    (output / "_tmp-99999999-5-bbbb/_tmp-99999999-5-cccc").write_text("x")
-    (output / "_tmp-99999999-5-dddd").write_text("x")
-    (output / "_tmp-99999999-5-eeee").mkdir()
-    (output / "_tmp-99999999-5-eeee/precious.txt").write_text("x")
+    (output / temporary_name("bbbb")).mkdir()
+    (output / f"{temporary_name('bbbb')}/{temporary_name('cccc')}").write_text("x")
+    (output / temporary_name("dddd")).write_text("x")
+    (output / temporary_name("eeee")).mkdir()
+    (output / f"{temporary_name('eeee')}/precious.txt").write_text("x")
     (output / "_tmp-mine").mkdir()
     published = publish(photos, output)
-    assert sorted(os.listdir(output)) == ["0", "1", "_tmp-99999999-5-eeee", "_tmp-mine", "dataset.json"]
-    assert published.left_over == [os.fsencode(output / "_tmp-99999999-5-eeee")]
+    assert sorted(os.listdir(output)) == ["0", "1", temporary_name("eeee"), "_tmp-mine", "dataset.json"]
+    assert published.left_over == [os.fsencode(output / temporary_name("eeee"))]
 
 
 def test_two_runs_at_once(photos: Path, tmp_path: Path) -> None:
@@ -387,12 +389,13 @@ def test_two_runs_at_once(photos: Path, tmp_path: Path) -> None:
 
 def test_a_file_system_without_locks(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "out"
-    for name in (temporary_path(output / "0").name, "_tmp-99999999-5-dddd"):
+    elsewhere = Table("another host", "boot", "pid:[1]")
+    for name in (temporary_path(output / "0").name, temporary_name("dddd"), temporary_name("eeee", table=elsewhere)):
         (output / name).mkdir(parents=True)
     monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOLCK))
     assert publish(photos, output).written == [0, 1]
-    (kept,) = output.glob("_tmp-*")
-    assert kept.name.startswith(f"_tmp-{os.getpid()}-")
+    kept = sorted(path.name.split("-")[1:3] for path in output.glob("_tmp-*"))
+    assert kept == sorted([[this_table().digest, str(os.getpid())], [elsewhere.digest, str(DEAD_PID)]])
     monkeypatch.undo()
     publish(photos, output)
     assert not list(output.glob("_tmp-*"))

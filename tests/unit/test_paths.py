@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from inference import paths
-from inference.errors import RunError, UsageError
+from inference import paths, processes
+from inference.errors import DamagedError, UsageError
 from inference.paths import (
     canonical_json,
     file_sha256,
-    is_running,
-    mark_folder,
-    process_start_ticks,
+    own_folder,
     publishing,
     read_json,
     remove_abandoned,
@@ -28,6 +26,8 @@ from inference.paths import (
     temporary_path,
     write_json,
 )
+from inference.processes import Table, process_start_ticks, this_table
+from tests.temporaries import temporary_name
 
 
 @pytest.fixture
@@ -98,33 +98,25 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_start_ticks_name_a_process_for_good(child: subprocess.Popen[bytes]) -> None:
-    ticks = process_start_ticks(child.pid)
-    assert ticks is not None
-    mine = process_start_ticks(os.getpid())
-    assert mine is not None
-    assert mine <= ticks == process_start_ticks(child.pid)
-    child.communicate()
-    assert process_start_ticks(child.pid) is None
-
-
-def test_start_ticks_of_a_process_with_a_difficult_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = " ".join(str(n) for n in range(4, 53))
-    (tmp_path / "stat").write_text(f"77 (a) b) 9 (c) S {fields}")
-    monkeypatch.setattr(paths, "Path", lambda _: tmp_path / "stat")
-    assert process_start_ticks(77) == 22
+ELSEWHERE = [  # tables of processes that may be others' although much is the same
+    this_table()._replace(host="another host"),
+    this_table()._replace(boot_id="of a host of the same name, or of before its restart"),
+    this_table()._replace(pids="pid:[1]"),
+    this_table()._replace(pids=None),
+]
 
 
 def test_stale_temporaries_go_and_living_ones_stay(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
     mine = temporary_path(tmp_path / "file")
     assert temporary_path(tmp_path / "file") != mine
-    living = tmp_path / f"_tmp-{child.pid}-{process_start_ticks(child.pid)}-0000"
-    reused = tmp_path / f"_tmp-{child.pid}-{(process_start_ticks(child.pid) or 0) - 1}-0000"
-    dead = tmp_path / "_tmp-4194305-99-0000"  # beyond the largest process number
-    link = tmp_path / "_tmp-4194305-99-11aa"
-    names = ["part-00000-0000000000-0000000001.parquet", "_job.json", "x_tmp-1-2-3", "_tmp-whatever", "_tmp-1-2", "_tmp-"]
-    others = [tmp_path / name for name in (*names, "_tmp-4194305-99-photo.jpg", "_tmp-4194305-99-0000.bak", "_tmp-x-99-0000")]
-    folder = tmp_path / "_tmp-4194305-99-2222"
+    ticks = process_start_ticks(child.pid) or 0
+    living = tmp_path / temporary_name("0000", child.pid, ticks)
+    reused = tmp_path / temporary_name("0000", child.pid, ticks - 1)
+    dead, link, folder = (tmp_path / temporary_name(random) for random in ("0000", "11aa", "2222"))
+    names = ["part-00000-0000000000-0000000001.parquet", "_job.json", "x_tmp-1-2-3", "_tmp-whatever", "_tmp-1-2", "_tmp-",
+             "_tmp-4194305-99-0000", *(temporary_name(random) for random in ("photo.jpg", "0000.bak"))]  # fmt: skip
+    elsewhere = [tmp_path / temporary_name("0000", table=table) for table in ELSEWHERE]
+    others = [*(tmp_path / name for name in names), *elsewhere]
     folder.mkdir()
     link.symlink_to(folder)
     for path in (mine, living, reused, dead, *others):
@@ -134,24 +126,27 @@ def test_stale_temporaries_go_and_living_ones_stay(tmp_path: Path, child: subpro
     assert remove_stale_temporaries(tmp_path) == []
 
 
-def test_a_temporary_tells_its_owner(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+def test_where_the_system_does_not_tell_its_table_nothing_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_BOOT_ID", tmp_path / "none")
+    (tmp_path / temporary_name("0000")).touch()
+    assert remove_stale_temporaries(tmp_path) == []
+
+
+def test_a_temporary_tells_its_owner(tmp_path: Path) -> None:
     mine = temporary_owner(temporary_path(tmp_path / "file").name)
-    assert mine == (os.getpid(), process_start_ticks(os.getpid()))
-    assert mine is not None
-    assert is_running(mine)
-    assert not is_running((mine[0], mine[1] + 1))
-    other = (child.pid, process_start_ticks(child.pid) or 0)
-    assert is_running(other)
-    child.communicate()
-    assert not is_running(other)
+    assert mine == (this_table().digest, os.getpid(), process_start_ticks(os.getpid()))
+    table = this_table().digest
     for name in (
         "file",
         "_tmp-1-2",
-        "_tmp-1-2-xyz",
-        "_tmp-1-None-00aa",
-        "x_tmp-1-2-00aa",
-        "_tmp-1-2-00aa.txt",
-        "_tmp-\u0661-2-00aa",
+        "_tmp-1-2-00aa",
+        f"_tmp-{table}-1-2",
+        f"_tmp-{table}-1-2-xyz",
+        f"_tmp-{table}-1-None-00aa",
+        f"x_tmp-{table}-1-2-00aa",
+        f"_tmp-{table}-1-2-00aa.txt",
+        f"_tmp-{table[1:]}-1-2-00aa",
+        f"_tmp-{table}-\u0661-2-00aa",
     ):
         assert temporary_owner(name) is None, name
 
@@ -166,32 +161,34 @@ def test_temporaries_of_a_killed_writer_are_stale(tmp_path: Path) -> None:
     assert remove_stale_temporaries(tmp_path) == [left.name]
 
 
-def left_behind(folder: Path, owner: tuple[int, int] | None, *, host: str = "", files: tuple[str, ...] = ("x",)) -> Path:
-    """A folder with files, and the mark of a process, None: of this one."""
+def left_behind(folder: Path, owner: str, *, table: Table | None = None, files: tuple[str, ...] = ("x",)) -> Path:
+    """A folder with files, and the file of a process of that table; `owner` is its name, if it is not this one."""
     folder.mkdir()
     for name in files:
         (folder / name).touch()
-    mark = mark_folder(folder)
-    if owner is not None:
-        mark = mark.rename(folder / f"_tmp-{owner[0]}-{owner[1]}-00aa")
-    if host:
-        mark.write_text(host)
+    told = own_folder(folder)
+    if owner:
+        told = told.rename(folder / owner)
+    if table is not None:
+        told.write_text(canonical_json(table))
     return folder
 
 
 def test_folders_of_killed_processes_go(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
     """Only those that certainly have no owner any more."""
-    gone = (2**22 + 1, 5)
+    gone = temporary_name("00aa")
     dead = left_behind(tmp_path / "a-dead", gone)
     staying = [
-        left_behind(tmp_path / "a-mine", None),
-        left_behind(tmp_path / "a-living", (child.pid, process_start_ticks(child.pid) or 0)),
-        left_behind(tmp_path / "a-elsewhere", gone, host="another host"),
+        left_behind(tmp_path / "a-mine", ""),
+        left_behind(tmp_path / "a-living", temporary_name("00aa", child.pid, process_start_ticks(child.pid) or 0)),
         left_behind(tmp_path / "a-done", gone, files=("done.json",)),
         left_behind(tmp_path / "other", gone),
     ]
+    for number, table in enumerate(ELSEWHERE):
+        staying.append(left_behind(tmp_path / f"a-{number}", temporary_name("00aa", table=table), table=table))
+        staying.append(left_behind(tmp_path / f"a-{number}-by-content", gone, table=table))
     (tmp_path / "a-unmarked").mkdir()
-    (tmp_path / "a-unmarked" / "_tmp-4194305-5-00aa").touch()  # a file half written, by whomever
+    (tmp_path / "a-unmarked" / gone).touch()  # a file half written, by whomever
     (tmp_path / "a-file").touch()
     target = left_behind(tmp_path / "target", gone)
     (tmp_path / "a-link").symlink_to(target)
@@ -202,7 +199,7 @@ def test_folders_of_killed_processes_go(tmp_path: Path, child: subprocess.Popen[
 
 
 def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left_behind(tmp_path / "a", (2**22 + 1, 5))
+    left_behind(tmp_path / "a", temporary_name("00aa"))
     uid = os.geteuid()
     monkeypatch.setattr(paths.os, "geteuid", lambda: uid + 1)
     assert remove_abandoned(tmp_path, "a") == []
@@ -218,7 +215,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": 1', b"<!DOCTYPE html>", b"[" * 100_000])
 def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.json").write_bytes(content)
-    with pytest.raises(RunError, match=r"file\.json is damaged \(not JSON: .*\): remove it and make it again"):
+    with pytest.raises(DamagedError, match=r"file\.json is damaged \(not JSON: .*\)$"):
         read_json(tmp_path / "file.json")
 
 
@@ -228,7 +225,7 @@ def test_json_that_is_not_ours(tmp_path: Path) -> None:
         read_json(path)
     for content in ("[]", "1", "null", '"format"'):
         path.write_text(content)
-        with pytest.raises(RunError, match="holds no JSON object"):
+        with pytest.raises(DamagedError, match=r"holds no JSON object\)$"):
             read_json(path)
     path.write_text('{"format": 2}')
     with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1: install a newer one"):
@@ -241,8 +238,8 @@ def test_json_that_is_not_ours(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_json_without_its_format_number_is_damaged_and_not_newer(tmp_path: Path, found: str, told: str) -> None:
     (tmp_path / "file.json").write_text(found)
-    with pytest.raises(RunError, match=rf"file\.json is damaged \(its format is {told}, not 1\): ask somebody$"):
-        read_json(tmp_path / "file.json", advice="ask somebody")
+    with pytest.raises(DamagedError, match=rf"file\.json is damaged \(its format is {told}, not 1\)$"):
+        read_json(tmp_path / "file.json")
 
 
 def test_hash_of_a_file(tmp_path: Path) -> None:

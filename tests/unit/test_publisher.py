@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from inference import publisher as publisher_module
+from inference import results
 from inference.errors import RunError
 from inference.messages import Event, RunSpec, StepDone
 from inference.metrics import Meter
@@ -142,7 +143,7 @@ def test_a_line_tells_of_the_time_since_the_last_one(tmp_path: Path, clock: Cloc
 
 
 def test_nothing_is_told_of_a_part_that_could_not_be_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*_: Any) -> Any:
+    def full_disk(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(publisher_module, "write_part", full_disk)
@@ -168,6 +169,30 @@ def test_nothing_is_published_under_a_lock_that_is_anothers(tmp_path: Path, cont
         lock.unlink()
     else:
         lock.write_text(content)
-    with pytest.raises(RunError, match=r"_lock\.json is gone or another's, who took this process for dead: it stops here"):
+    with pytest.raises(
+        RunError,
+        match=r"_lock\.json is gone or another's: who held it has ended, or was taken for dead",
+    ):
         place.publisher.publish(rows)
     assert len(place.parts) == 1
+
+
+def test_a_lock_that_is_lost_while_a_part_is_made_is_seen_before_the_part_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "_lock.json"
+    lock.write_text('{"token": "ours"}')
+    place = Place(replace(spec_of(launch_of(tmp_path)), locks={str(lock): "ours"}))
+    rows = place.publisher.new_rows(Step(0, 0, 4))
+    place.fill(rows, 0)
+
+    def hashing(path: Path) -> str:
+        lock.write_text('{"token": "theirs"}')
+        return file_sha256(path)
+
+    monkeypatch.setattr(results, "file_sha256", hashing)
+    with pytest.raises(RunError, match="is gone or another's"):
+        place.publisher.publish(rows)
+    assert (place.parts, place.events) == ([], [])
+    assert place.spec.output is not None
+    assert not list(Path(place.spec.output).glob("_tmp-*"))

@@ -27,6 +27,7 @@ from inference.types import Step
 from tests.launches import bind
 from tests.models import tiny_graph, write_tiny_model
 from tests.rows import filled_rows, task
+from tests.temporaries import temporary_name
 
 NAMES = b"%06d.jpg"
 
@@ -289,12 +290,12 @@ def test_a_folder_with_the_name_of_a_part_is_not_removed_but_told(job: Job, outp
 
 
 def test_temporaries_of_dead_processes_go_and_others_stay(job: Job, output: Path) -> None:
-    for name in ("_tmp-4194305-99-0000", "_tmp-notes.txt", "_tmp-4194305-99-photo.jpg"):
+    for name in (temporary_name("0000"), "_tmp-notes.txt", temporary_name("photo.jpg")):
         (output / name).touch()
-    (output / "_tmp-4194305-99-1111").mkdir()
+    (output / temporary_name("1111")).mkdir()
     claim_output(job, output)
     assert sorted(path.name for path in output.iterdir()) == [
-        "_tmp-4194305-99-1111", "_tmp-4194305-99-photo.jpg", "_tmp-notes.txt",
+        temporary_name("1111"), temporary_name("photo.jpg"), "_tmp-notes.txt",
     ]  # fmt: skip
 
 
@@ -392,7 +393,7 @@ def test_what_was_published_is_noted_reported_or_not(job: Job, output: Path) -> 
     assert sorted(found["parts"]) == [part_name(Step(0, 0, 5)), part_name(Step(1, 0, 2))]
     assert found["complete"] is False
     publish(output, job, Step(1, 2, 3))
-    (output / "_tmp-4194305-99-0000").touch()
+    (output / temporary_name("0000")).touch()
     note_parts(job, output, description, [])
     assert not list(output.glob("_tmp-*")), "what a killed worker had begun to write"
     assert json.loads((output / JOB_FILE).read_text())["complete"] is True

@@ -21,6 +21,7 @@ from inference.scan import Unreadable
 from inference.summary import begin, count_rows, exit_code, finish, point_latest
 from inference.types import Step
 from tests.launches import launch_of
+from tests.temporaries import temporary_name
 
 
 @dataclass
@@ -185,7 +186,7 @@ def test_begin_takes_away_what_an_earlier_launch_said(tmp_path: Path) -> None:
         assert os.readlink(tmp_path / "latest") == name
     (tmp_path / "two" / "summary.json").write_text("{}")
     for folder in (tmp_path, tmp_path / "two"):  # what a launcher was writing when it was killed
-        (folder / "_tmp-4194305-99-0000").touch()
+        (folder / temporary_name("0000")).touch()
     begin(tmp_path / "two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "one", "two"]
     assert list((tmp_path / "two").iterdir()) == []

@@ -17,10 +17,11 @@ from inference.card import Weights, graph_path, read_card, read_sidecar, write_c
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.model_lookup import find_model
-from inference.paths import mark_folder, temporary_path
+from inference.paths import own_folder, temporary_path
 from tests import pictures
 from tests.foreign_graphs import SIDE, deep_graph, foreign_graph
 from tests.networks import run
+from tests.temporaries import temporary_name
 from tests.variants import Home, listing
 
 
@@ -204,7 +205,7 @@ def test_files_to_work_with_are_marked_and_those_of_a_killed_get_model_go(
     work = tmp_path / "work"
     left = work / "bulkinfer-left"
     left.mkdir(parents=True)
-    mark_folder(left).rename(left / f"_tmp-{2**22 + 1}-5-00aa")
+    own_folder(left).rename(left / temporary_name("00aa"))
     monkeypatch.setattr(tempfile, "tempdir", str(work))
     seen: list[list[str]] = []
     simplified = variant.simplified

@@ -13,7 +13,8 @@ from inference.adopt import adopt, widen
 from inference.card import variant_folder
 from inference.config import GetModelConfig
 from inference.errors import UsageError
-from inference.variant_request import check_request, fault
+from inference.model_damage import variant_damage
+from inference.variant_request import check_request
 from tests.foreign_graphs import deep_graph, foreign_graph, recipe_file, save
 from tests.variants import Home, listing
 
@@ -121,4 +122,4 @@ def test_what_is_made_of_the_graph_alone_needs_no_pictures(home: Home) -> None:
     home.adopt(deep_graph())
     check_request(home.config(precision="fp16", calibration_dir=""))
     assert home.network is not None
-    assert fault(variant_folder(home.network.folder, "fp16"), home.network.card) == "does not exist"
+    assert variant_damage(variant_folder(home.network.folder, "fp16"), home.network.card) == "does not exist"

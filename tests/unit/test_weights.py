@@ -14,10 +14,12 @@ import pytest
 from inference import weights
 from inference.card import Weights
 from inference.errors import DownloadError, RunError, UsageError
+from inference.processes import this_table
 from inference.stand_ins import what_it_is_instead
 from inference.weights import Found, Request, find, is_satisfied_by
 from inference.zoo import NETWORKS
 from tests.http_server import Site, serving
+from tests.temporaries import DEAD_PID, temporary_name
 
 BODY = b"weights " * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -124,8 +126,9 @@ def test_b65_leftovers_of_a_dead_process_go(tmp_path: Path) -> None:
     with serving(Site(BODY)) as site:
         request = ask(tmp_path, site.url(f"net-{SHA256[:8]}.pth"))
         request.cache.mkdir(parents=True)
-        (request.cache / "_tmp-999999999-1-ab").write_bytes(b"part")
-        (request.cache / f".net-{SHA256[:8]}.pth.lock").touch()
+        (request.cache / temporary_name("ab")).write_bytes(b"part")
+        holder = {**this_table()._asdict(), "pid": DEAD_PID, "start_ticks": 5, "started": "", "token": "aa"}
+        (request.cache / f".net-{SHA256[:8]}.pth.lock").write_text(json.dumps(holder))
         find_quietly(request)
     assert names(request.cache) == [f"net-{SHA256[:8]}.pth", f"net-{SHA256[:8]}.pth.json"]
 

@@ -392,7 +392,30 @@ def test_the_process(tmp_path: Path) -> None:
     process.say(End())
     assert isinstance(process.hear(), Ended)
     assert process.end() == 0
-    assert process.log.read_text().startswith(f"$ {sys.executable} -m inference.worker_process {run_file} 0\ncores [")
+    assert process.log.read_text().startswith(f"$ {sys.executable} -P -m inference.worker_process {run_file} 0\ncores [")
+
+
+def test_the_line_that_a_log_begins_with_can_be_typed(tmp_path: Path) -> None:
+    """For a debugger: a worker that reports on stdout. Of a launch that is gone it runs, and publishes nothing."""
+    run_file = write_run(launch_of(tmp_path / "it's here", batches_per_step=1))
+    process = Process(run_file)
+    process.hear()
+    process.end()
+    line = process.log.read_text().splitlines()[0].removeprefix("$ ")
+    commands = "".join(f"{encode(command)}\n" for command in (RunStep(STEPS[0]), End()))
+
+    def typed() -> tuple[int, list[Event]]:
+        ended = subprocess.run(line, shell=True, input=commands, capture_output=True, text=True, check=False)
+        assert ended.stderr == ""
+        return ended.returncode, [decode(told) for told in ended.stdout.splitlines() if told.startswith("{")]
+
+    code, events = typed()
+    assert (code, [type(event) for event in events]) == (0, [Ready, StepDone, Ended])
+    replace(RunSpec.read(run_file), locks={str(tmp_path / "_lock.json"): "of a launcher that has ended"}).write(run_file)
+    code, events = typed()
+    assert (code, [type(event) for event in events]) == (1, [Ready, Refused])
+    assert isinstance(events[1], Refused)
+    assert "_lock.json is gone or another's: who held it has ended, or was taken for dead; nothing more is" in events[1].message
 
 
 def test_the_process_without_its_launcher(tmp_path: Path) -> None:
