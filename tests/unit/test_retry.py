@@ -31,6 +31,7 @@ from inference.verify import verify
 from tests.commands import records
 from tests.launches import config_of
 from tests.rows import filled_rows, task
+from tests.temporaries import temporary_name
 
 BROKEN = (1, 2, 9)
 
@@ -307,7 +308,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
 
 
 def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "stall_timeout_s": 7, "tuned_for": "x"}
+    begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "tuned_for": "x"}
     config = config_of(tmp_path, engine="inline", **begun)
     assert launch(config) == 0
     plans, plain = list[LaunchConfig](), retry_module.plan_workers
@@ -321,8 +322,8 @@ def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: 
     assert {name: getattr(plans[0], name) for name in begun} == {
         name: getattr(LaunchConfig, name) for name in begun
     }  # defaults
-    assert retry(RetryConfig(output=config.output, num_workers=3, stall_timeout_s=300)) == 0
-    assert (plans[1].num_workers, plans[1].streams, plans[1].stall_timeout_s) == (3, 0, 300)
+    assert retry(RetryConfig(output=config.output, num_workers=3)) == 0
+    assert (plans[1].num_workers, plans[1].streams) == (3, 0)
 
 
 def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -331,7 +332,7 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     before = json.loads((log_dir / "summary.json").read_text())
     (log_dir / "retry").mkdir()
     for folder in (log_dir, log_dir / "retry"):
-        (folder / "_tmp-4194305-99-0000").touch()
+        (folder / temporary_name("0000")).touch()
     mend(tmp_path, whole, 0, 1, 2)
     assert retry(RetryConfig(output=str(tmp_path / "out"))) == 0
     assert not list(log_dir.rglob("_tmp-*"))
