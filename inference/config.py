@@ -17,7 +17,7 @@ def option(
     *,
     choices: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
-    minimum: int | None = None,
+    minimum: float | None = None,
     words: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import sys
 import typing
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, NoReturn, TypeVar
 
 from absl import flags
@@ -78,6 +80,9 @@ def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagVa
         elif kind is int:
             parser = _IntegerParser(lower_bound=field.metadata["minimum"])
             flags.DEFINE(parser, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
+        elif kind is float:
+            number = _NumberParser(lower_bound=field.metadata["minimum"])
+            flags.DEFINE(number, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
         elif kind is str and choices:
             flags.DEFINE_enum(name, field.default, list(choices), doc, flag_values=values, case_sensitive=False)
         elif kind is str:
@@ -97,6 +102,19 @@ class _IntegerParser(flags.IntegerParser):
             return int(super().convert(argument))
         except (TypeError, ValueError):
             raise ValueError("not a whole number") from None
+
+
+class _NumberParser(flags.FloatParser):
+    """Decimal numbers, also as fractions (1/2), with an answer that people understand."""
+
+    def convert(self, argument: str | float) -> float:
+        try:
+            value = float(Fraction(argument)) if isinstance(argument, str) and "/" in argument else float(argument)
+        except (TypeError, ValueError, ZeroDivisionError):
+            raise ValueError("not a number") from None
+        if not math.isfinite(value):
+            raise ValueError("not a finite number")
+        return value
 
 
 class _ListParser(flags.ListParser):
@@ -121,7 +139,7 @@ class _ListParser(flags.ListParser):
 
 
 def _value(value: Any, kind: Any) -> Any:
-    return value if kind in (bool, int, str) else tuple(value)
+    return value if kind in (bool, int, float, str) else tuple(value)
 
 
 def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
@@ -158,7 +176,7 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
             if given is None and forced is None and rest and rest[0].lower() in _BOOLEANS:
                 given = rest.pop(0)
             value = _boolean(word, given, forced)
-        elif kinds[option] in (int, str):
+        elif kinds[option] in (int, float, str):
             value = given if given is not None else _next_value(word, rest, table)
         else:
             value = given if given is not None else _next_values(word, rest, table)
