@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NoReturn, TypeVar
 
@@ -44,14 +44,21 @@ class HelpRequested(Exception):  # noqa: N818 (it is no error)
     """The user asked for --help or --version; the message is the text to print."""
 
 
-def parse(command: str, config_class: type[Config], argv: Sequence[str], *, positional: str = "") -> Config:
+def parse(
+    command: str,
+    config_class: type[Config],
+    argv: Sequence[str],
+    *,
+    positional: str = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> Config:
     """Parse `argv` (without the program name) into a config.
 
-    `positional` names the field that takes one plain word. Raises UsageError for anything wrong, HelpRequested for --help.
+    `positional` names the field that takes one plain word; `defaults` stand in for those of the options. Raises UsageError for anything wrong, HelpRequested for --help.
     """
     options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(config_class)
-    values = _flag_values(options, kinds)
+    values = _flag_values(options, kinds, defaults or {})
     try:
         words = values.read_flags_from_files(list(argv), force_gnu=True)
     except flags.Error as error:
@@ -70,27 +77,28 @@ def parse(command: str, config_class: type[Config], argv: Sequence[str], *, posi
         raise UsageError(str(error).removeprefix("flag ").replace("\n", " ")) from None
 
 
-def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagValues:
+def _flag_values(options: dict[str, Any], kinds: dict[str, Any], defaults: Mapping[str, Any]) -> flags.FlagValues:
     """A FlagValues of this command alone, one flag per option."""
     values = flags.FlagValues()  # type: ignore[no-untyped-call]
     for name, field in options.items():
         kind, doc, choices = kinds[name], field.metadata["doc"], field.metadata["choices"]
+        default = defaults.get(name, field.default)
         if kind is bool:
-            flags.DEFINE_boolean(name, field.default, doc, flag_values=values)
+            flags.DEFINE_boolean(name, default, doc, flag_values=values)
         elif kind is int:
             parser = _IntegerParser(lower_bound=field.metadata["minimum"])
-            flags.DEFINE(parser, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
+            flags.DEFINE(parser, name, default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
         elif kind is float:
             number = _NumberParser(lower_bound=field.metadata["minimum"])
-            flags.DEFINE(number, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
+            flags.DEFINE(number, name, default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
         elif kind is str and choices:
-            flags.DEFINE_enum(name, field.default, list(choices), doc, flag_values=values, case_sensitive=False)
+            flags.DEFINE_enum(name, default, list(choices), doc, flag_values=values, case_sensitive=False)
         elif kind is str:
-            flags.DEFINE_string(name, field.default, doc, flag_values=values)
+            flags.DEFINE_string(name, default, doc, flag_values=values)
         else:
             serializer = flags.CsvListSerializer(",")
             items = _ListParser(choices, field.metadata["words"])
-            flags.DEFINE(items, name, list(field.default), doc, flag_values=values, serializer=serializer)
+            flags.DEFINE(items, name, list(default), doc, flag_values=values, serializer=serializer)
     return values
 
 
@@ -253,15 +261,22 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def run_command(
-    command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = ""
+    command: str,
+    config_class: type[Config],
+    action: Any,
+    argv: Sequence[str] | None,
+    *,
+    positional: str = "",
+    defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> int:
     """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr.
 
+    `defaults_of(config)` may give other defaults, as a file that an option names holds them: flags given win over those.
     Without `argv` this is the command's own process, and it ends here (see leave).
     """
     make_printing_safe()
     try:
-        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional)
+        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional, defaults_of)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -286,9 +301,19 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequence[str], positional: str) -> int:
+def _guarded(
+    command: str,
+    config_class: type[Config],
+    action: Any,
+    argv: Sequence[str],
+    positional: str,
+    defaults_of: Callable[[Any], Mapping[str, Any]] | None,
+) -> int:
     try:
-        code: int = action(parse(command, config_class, argv, positional=positional))
+        config = parse(command, config_class, argv, positional=positional)
+        if defaults_of is not None and (defaults := defaults_of(config)):
+            config = parse(command, config_class, argv, positional=positional, defaults=defaults)
+        code: int = action(config)
         return code
     except HelpRequested as text:
         print(text)

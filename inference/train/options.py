@@ -17,6 +17,8 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 class TrainConfig:
     """Train a network of the zoo; without flags, cifar_resnet20 on CIFAR-10."""
 
+    config: str = option("", "options of this name in --config_path; flags given now win")
+    config_path: str = option("", "file of named options; default: the one that comes with bulkinfer")
     # network
     model: str = option("cifar_resnet20", "network to train, also any name of timm", aliases=("model_name",))
     model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -40,6 +42,22 @@ def _matches(pattern: str, name: str, module: nn.Module) -> bool:
         raise UsageError(f"--recompute {pattern!r} is no regular expression: {error}") from None
 
 
+@contextmanager
+def _averages_kept(module: nn.Module) -> Iterator[None]:
+    """The second time that a batch goes through, batch norm must not count it again."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            if norm.num_batches_tracked is not None:
+                norm.num_batches_tracked -= 1
+
+
 def _wrap(module: nn.Module) -> None:
     """Replace the module's forward, so that its name and its tensors stay as they are."""
     plain = module.forward
@@ -47,6 +65,6 @@ def _wrap(module: nn.Module) -> None:
     def forward(*inputs: Any) -> Any:
         if not module.training:
             return plain(*inputs)
-        return checkpoint(plain, *inputs, use_reentrant=False)
+        return checkpoint(plain, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _averages_kept(module)))
 
     module.forward = forward  # type: ignore[method-assign]

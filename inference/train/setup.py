@@ -182,6 +182,7 @@ def set_up(config: TrainConfig) -> tuple[Training, dict[str, str]]:
             "network": asdict(options),
             "dataset": data.name,
             "num_samples": num_samples,
+            "global_batch": batches.global_batch,
             "class_names": list(data.train.class_names),
             "recipe": asdict(data.recipe),
             "versions": versions(),
