@@ -130,3 +130,28 @@ class TrainConfig:
         for name, most in (("label_smoothing", 1.0), ("mix_probability", 1.0), ("dataset_percentage", 100.0), ("lr_end", 1.0)):
             if getattr(self, name) > most:
                 raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
+
+
+@dataclass(frozen=True)
+class ValidateConfig:
+    """Accuracy of checkpoints on the validation pictures of their data set, or speed of a network on made-up ones."""
+
+    path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
+    again: bool = option(False, "also checkpoints that validation.csv of the run holds already")
+    data_dir: str = option("", "folder of the data set; default: that of the run")
+    valid_batch_size: int = option(0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",))
+    num_workers: int = option(0, "threads that read and decode pictures; 0: what the cores allow", minimum=0)
+    cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
+    device: str = option("auto", "cpu, cuda or auto")
+    precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
+    model: str = option("", "without PATH: a network with random weights", aliases=("model_name",))
+    model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))
+    image_size: int = option(0, "without PATH: side of the network's input, in pixels; 0: the network's own", minimum=0)
+    generated_data: bool = option(False, "random pictures: images/sec and latency instead of accuracy")
+    repeat: int = option(10, "passes over 100 batches of --generated_data, after one to warm up", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.path and self.model:
+            raise UsageError("a checkpoint says what network it is of: leave out --model")
+        if not self.path and not self.generated_data:
+            raise UsageError("give a checkpoint or a run, or --model NAME --generated_data for the speed of a network")

@@ -23,9 +23,18 @@ _OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dr
 
 def options_of(path: str) -> dict[str, Any]:
     """The options that the run of --resume was begun with. Raises UsageError or RunError if there is no such run."""
-    config = checkpoint.find(Path(path)).state["config"]
+    return options_of_state(checkpoint.find(Path(path)).state)
+
+
+def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The options in the state of a checkpoint, lists as tuples."""
+    config = state["config"]
     known = {field.name for field in fields(TrainConfig)}
-    return {name: value for name, value in config.items() if name in known and name not in _OF_THE_FIRST_START}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in config.items()
+        if name in known and name not in _OF_THE_FIRST_START
+    }
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:

@@ -20,7 +20,8 @@ from inference.train.augment import Mixing
 from inference.train.data import Samples, array_samples, file_samples, recipe_for
 from inference.train.fakes import generated_samples, synthetic_samples
 from inference.train.loop import Training
-from inference.train.networks import NetworkOptions, build_network, find_trainable, image_size
+from inference.train.built import build
+from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.optimisers import OptimiserOptions, chosen_parameters, make_optimiser
 from inference.train.options import TrainConfig
 from inference.train.plan import Batches, Epochs, solve, steps_in, total_steps
@@ -149,7 +150,7 @@ def set_up(config: TrainConfig) -> tuple[Training, dict[str, str]]:
     precision = Precision(config.precision, device.type)
     torch.manual_seed(config.seed)
     options = network_options(config, len(data.train.class_names))
-    network = build_network(options).to(device, precision.weights)
+    network = build(options).to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
     if config.init_checkpoint:
