@@ -1,0 +1,1 @@
+"""Training: networks, data, optimisers, the loop and its checkpoints."""
