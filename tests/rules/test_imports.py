@@ -51,6 +51,7 @@ LAYERS = (
     ("adopt_batch", "judge", "half", "simplify"),
     ("publisher", "local_engine", "reporter", "resume", "verify", "provision", "summary", "tuned_flags"),
     ("int8_variant", "fp16_variant"),
+    ("train",),
     ("worker_process", "adopt", "variant", "measurement", "settle"),
     ("inline_engine", "bench_figures"),
     ("launcher",),
@@ -64,9 +65,9 @@ LAYERS = (
 
 # Packages that only these modules may import, wherever in the file the import stands.
 PLACES = {
-    "torch": {"zoo", "state_dict", "export", "provision"},
-    "torchvision": {"zoo"},
-    "timm": {"zoo"},
+    "torch": {"zoo", "state_dict", "export", "provision", "train"},
+    "torchvision": {"zoo", "train"},
+    "timm": {"zoo", "train"},
     "pretrainedmodels": {"zoo"},
     "efficientnet_lite_pytorch": {"zoo"},
     "huggingface_hub": {"hub"},
@@ -136,7 +137,11 @@ def test_imports_go_downwards(path: Path) -> None:
         if name.partition(".")[0] != "inference":
             continue
         theirs = unit(name.removeprefix("inference").removeprefix(".") or "__init__")
-        same_folder = ours == theirs and ours in ("zoo", "providers")  # __init__.py is the table over the files beside it
+        same_folder = ours == theirs and ours in (
+            "zoo",
+            "providers",
+            "train",
+        )  # __init__.py is the table over the files beside it
         assert same_folder or level[theirs] < level[ours], f"{path}:{line}: {ours} imports {theirs}, which is not below it"
 
 
