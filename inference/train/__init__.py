@@ -1,5 +1,1 @@
-<<<<<<< HEAD
 """Training from the same zoo: a flat loop around pure functions of the step. Importing the package imports no torch."""
-=======
-"""Training: networks, data, optimisers, the loop and its checkpoints."""
->>>>>>> nets

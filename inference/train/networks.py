@@ -35,13 +35,8 @@ class NetworkOptions:
 
     norm: batch, group or none, with groups or channels per group (inference.train.norms has the rule where they do not divide),
     eps and momentum (torch's meaning: share of the new batch); zero_gamma: the last norm of each residual branch starts at 0;
-<<<<<<< HEAD
-    shortcut_type: A, B or C (ResNets); cardinality and width of a group (bottleneck ResNets); the others belong to EfficientNet,
-    but for dropout before the classifier and block_survival, the probability that the last block is applied in training.
-=======
     shortcut_type: A, B or C (ResNets); cardinality and width of a group (bottleneck ResNets); dropout before the classifier;
     block_survival: the probability that the last block is applied in training. The others belong to EfficientNet.
->>>>>>> nets
     """
 
     model: str

@@ -14,11 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-<<<<<<< HEAD
-from timm.layers import BatchNormAct2d, GroupNormAct
-=======
 from timm.layers import BatchNormAct2d, GroupNormAct  # type: ignore[attr-defined]
->>>>>>> nets
 from torch import nn
 
 from inference.zoo.groups import fitting_groups

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-<<<<<<< HEAD
-from timm.layers import DropPath
-=======
 from timm.layers import DropPath  # type: ignore[attr-defined]
->>>>>>> nets
 from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 

@@ -6,11 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-<<<<<<< HEAD
-from timm.layers import make_divisible
-=======
 from timm.layers import make_divisible  # type: ignore[attr-defined]
->>>>>>> nets
 from timm.models._efficientnet_builder import decode_arch_def, round_channels
 from timm.models.efficientnet import EfficientNet
 from torch import nn
@@ -51,15 +47,9 @@ def build(
     """The network with timm's initialisation; float32 N x input_channels x H x W -> N x num_classes logits.
 
     `norm_act_layer(activation)` is a factory of norms with that activation. `is_small`: for pictures of 32 x 32, with stride 1
-<<<<<<< HEAD
-    in the stem and in the second stage. `group_width` are the channels of a group in the spatial convolutions; where they do not
-    divide the channels, groups become wider until they do. Channels are rounded to multiples of `depth_divisor`; `top_width` is
-    scaled by `width_factor`. `block_survival` as in inference.zoo.resnet.
-=======
     in the stem and in the second stage. `group_width`: channels of a group in the spatial convolutions; where they do not divide
     the channels, groups become wider until they do. Channels are rounded to multiples of `depth_divisor`; `top_width` is scaled
     by `width_factor`. `block_survival` as in inference.zoo.resnet.
->>>>>>> nets
     """
     round_channels_here = partial(round_channels, multiplier=width_factor, divisor=depth_divisor)
     act_layer = nn.ReLU if relu else nn.SiLU
@@ -91,20 +81,12 @@ def _block_args(
         kind = "ds_e1" if place == 0 else f"ir_e{expand_ratio}"
         stage = stage.replace("s2", "s1") if is_small and place == 1 else stage
         definition.append([f"{kind}_{stage}{'_se0.25' if se else ''}"])
-<<<<<<< HEAD
-    stages: list[list[dict[str, Any]]] = decode_arch_def(definition, depth_factor)
-    channels = round_here(_STEM)
-    for stage_args in stages:
-        for block in stage_args:
-            inner = make_divisible(channels * block.get("exp_ratio", 1.0)) if block["block_type"] == "ir" else channels
-=======
     stages: list[list[dict[str, Any]]] = decode_arch_def(definition, depth_factor)  # type: ignore[no-untyped-call]
     channels = round_here(_STEM)
     for stage_args in stages:
         for block in stage_args:
             is_expanded = block["block_type"] == "ir"
             inner = make_divisible(channels * block["exp_ratio"]) if is_expanded else channels  # type: ignore[no-untyped-call]
->>>>>>> nets
             block["group_size"] = inner // fitting_groups(inner, inner // group_width)
             channels = round_here(block["out_chs"])
     return stages
@@ -112,12 +94,8 @@ def _block_args(
 
 def _zero_gamma(network: EfficientNet) -> None:
     """The last norm of every block with a shortcut starts at 0. A block without one would give nothing but zeros."""
-<<<<<<< HEAD
-    for stage in network.blocks:
-=======
     blocks: Any = network.blocks
     for stage in blocks:
->>>>>>> nets
         for block in stage:
             if block.has_skip:
                 nn.init.zeros_((block.bn3 if hasattr(block, "bn3") else block.bn2).weight)

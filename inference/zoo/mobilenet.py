@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-<<<<<<< HEAD
-=======
 from typing import Any
->>>>>>> nets
 
 from torch import nn
 from torchvision.models import mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
@@ -28,16 +25,6 @@ def build(
     dropout: float = 0.2,
 ) -> nn.Module:
     """The network with torchvision's initialisation; float32 N x input_channels x H x W -> N x num_classes logits."""
-<<<<<<< HEAD
-    network: nn.Module = _BUILDERS[architecture](weights=None, num_classes=num_classes, norm_layer=norm_layer, dropout=dropout)
-    features = network.get_submodule("features")
-    assert isinstance(features, nn.Sequential)
-    if input_channels != 3:
-        features[0][0] = _stem(features[0][0], input_channels)
-    if zero_gamma:
-        _zero_gamma(features)
-    return network
-=======
     network: Any = _BUILDERS[architecture](weights=None, num_classes=num_classes, norm_layer=norm_layer, dropout=dropout)
     if input_channels != 3:
         network.features[0][0] = _stem(network.features[0][0], input_channels)
@@ -45,7 +32,6 @@ def build(
         _zero_gamma(network.features)
     built: nn.Module = network
     return built
->>>>>>> nets
 
 
 def _stem(stem: nn.Conv2d, input_channels: int) -> nn.Conv2d:
@@ -55,11 +41,7 @@ def _stem(stem: nn.Conv2d, input_channels: int) -> nn.Conv2d:
     return replaced
 
 
-<<<<<<< HEAD
-def _zero_gamma(features: nn.Sequential) -> None:
-=======
 def _zero_gamma(features: Any) -> None:
->>>>>>> nets
     """The last norm of every block with a shortcut starts at 0."""
     for block in features:
         if getattr(block, "use_res_connect", False):

@@ -74,13 +74,8 @@ def build(
 ) -> nn.Module:
     """A network with `blocks` blocks in its four stages; float32 N x input_channels x H x W -> N x num_classes logits.
 
-<<<<<<< HEAD
-    `width` is the number of channels per group in the first stage. `block_survival` is the share of pictures that the last block
-    is applied to in training, rising to 1 towards the first.
-=======
     `width` is the number of channels per group in the first stage. `block_survival` is the share of pictures that pass through
     the last block in training, rising to 1 towards the first; the others take its shortcut alone.
->>>>>>> nets
     """
     network: nn.Module = ResNet(
         BlockMaker(Bottleneck if is_bottleneck else BasicBlock, shortcut_type),  # type: ignore[arg-type]
