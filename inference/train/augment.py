@@ -41,7 +41,7 @@ def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.nda
         aspect = math.exp((2 * draws[Draw.ASPECT][index] - 1) * math.log(4 / 3))
         across, down = math.sqrt(pixels * aspect), math.sqrt(pixels / aspect)
         fit = min(1.0, width / across, height / down)
-        across, down = across * fit, down * fit
+        across, down = min(across * fit, width), min(down * fit, height)  # not a hair beyond: Pillow refuses that
         boxes.append(Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down))
     return boxes
 

@@ -39,7 +39,7 @@ def solve(micro_batch: int, accumulation: int, replicas: int, global_batch: int,
             micro_batch = left
         elif not accumulation:
             accumulation = left
-        else:
+        elif not replicas:
             replicas = left
     return Batches(micro_batch or default_micro_batch, accumulation or 1, replicas or 1)
 
