@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from inference.card import Calibration
     from inference.provision import Provided
 
-_SOURCES = {"zoo": "torch", "onnx": "the original", "checkpoint": "torch"}  # what a network's graphs are compared with, by where it comes from
+_SOURCES = {
+    "zoo": "torch",
+    "onnx": "the original",
+    "checkpoint": "torch",
+}  # what a network's graphs are compared with, by where it comes from
 
 _MADE = {"int8": "calibrated", "fp16": "converted"}  # a variant, by its precision
 

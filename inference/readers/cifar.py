@@ -59,7 +59,9 @@ class CifarSet:
         found = self._found(data_dir)
         if found is None:
             folders = " or ".join(form.folder for form in self.forms)
-            raise UsageError(f"{data_dir} holds no {folders}: give the folder in which it lies, or fetch it: bulkinfer get_dataset")
+            raise UsageError(
+                f"{data_dir} holds no {folders}: give the folder in which it lies, or fetch it: bulkinfer get_dataset"
+            )
         form, folder = found
         paths = [folder / name for name in (form.train if split == "train" else form.valid)]
         missing = [path.name for path in paths if not path.is_file()]

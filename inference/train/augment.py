@@ -15,8 +15,6 @@ from torch.nn import functional
 
 from inference.train.draws import Draw, Integers, uniform
 
-AUGMENTATIONS = ("none", "flip", "flip_crop", "resized_crop")
-
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -42,7 +40,9 @@ def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.nda
         across, down = math.sqrt(pixels * aspect), math.sqrt(pixels / aspect)
         fit = min(1.0, width / across, height / down)
         across, down = min(across * fit, width), min(down * fit, height)  # not a hair beyond: Pillow refuses that
-        boxes.append(Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down))
+        boxes.append(
+            Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down)
+        )
     return boxes
 
 

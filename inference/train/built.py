@@ -36,5 +36,7 @@ def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
     """The network of a checkpoint, in float32 and evaluation mode. `options` are a NetworkOptions as JSON holds it."""
     with torch.device("meta"):
         network = build(NetworkOptions(**options))
-    network.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in weights.items()}, assign=True)
+    network.load_state_dict(
+        {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}, assign=True
+    )
     return network.eval()

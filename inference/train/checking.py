@@ -37,7 +37,9 @@ def run(config: ValidateConfig) -> int:
     done = {row["name"] for row in read_table(folder / "validation.csv")} if len(paths) > 1 and not config.again else set()
     todo = [path for path in paths if path.name not in done]
     if len(todo) < len(paths):
-        say(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in {folder / 'validation.csv'} already: --again repeats them")
+        say(
+            f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in {folder / 'validation.csv'} already: --again repeats them"
+        )
     held_out: Samples | None = None
     for path in todo:
         found = checkpoint.read(path)
@@ -124,5 +126,7 @@ def measure(config: ValidateConfig) -> int:
                 times_s.append(time.perf_counter() - start)
     mean_s, *percentiles = np.mean(times_s), *np.percentile(times_s, (50, 95, 99))
     latency = ", ".join(f"p{p} {1000 * value:.2f}" for p, value in zip((50, 95, 99), percentiles, strict=True))
-    say(f"throughput: {len(images_NCHW) / mean_s:.1f} images/sec; latency of a batch in ms: mean {1000 * mean_s:.2f}, {latency}")
+    say(
+        f"throughput: {len(images_NCHW) / mean_s:.1f} images/sec; latency of a batch in ms: mean {1000 * mean_s:.2f}, {latency}"
+    )
     return 0

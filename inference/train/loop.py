@@ -185,7 +185,12 @@ def validate(training: Training, run: Run, done: int) -> Scores:
     assert training.held_out is not None
     batch_size = training.config.valid_batch_size or training.micro_batch
     scores = evaluate(
-        training.network, training.held_out, batch_size=batch_size, precision=training.precision, mean=training.mean, std=training.std
+        training.network,
+        training.held_out,
+        batch_size=batch_size,
+        precision=training.precision,
+        mean=training.mean,
+        std=training.std,
     )
     epoch = done / training.epochs.steps_per_epoch
     run.say(f"validation after epoch {epoch:.2f}: {scores.sentence()}")

@@ -12,8 +12,6 @@ from torch import nn
 
 from inference.errors import UsageError
 
-OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
-
 
 @dataclass(frozen=True, slots=True)
 class OptimiserOptions:

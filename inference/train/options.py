@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from inference.config import option
 from inference.errors import UsageError
+from inference.train.schedules import SHAPES, WARM_UPS
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
-SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
+LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class TrainConfig:
     steps: int = option(0, "length in updates, in place of --epochs", aliases=("max_steps",), minimum=0)
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
     loss_scaling: float = option(1.0, "what the loss is multiplied with, static or at the end of a ramp", minimum=0)
-    loss_scaling_mode: str = option("static", "how the loss scale moves", choices=("static", "ramp", "dynamic"))
+    loss_scaling_mode: str = option("static", "how the loss scale moves", choices=LOSS_SCALINGS)
     recompute: tuple[str, ...] = option((), "modules whose activations are computed again in the backward pass: patterns of their names, or blocks", words=True, aliases=("recompute_checkpoints",))  # fmt: skip
     channels_last: bool = option(True, "pictures and weights in channels-last memory")
     optimizer: str = option("nesterov", "how the weights move", choices=OPTIMISERS, aliases=("optimiser",))
@@ -97,14 +98,16 @@ class TrainConfig:
     lr_power: float = option(2.0, "polynomial: its power", aliases=("poly_lr_decay_power",), minimum=0)
     lr_end: float = option(0.0, "cosine and polynomial: last rate as a share of the peak", aliases=("poly_lr_end_ratio",), minimum=0)  # fmt: skip
     warmup_epochs: float = option(0.0, "epochs over which the rate rises", aliases=("warmup_epoch", "lr_warmup_epochs"), minimum=0)  # fmt: skip
-    warmup_mode: str = option("shift", "the schedule starts after the warm-up, or is masked by it", choices=("shift", "mask"))
+    warmup_mode: str = option("shift", "the schedule starts after the warm-up, or is masked by it", choices=WARM_UPS)
     lr_staircase: bool = option(False, "the rate changes once an epoch")
     lr_updates_per_epoch: int = option(0, "how often the rate changes; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0)  # fmt: skip
     # keep and continue
     checkpoints_per_epoch: float = option(1.0, "0: only at the end; 1/2: every other epoch", aliases=("ckpts_per_epoch",), minimum=0)  # fmt: skip
     first_checkpoint_epoch: float = option(0.0, "none before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0)  # fmt: skip
     keep_last: int = option(2, "checkpoints kept beside the best one; 0: all", minimum=0)
-    resume: str = option("", "continue this run or checkpoint: its options hold, flags given now win", aliases=("restore_path",))
+    resume: str = option(
+        "", "continue this run or checkpoint: its options hold, flags given now win", aliases=("restore_path",)
+    )
     # validation and logs
     validation: str = option("during", "when", choices=("none", "during", "after"), aliases=("validation_mode",))
     validation_epochs: float = option(1.0, "epochs between validations", aliases=("validation_frequency",), minimum=0)
@@ -139,7 +142,9 @@ class ValidateConfig:
     path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
     again: bool = option(False, "also checkpoints that validation.csv of the run holds already")
     data_dir: str = option("", "folder of the data set; default: that of the run")
-    valid_batch_size: int = option(0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",))
+    valid_batch_size: int = option(
+        0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",)
+    )
     num_workers: int = option(0, "threads that read and decode pictures; 0: what the cores allow", minimum=0)
     cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
     device: str = option("auto", "cpu, cuda or auto")

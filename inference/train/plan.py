@@ -51,7 +51,9 @@ def _contradiction(micro_batch: int, accumulation: int, replicas: int, global_ba
         "the number of replicas": replicas,
     }
     product = " x ".join(f"{name} {value}" for name, value in given.items() if value)
-    return f"{product} do not make --global_batch_size {global_batch}: micro batch x accumulation x replicas is the global batch"
+    return (
+        f"{product} do not make --global_batch_size {global_batch}: micro batch x accumulation x replicas is the global batch"
+    )
 
 
 @dataclass(frozen=True, slots=True)

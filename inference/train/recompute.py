@@ -25,7 +25,9 @@ def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
         names = [name for name, module in network.named_modules() if name and _matches(pattern, name, module)]
         if not names:
             known = ", ".join(name for name, _ in network.named_children())
-            raise UsageError(f"--recompute {pattern!r} matches no module: the outermost are {known}; blocks takes all residual blocks")
+            raise UsageError(
+                f"--recompute {pattern!r} matches no module: the outermost are {known}; blocks takes all residual blocks"
+            )
         chosen += names
     outermost = [name for name in chosen if not any(name.startswith(f"{other}.") for other in chosen)]
     for name in dict.fromkeys(outermost):
@@ -35,7 +37,14 @@ def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
 
 def _matches(pattern: str, name: str, module: nn.Module) -> bool:
     if pattern == BLOCKS:
-        return type(module).__name__ in ("BasicBlock", "Bottleneck", "InvertedResidual", "DepthwiseSeparableConv", "EdgeResidual", "Block")
+        return type(module).__name__ in (
+            "BasicBlock",
+            "Bottleneck",
+            "InvertedResidual",
+            "DepthwiseSeparableConv",
+            "EdgeResidual",
+            "Block",
+        )
     try:
         return re.fullmatch(pattern, name) is not None
     except re.error as error:

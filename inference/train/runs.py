@@ -11,7 +11,17 @@ from typing import Any, TextIO
 
 from inference.paths import safe_name, write_json
 
-TRAINING_COLUMNS = ("step", "epoch", "learning_rate", "loss", "accuracy", "images_per_sec", "loss_scale", "memory_mb", "total_s")
+TRAINING_COLUMNS = (
+    "step",
+    "epoch",
+    "learning_rate",
+    "loss",
+    "accuracy",
+    "images_per_sec",
+    "loss_scale",
+    "memory_mb",
+    "total_s",
+)
 VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
 
 

@@ -53,5 +53,7 @@ def _run_of(path: Path) -> Path:
     """The folder of the run that a checkpoint belongs to. Raises UsageError if the run has later ones."""
     folder = path.parent.parent
     if (last := checkpoint.steps_of(folder)[-1]) != path:
-        raise UsageError(f"{folder} has a later checkpoint, {last.name}: remove those after {path.name}, or continue from the last")
+        raise UsageError(
+            f"{folder} has a later checkpoint, {last.name}: remove those after {path.name}, or continue from the last"
+        )
     return folder

@@ -209,7 +209,9 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
     except ValueError:
         raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: these are no numbers") from None
     if config.warmup_epochs * steps_per_epoch >= steps:
-        raise UsageError(f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)")
+        raise UsageError(
+            f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
+        )
     return Schedule(
         peak=peak_rate(config, batches),
         shape=config.lr_schedule,

@@ -16,9 +16,6 @@ from torch.nn import functional
 
 from inference.train.optimisers import update
 
-PRECISIONS = ("32.32", "16.32", "16.16")
-LOSS_SCALINGS = ("static", "ramp", "dynamic")
-
 
 @dataclass(frozen=True, slots=True)
 class Precision:

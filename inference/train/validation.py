@@ -66,7 +66,9 @@ class Scores:
         )
 
 
-def evaluate(network: nn.Module, samples: Samples, *, batch_size: int, precision: Precision, mean: Tensor, std: Tensor) -> Scores:
+def evaluate(
+    network: nn.Module, samples: Samples, *, batch_size: int, precision: Precision, mean: Tensor, std: Tensor
+) -> Scores:
     """Run every sample once, in order, in evaluation mode; the network's mode is as before afterwards."""
     scores = Scores(len(samples.class_names))
     labels = torch.from_numpy(samples.labels)

@@ -77,7 +77,13 @@ def test_length_by_updates_or_epochs() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "offset", "updates"),
-    [(5.0, 0.0, [5, 10, 15, 20]), (2.5, 0.0, [3, 5, 8, 10, 13, 15, 18, 20]), (5.0, 7.0, [12, 17]), (40.0, 0.0, []), (math.inf, 0, [])],
+    [
+        (5.0, 0.0, [5, 10, 15, 20]),
+        (2.5, 0.0, [3, 5, 8, 10, 13, 15, 18, 20]),
+        (5.0, 7.0, [12, 17]),
+        (40.0, 0.0, []),
+        (math.inf, 0, []),
+    ],
 )
 def test_when_things_are_due(interval: float, offset: float, updates: list[int]) -> None:
     assert [done for done in range(1, 21) if is_due(done, interval, offset)] == updates

@@ -20,7 +20,9 @@ FP32 = Precision("32.32", "cpu")
 def network(norm: str = "group") -> nn.Module:
     torch.manual_seed(0)
     layer = nn.GroupNorm(2, 4) if norm == "group" else nn.Identity()
-    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=norm == "none"), layer, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=norm == "none"), layer, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    )
 
 
 def batch(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -72,7 +74,9 @@ def test_sums_of_an_update() -> None:
         logits = model(images)
     outcome = run_step(model, make_optimiser(model.parameters(), OptimiserOptions("sgd")), [(images, targets, labels)],
                        window_size=6, rate=0.1, scale=1.0, precision=FP32)  # fmt: skip
-    assert float(outcome.loss) == pytest.approx(float(functional.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum")), rel=1e-5)
+    assert float(outcome.loss) == pytest.approx(
+        float(functional.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum")), rel=1e-5
+    )
     assert int(outcome.correct) == int((logits.argmax(1) == labels).sum())
     assert (outcome.count, outcome.finite) == (6, True)
 
