@@ -12,6 +12,7 @@ COMMANDS = {
     "infer_launch": "run a network over every picture, one worker process per device",
     "verify": "check an output directory: counts, keys, file hashes",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
+    "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
 }
 
 

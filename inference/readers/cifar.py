@@ -14,7 +14,7 @@ import numpy as np
 from inference.errors import UsageError
 from inference.readers import cifar_binary, cifar_python
 from inference.readers.cifar_names import CIFAR10_NAMES, CIFAR100_NAMES
-from inference.readers.types import ArrayPictures, Array, Say, check_labels, told_fewer
+from inference.readers.types import Array, ArrayPictures, Say, check_labels, told_fewer
 
 _SIDE = 32  # pixels
 
@@ -59,7 +59,9 @@ class CifarSet:
         found = self._found(data_dir)
         if found is None:
             folders = " or ".join(form.folder for form in self.forms)
-            raise UsageError(f"{data_dir} holds no {folders}: give the folder in which it lies, or fetch it: bulkinfer get_dataset")
+            raise UsageError(
+                f"{data_dir} holds no {folders}: give the folder in which it lies, or fetch it: bulkinfer get_dataset"
+            )
         form, folder = found
         paths = [folder / name for name in (form.train if split == "train" else form.valid)]
         missing = [path.name for path in paths if not path.is_file()]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from inference.errors import UsageError, first_line
-from inference.readers.types import ArrayPictures, Array, Say, check_labels, open_regular, told_fewer
+from inference.readers.types import Array, ArrayPictures, Say, check_labels, open_regular, told_fewer
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
 _PREFIXES = {"train": "train", "valid": "t10k"}
@@ -91,8 +91,10 @@ def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
         raise UsageError(f"{path} is damaged: it ends within its header, at byte {len(header)}")
     found, *sizes = struct.unpack(f">{1 + num_sizes}I", header)
     if found != magic:
-        raise UsageError(f"{path} is no idx file of {'pictures' if num_sizes == 3 else 'labels'}: it begins with {found:#010x}, "
-                         f"not {magic:#010x}")
+        raise UsageError(
+            f"{path} is no idx file of {'pictures' if num_sizes == 3 else 'labels'}: it begins with {found:#010x}, "
+            f"not {magic:#010x}"
+        )
     if any(not 0 < size <= _MOST_PIXELS for size in sizes[1:]) or not sizes[0]:
         raise UsageError(f"{path} is damaged: its header gives the sizes {' x '.join(map(str, sizes))}")
     expected = int(np.prod(sizes, dtype=np.float64))
@@ -103,9 +105,7 @@ def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
     return np.frombuffer(data, np.uint8).reshape(sizes)
 
 
-MNIST = IdxSet(
-    ("mnist", "MNIST/raw"), False, ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-)
+MNIST = IdxSet(("mnist", "MNIST/raw"), False, ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
 FASHION_MNIST = IdxSet(
     ("fashion_mnist", "FashionMNIST/raw", "fashion-mnist"),
     True,

@@ -30,7 +30,7 @@ class _Type:
         self.dtype = np.dtype(bare)
 
     def __setstate__(self, state: Any) -> None:
-        order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
+        order: Any = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
         self.dtype = self.dtype.newbyteorder(order)
 
 
