@@ -12,6 +12,7 @@ import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -31,7 +32,16 @@ _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\0", lzma.open),
 )
-_DAMAGES = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, NotImplementedError)
+_DAMAGES = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    ValueError,  # of headers that make no sense
+    NotImplementedError,  # of a kind of compression
+)
 
 
 class ArchiveError(RunError):
@@ -66,7 +76,15 @@ def unpack(archive: Path, folder: Path) -> int:
                 return _undeb(archive, file, folder)
             return _untar(archive, file, folder)
         except _DAMAGES as error:
-            raise ArchiveError(f"{archive} is damaged, or no archive that can be read ({first_line(error)})") from None
+            raise ArchiveError(_damaged(archive, error)) from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise ArchiveError(_damaged(archive, error)) from None  # bz2 and gzip tell damage so
+
+
+def _damaged(archive: Path, error: Exception) -> str:
+    return f"{archive} is damaged, or no archive that can be read ({first_line(error)})"
 
 
 def _untar(archive: Path, file: Any, folder: Path) -> int:
@@ -155,12 +173,12 @@ def _check_name(archive: Path, name: str) -> None:
 def _write(archive: Path, source: Any, folder: Path, name: str, size_bytes: int) -> None:
     """One member, whole, as a new file."""
     path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as target:
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
             written = target.tell()
-    except FileExistsError:
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise ArchiveError(f"{archive} holds {name!r} twice") from None
     if written != size_bytes:
         raise ArchiveError(f"{archive} is damaged: it ends within {name!r}, after {written:,} of {size_bytes:,} bytes")

@@ -69,7 +69,8 @@ def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 
         raise DownloadError(f"{public(url)} is neither http nor https")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _begun(url, path, part_note)
-    with path.open("r+b" if transfer.done_bytes else "wb") as file:
+    path.touch()
+    with path.open("r+b") as file:  # what an earlier process left goes when an answer begins, not before
         file.seek(transfer.done_bytes)
         for attempt in range(1, ATTEMPTS + 1):
             try:
