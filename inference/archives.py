@@ -7,6 +7,7 @@ or a link that leads out is refused as a whole; links that stay inside are left 
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -78,9 +79,9 @@ def unpack(archive: Path, folder: Path) -> int:
         except _DAMAGES as error:
             raise ArchiveError(_damaged(archive, error)) from None
         except OSError as error:
-            if error.errno is not None:
+            if error.errno not in (None, errno.EINVAL):  # so bz2 and gzip tell damage, and a place before the first byte
                 raise
-            raise ArchiveError(_damaged(archive, error)) from None  # bz2 and gzip tell damage so
+            raise ArchiveError(_damaged(archive, error)) from None
 
 
 def _damaged(archive: Path, error: Exception) -> str:

@@ -139,7 +139,7 @@ def _at_hand(request: Request, say: Say) -> list[_Fetched]:
             return [_checked(request, Path(request.url), request.url, known, is_ours=False)]
         name = public(request.url).removesuffix("?...").rpartition("/")[2]
         return [_from_urls(request, name, [request.url], known, say)]
-    if len(re.sub(ANY_CHECKSUM, "", request.checksum)) and len(published.files) > 1:
+    if request.checksum not in ("", ANY_CHECKSUM) and len(published.files) > 1:
         raise UsageError(
             f"--checksum is that of one file, but {request.name} has {len(published.files)}: give none, or leave it"
         )

@@ -138,6 +138,14 @@ def test_what_is_no_archive(data: bytes, tmp_path: Path) -> None:
     assert "is damaged" in refused(data, tmp_path)
 
 
+def test_a_zip_whose_directory_lies(tmp_path: Path) -> None:
+    data = bytearray(zipped(FILES))
+    end = data.rindex(b"PK\5\6")  # record of the end; at 16 stands where the directory begins
+    place = int.from_bytes(data[end + 16 : end + 20], "little")
+    data[end + 16 : end + 20] = (place + 1000).to_bytes(4, "little")
+    assert "is damaged" in refused(bytes(data), tmp_path)
+
+
 def test_an_empty_package(tmp_path: Path) -> None:
     assert "holds no data.tar: it is no Debian package" in refused(b"!<arch>\n", tmp_path)
 
