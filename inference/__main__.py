@@ -14,6 +14,7 @@ COMMANDS = {
     "validate": "accuracy of a run's checkpoints, or speed of a network",
     "verify": "check an output directory: counts, keys, file hashes",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
+    "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
 }
 
 

@@ -245,6 +245,31 @@ class BenchConfig:
         )
 
 
+@dataclass(frozen=True)
+class GetDatasetConfig:
+    """Fetch a data set: resumed, checked, unpacked, and published whole or not at all."""
+
+    dataset: str = option("", "cifar10, cifar100, mnist, fashion_mnist or coco_val2014 (also as a plain argument)")
+    data_dir: str = option("", "folder of data sets, in which it gets a folder of its own; default $DATA_DIR, else data")
+    url: str = option(
+        "",
+        "instead of where it is published: a mirror, the address of an archive, or an archive or folder here (tar, zip, deb)",
+    )
+    checksum: str = option(
+        "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is taken"
+    )
+    force: bool = option(False, "fetch it again and replace what is there")
+
+    def __post_init__(self) -> None:
+        if self.checksum and not self.url:
+            raise UsageError("--checksum belongs to --url: what is published has known checksums")
+
+
+def training_data_dir(data_dir: str) -> str:
+    """Where data sets for training lie: `data_dir`, else $DATA_DIR, else `data`."""
+    return data_dir or os.environ.get("DATA_DIR", "") or "data"
+
+
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
     found = data_dir or os.environ.get("DATA_DIR", "")

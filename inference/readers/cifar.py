@@ -14,7 +14,7 @@ import numpy as np
 from inference.errors import UsageError
 from inference.readers import cifar_binary, cifar_python
 from inference.readers.cifar_names import CIFAR10_NAMES, CIFAR100_NAMES
-from inference.readers.types import ArrayPictures, Array, Say, check_labels, told_fewer
+from inference.readers.types import Array, ArrayPictures, Say, check_labels, told_fewer
 
 _SIDE = 32  # pixels
 

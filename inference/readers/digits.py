@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from inference.errors import UsageError, first_line
-from inference.readers.types import ArrayPictures, Array, Say, check_labels, open_regular, told_fewer
+from inference.readers.types import Array, ArrayPictures, Say, check_labels, open_regular, told_fewer
 
 _NAMES = ("digits.csv.gz", "digits.csv")
 _SIDE, _MOST_GREY = 8, 16

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,7 @@ def _ordered(folder: Path, names: list[bytes], class_order: str, say: Say) -> li
         return names
     by_number = sorted(names, key=lambda name: (int(name), name))
     if class_order == "number":
-        twins = [pair for pair in zip(by_number, by_number[1:], strict=False) if int(pair[0]) == int(pair[1])]
+        twins = [pair for pair in pairwise(by_number) if int(pair[0]) == int(pair[1])]
         if twins:
             raise UsageError(f"--class_order number: the class folders {first_names(twins[0])} of {folder} are the same number")
         return by_number
@@ -120,8 +121,8 @@ def _ordered(folder: Path, names: list[bytes], class_order: str, say: Say) -> li
             (i, pair) for i, pair in enumerate(zip(names, by_number, strict=True)) if pair[0] != pair[1]
         )
         say(
-            f"warning: the class folders of {folder} are whole numbers, sorted as text: class {number} is {printable(name)}, by "
-            f"number it would be {printable(other)}; --class_order number sorts them so"
+            f"warning: the class folders of {folder} are whole numbers, sorted as text: class {number} is {printable(name)}, "
+            f"by number it would be {printable(other)}; --class_order number sorts them so"
         )
     return names
 

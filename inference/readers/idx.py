@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from inference.errors import UsageError, first_line
-from inference.readers.types import ArrayPictures, Array, Say, check_labels, open_regular, told_fewer
+from inference.readers.types import Array, ArrayPictures, Say, check_labels, open_regular, told_fewer
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
 _PREFIXES = {"train": "train", "valid": "t10k"}
 _PUBLISHED = {"train": 60_000, "valid": 10_000}
 # How the same file is called by its authors, and where the dot was kept that browsers used to make of the dash.
 _IMAGES, _LABELS = ("images-idx3-ubyte", "images.idx3-ubyte"), ("labels-idx1-ubyte", "labels.idx1-ubyte")
+_BLOCK_BYTES = 1 << 24
 _MOST_PIXELS = 65_535  # of a side; a header that says more is none
 
 
@@ -85,24 +87,30 @@ def _read(path: Path, magic: int, num_sizes: int) -> Array:
 
 
 def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
-    header_bytes = 4 * (1 + num_sizes)
-    header = stream.read(header_bytes)
-    if len(header) < header_bytes:
-        raise UsageError(f"{path} is damaged: it ends within its header, at byte {len(header)}")
-    found, *sizes = struct.unpack(f">{1 + num_sizes}I", header)
-    if found != magic:
-        raise UsageError(
-            f"{path} is no idx file of {'pictures' if num_sizes == 3 else 'labels'}: it begins with {found:#010x}, "
-            f"not {magic:#010x}"
-        )
+    mark = stream.read(4)
+    sizes_bytes = stream.read(4 * num_sizes) if int.from_bytes(mark) == magic else b""
+    if len(mark) == 4 and int.from_bytes(mark) != magic:
+        kind = "pictures" if num_sizes == 3 else "labels"
+        raise UsageError(f"{path} is no idx file of {kind}: it begins with {int.from_bytes(mark):#010x}, not {magic:#010x}")
+    if len(sizes_bytes) < 4 * num_sizes:
+        raise UsageError(f"{path} is damaged: it ends within its header, at byte {len(mark) + len(sizes_bytes)}")
+    sizes = struct.unpack(f">{num_sizes}I", sizes_bytes)
     if any(not 0 < size <= _MOST_PIXELS for size in sizes[1:]) or not sizes[0]:
         raise UsageError(f"{path} is damaged: its header gives the sizes {' x '.join(map(str, sizes))}")
-    expected = int(np.prod(sizes, dtype=np.float64))
-    data = stream.read(expected + 1)
+    expected = math.prod(sizes)
+    data = _read_up_to(stream, expected + 1)
     if len(data) != expected:
         told = f"{len(data):,} follow" if len(data) < expected else "more follow"
-        raise UsageError(f"{path} is damaged: its header of {header_bytes} bytes promises {expected:,} bytes, and {told}")
+        raise UsageError(f"{path} is damaged: its header promises {expected:,} bytes behind it, and {told}")
     return np.frombuffer(data, np.uint8).reshape(sizes)
+
+
+def _read_up_to(stream: Any, size_bytes: int) -> bytearray:
+    """At most so many bytes, with no more memory than there are."""
+    data = bytearray()
+    while len(data) < size_bytes and (block := stream.read(min(_BLOCK_BYTES, size_bytes - len(data)))):
+        data += block
+    return data
 
 
 MNIST = IdxSet(("mnist", "MNIST/raw"), False, ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))

@@ -30,7 +30,7 @@ class _Type:
         self.dtype = np.dtype(bare)
 
     def __setstate__(self, state: Any) -> None:
-        order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
+        order: Any = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
         self.dtype = self.dtype.newbyteorder(order)
 
 
@@ -69,6 +69,12 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+def _bytes(data: Any) -> bytes:
+    if not isinstance(data, bytes | bytearray):  # a number would be taken for a size
+        raise pickle.UnpicklingError(f"bytes made of {type(data).__name__}")
+    return bytes(data)
+
+
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
@@ -77,8 +83,8 @@ _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.numeric", "_frombuffer"): _from_buffer,
     ("numpy._core.numeric", "_frombuffer"): _from_buffer,
     ("_codecs", "encode"): _encode,
-    ("builtins", "bytearray"): bytearray,
-    ("__builtin__", "bytearray"): bytearray,
+    ("builtins", "bytearray"): _bytes,
+    ("__builtin__", "bytearray"): _bytes,
 }
 
 

@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 class PathTable:
     """Paths of many files: one block of bytes and the place where each name in it ends, below one root.
 
-    Holds no object per name, so that neither counting references nor forking loader workers copies it: some 45 bytes for
-    a name of ImageNet. `ends` is int64 of N + 1 numbers that begins with 0.
+    Holds no object per name, so that loader workers that are forked share it, which they would not share a list: counting
+    references writes. Some 40 bytes for a name of ImageNet. `ends` is int64 of N + 1 numbers that begins with 0.
     """
 
     root: bytes
