@@ -121,12 +121,24 @@ def find_trainable(model: str) -> str:
         return known
     architecture = timm_architecture(model)
     timm = _timm()
-    if timm.is_model(architecture):
+    if _is_of_timm(timm, architecture):
         return f"{PREFIX}_{architecture}"
     near = [by_plain[name] for name in difflib.get_close_matches(plain(model), by_plain, 3)]
-    near += [f"{PREFIX}:{name}" for name in difflib.get_close_matches(architecture, timm.list_models(), 3)]
+    near += [f"{PREFIX}:{name}" for name in difflib.get_close_matches(architecture, _timm_names(timm, architecture), 3)]
     advice = f"nearest are {', '.join(near)}" if near else f"ours are {', '.join(TRAINABLE)}"
     raise UsageError(f"--model: no network is called {model!r}; {advice}")
+
+
+def _is_of_timm(timm: Any, architecture: str) -> bool:
+    """Whether timm has the network and, where one is named after a dot, its weights' tag."""
+    name, has_tag, _ = architecture.partition(".")
+    return timm.is_model(name) and (not has_tag or architecture in timm.list_models(f"{name}.*", pretrained=True))
+
+
+def _timm_names(timm: Any, architecture: str) -> list[str]:
+    """The names that a mistaken one may stand for, with tags if it has one."""
+    names: list[str] = timm.list_models(pretrained="." in architecture)
+    return names
 
 
 def timm_architecture(model: str) -> str:

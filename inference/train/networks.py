@@ -171,7 +171,12 @@ def _of_timm(name: str, options: NetworkOptions) -> torch.nn.Module:
         given["drop_path_rate"] = 1.0 - options.block_survival
     try:
         network: torch.nn.Module = timm.create_model(
-            timm_architecture(name), pretrained=False, num_classes=options.num_classes, in_chans=options.input_channels, **given
+            timm_architecture(name),
+            pretrained=False,
+            exportable=True,  # what is trained has the layers that get_model exports
+            num_classes=options.num_classes,
+            in_chans=options.input_channels,
+            **given,
         )
     except TypeError as error:
         flags = {"drop_rate": "dropout", "drop_path_rate": "block_survival"}

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from timm.layers import BatchNormAct2d, GroupNormAct  # type: ignore[attr-defined]
 from torch import nn
 
 from inference.zoo.groups import fitting_groups
@@ -70,6 +70,7 @@ def norm_layer(norm: Norm) -> Callable[..., nn.Module]:
 
 def norm_act_layer(norm: Norm, act_layer: type[nn.Module]) -> Callable[..., nn.Module]:
     """A factory of the norm with the activation behind it, as timm's EfficientNet takes it; tensors have timm's names."""
+    from timm.layers import BatchNormAct2d, GroupNormAct  # type: ignore[attr-defined]
 
     def layer(
         channels: int,
@@ -78,14 +79,11 @@ def norm_act_layer(norm: Norm, act_layer: type[nn.Module]) -> Callable[..., nn.M
         device: None = None,  # noqa: ARG001 (timm gives both, unset)
         dtype: None = None,  # noqa: ARG001
     ) -> nn.Module:
+        activation: dict[str, Any] = {"act_layer": act_layer, "inplace": inplace, "apply_act": apply_act}
         if norm.kind == "none":
             return ChannelBias(channels, act_layer(inplace=inplace) if apply_act else None)
         if norm.kind == "group":
-            return GroupNormAct(
-                channels, norm.groups_of(channels), eps=norm.eps, act_layer=act_layer, inplace=inplace, apply_act=apply_act
-            )
-        return BatchNormAct2d(
-            channels, eps=norm.eps, momentum=norm.momentum, act_layer=act_layer, inplace=inplace, apply_act=apply_act
-        )
+            return GroupNormAct(channels, norm.groups_of(channels), eps=norm.eps, **activation)
+        return BatchNormAct2d(channels, eps=norm.eps, momentum=norm.momentum, **activation)
 
     return layer

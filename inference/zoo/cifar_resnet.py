@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from timm.layers import DropPath  # type: ignore[attr-defined]
-from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 
 from inference.zoo.resnet import BlockMaker
@@ -48,7 +46,9 @@ def build(
     `planes` are the channels of the stem and the first stage, doubled in each next one; a bottleneck gives four times as many.
     Inside a bottleneck there are planes x cardinality x width / 64. `block_survival` as in inference.zoo.resnet.
     """
-    make = BlockMaker(Bottleneck if is_bottleneck else BasicBlock, shortcut_type)
+    from timm.layers import DropPath  # type: ignore[attr-defined]
+
+    make = BlockMaker.of(is_bottleneck, shortcut_type)
     stem = nn.Sequential(nn.Conv2d(input_channels, planes, 3, padding=1, bias=False), norm_layer(planes), nn.ReLU(inplace=True))
     channels, stages, count = planes, [], 3 * blocks_per_stage
     for stage in range(3):
@@ -72,5 +72,5 @@ def _initialise(network: nn.Module, zero_gamma: bool) -> None:
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(module, BasicBlock | Bottleneck) and zero_gamma:
-            module.zero_init_last()
+        elif zero_gamma and (zero_init_last := getattr(module, "zero_init_last", None)):  # timm's blocks have it
+            zero_init_last()

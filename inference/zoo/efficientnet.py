@@ -6,9 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from timm.layers import make_divisible  # type: ignore[attr-defined]
-from timm.models._efficientnet_builder import decode_arch_def, round_channels
-from timm.models.efficientnet import EfficientNet
 from torch import nn
 
 from inference.zoo.groups import fitting_groups
@@ -47,10 +44,13 @@ def build(
     """The network with timm's initialisation; float32 N x input_channels x H x W -> N x num_classes logits.
 
     `norm_act_layer(activation)` is a factory of norms with that activation. `is_small`: for pictures of 32 x 32, with stride 1
-    in the stem and in the second stage. `group_width`: channels of a group in the spatial convolutions; where they do not divide
-    the channels, groups become wider until they do. Channels are rounded to multiples of `depth_divisor`; `top_width` is scaled
-    by `width_factor`. `block_survival` as in inference.zoo.resnet.
+    in the stem and in the second stage. `group_width`: channels of a group in the spatial convolutions; groups become wider
+    where they do not divide the channels. Channels are rounded to multiples of `depth_divisor`; `top_width` is scaled by
+    `width_factor`. `block_survival` as in inference.zoo.resnet.
     """
+    from timm.models._efficientnet_builder import round_channels
+    from timm.models.efficientnet import EfficientNet
+
     round_channels_here = partial(round_channels, multiplier=width_factor, divisor=depth_divisor)
     act_layer = nn.ReLU if relu else nn.SiLU
     network = EfficientNet(
@@ -76,6 +76,9 @@ def _block_args(
     depth_factor: float, expand_ratio: int, se: bool, is_small: bool, group_width: int, round_here: Callable[[int], int]
 ) -> list[list[dict[str, Any]]]:
     """timm's arguments of every block, with the width of its groups."""
+    from timm.layers import make_divisible  # type: ignore[attr-defined]
+    from timm.models._efficientnet_builder import decode_arch_def
+
     definition = []
     for place, stage in enumerate(_STAGES):
         kind = "ds_e1" if place == 0 else f"ir_e{expand_ratio}"
@@ -92,7 +95,7 @@ def _block_args(
     return stages
 
 
-def _zero_gamma(network: EfficientNet) -> None:
+def _zero_gamma(network: nn.Module) -> None:
     """The last norm of every block with a shortcut starts at 0. A block without one would give nothing but zeros."""
     blocks: Any = network.blocks
     for stage in blocks:

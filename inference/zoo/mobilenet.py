@@ -6,13 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
-from torchvision.models import mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
-
-_BUILDERS = {
-    "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v3_small": mobilenet_v3_small,
-    "mobilenet_v3_large": mobilenet_v3_large,
-}
 
 
 def build(
@@ -25,7 +18,10 @@ def build(
     dropout: float = 0.2,
 ) -> nn.Module:
     """The network with torchvision's initialisation; float32 N x input_channels x H x W -> N x num_classes logits."""
-    network: Any = _BUILDERS[architecture](weights=None, num_classes=num_classes, norm_layer=norm_layer, dropout=dropout)
+    from torchvision import models  # not on top: importing it changes the environment
+
+    builder = getattr(models, architecture)
+    network: Any = builder(weights=None, num_classes=num_classes, norm_layer=norm_layer, dropout=dropout)
     if input_channels != 3:
         network.features[0][0] = _stem(network.features[0][0], input_channels)
     if zero_gamma:

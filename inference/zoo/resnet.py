@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import nn
+
+if TYPE_CHECKING:
+    from timm.models.resnet import BasicBlock, Bottleneck
 
 SHORTCUT_TYPES = ("A", "B", "C")
 
@@ -36,6 +38,13 @@ class BlockMaker:
 
     block: type[BasicBlock | Bottleneck]
     shortcut_type: str
+
+    @classmethod
+    def of(cls, is_bottleneck: bool, shortcut_type: str) -> BlockMaker:
+        """Blocks of two 3 x 3 convolutions, or bottlenecks of three."""
+        from timm.models.resnet import BasicBlock, Bottleneck  # not on top: importing timm changes the environment
+
+        return cls(Bottleneck if is_bottleneck else BasicBlock, shortcut_type)
 
     @property
     def expansion(self) -> int:
@@ -77,8 +86,10 @@ def build(
     `width` is the number of channels per group in the first stage. `block_survival` is the share of pictures that pass through
     the last block in training, rising to 1 towards the first; the others take its shortcut alone.
     """
+    from timm.models.resnet import ResNet
+
     network: nn.Module = ResNet(
-        BlockMaker(Bottleneck if is_bottleneck else BasicBlock, shortcut_type),  # type: ignore[arg-type]
+        BlockMaker.of(is_bottleneck, shortcut_type),  # type: ignore[arg-type]
         tuple(blocks),
         num_classes=num_classes,
         in_chans=input_channels,
