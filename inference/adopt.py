@@ -28,6 +28,7 @@ from inference.paths import file_sha256
 from inference.provision import Provided
 from inference.user_files import read_labels, read_recipe
 from inference.user_golden import check_user_golden, read_user_golden
+from inference.variant_request import check_network
 from inference.weights import Say
 
 _LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
@@ -51,6 +52,7 @@ def adopt(config: GetModelConfig, say: Say) -> Provided:
         there = model_folder.existing_card(folder, say)
         if there is not None and there.source == "zoo":
             raise UsageError(f"--name {config.name}: {folder} holds a network of the zoo: give another name")
+        check_network(config, card, folder)
         if there == card and not model_folder.damage(folder, card) and not card.fixed_batch:
             return _widen(folder, card, config.batch_size, start)
         if removed := model_folder.publish(folder, card, export, config.batch_size):
@@ -73,6 +75,7 @@ def widen(config: GetModelConfig) -> Provided | None:
             raise UsageError(f"--input {config.input}: {card.name} was adopted with --input {card.input}")
         if config.batch_size != (card.fixed_batch or config.batch_size):
             raise UsageError(f"{card.name} runs at batch {card.fixed_batch} only: its graph fixes that batch inside")
+        check_network(config, card, folder)
         if damage := model_folder.damage(folder, card):
             raise RunError(f"{folder}: {damage}: run get_model --onnx again with {card.weights.source}")
         return _widen(folder, card, config.batch_size, start)

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inference.bench_figures import KINDS, Figures, figures, report
+from inference.bench_figures import KINDS, Throughput, report, throughput
 from inference.bench_runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
 from inference.config import BenchConfig
 from inference.cores import core_budget
@@ -30,7 +30,7 @@ from inference.job import Job, make_job
 from inference.launcher import open_job, refuse_inside_partition, unused
 from inference.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from inference.messages import STOP_SIGNALS
-from inference.paths import safe_name, write_json
+from inference.paths import mark_folder, remove_abandoned, safe_name, write_json
 from inference.providers import describe_proof
 from inference.runlog import processor, say, versions
 from inference.settle import settle
@@ -50,9 +50,15 @@ def bench(config: BenchConfig) -> int:
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         log_dir = unused(Path(config.log_path) / name)
         refuse_inside_partition(job, log_dir)
+        for left in remove_abandoned(log_dir.parent, "bench-*", but_with=BENCH_FILE):
+            say(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
         try:
             log_dir.mkdir(parents=True)
-            run(config, prepare(config, log_dir, job))
+            mark = mark_folder(log_dir)
+            try:
+                run(config, prepare(config, log_dir, job))
+            finally:
+                mark.unlink()
         except (KeyboardInterrupt, StoppedError):
             ignore_stop_signals()
             shutil.rmtree(log_dir, ignore_errors=True)
@@ -116,7 +122,7 @@ def run(config: BenchConfig, place: Bench) -> None:
         found = {"tune": {**tuned, "flag_file": str(flag_file)}}
     else:
         rounds, found = measure_rounds(place, config.rounds)
-        total = figures(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
+        total = throughput(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
         for line in report(total, place.plan):
             say(line)
         tell_bad([measured["end_to_end"] for measured in rounds])
@@ -181,7 +187,7 @@ def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:
     }
 
 
-def in_json(total: Figures, rounds: list[dict[str, Measurement]]) -> dict[str, Any]:
+def in_json(total: Throughput, rounds: list[dict[str, Measurement]]) -> dict[str, Any]:
     """The figures with every run behind them."""
     return {
         "num_runs": len(rounds) * len(KINDS),

@@ -38,7 +38,7 @@ class Quartiles:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Throughput:
     """What the rounds of one bench say together. `shared` tells that decoding and the network use the same processor.
 
     `threads` is how many threads share the stages: loaders and streams of all workers.
@@ -101,7 +101,7 @@ class Figures:
         return f"{name}, {100 * max(decode, infer) / (decode + infer):.0f} % of the CPU time of a picture; all cores are in use"
 
 
-def figures(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, *, shared: bool) -> Figures:
+def throughput(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, *, shared: bool) -> Throughput:
     """Put the rounds together; every round holds each of KINDS once."""
     found = {kind: [measured[kind] for measured in rounds] for kind in KINDS}
     whole = found["end_to_end"]
@@ -113,7 +113,7 @@ def figures(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, 
     preparing = (split["loaders"]["decode"] + split["loaders"]["preprocess"]) * plan.num_workers
     preparing += split["streams"].get("normalise", 0.0) * plan.streams
     inferring = split["streams"]["infer"] * plan.streams * plan.threads_per_stream if shared else 0.0
-    return Figures(
+    return Throughput(
         rate={kind: Quartiles.of([one.images_per_s for one in several]) for kind, several in found.items()},
         cpu_s={kind: Quartiles.of([one.cpu_s_per_picture for one in several]) for kind, several in found.items()},
         cores=cores,
@@ -136,7 +136,7 @@ def shares(several: list[Measurement], stages: dict[str, str], threads: int) -> 
     }
 
 
-def report(found: Figures, plan: ThreadPlan) -> list[str]:
+def report(found: Throughput, plan: ThreadPlan) -> list[str]:
     """The lines for people."""
     lines = [f"{'':<20}{'images/sec':>10}  {'quartiles':<18}{'CPU ms a picture':>16}  quartiles"]
     for kind, name in KINDS.items():

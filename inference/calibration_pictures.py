@@ -55,7 +55,7 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None], *, 
         raise UsageError(f"--calibration_dir: {error}") from None
     for line in dataset.scan.unreadable_lines() if dataset.scan else ():
         say(line)
-    wanted = max(MIN_PICTURES, min(MAX_PICTURES, MAX_BYTES // (recipe.height * recipe.width * 3)))
+    wanted = most_pictures(recipe)
     images, repeated, failures = _load(_in_order_of_choice(dataset, _TRIES * wanted), recipe, wanted)
     told = f"{len(images)} of {dataset.num_records} pictures in {folder}"
     if repeated:
@@ -71,6 +71,19 @@ def sample_pictures(folder: str, recipe: Recipe, say: Callable[[str], None], *, 
     use = "all to judge" if all_held_out else f"{len(calibrate)} to calibrate, {len(held_out)} held out to judge"
     say(f"calibration: {told}: {use}")
     return Sample(calibrate, held_out, hashlib.sha256(images.tobytes()).hexdigest())
+
+
+def most_pictures(recipe: Recipe) -> int:
+    """How many of a folder are taken at most."""
+    return max(MIN_PICTURES, min(MAX_PICTURES, MAX_BYTES // (recipe.height * recipe.width * 3)))
+
+
+def pictures_for(needed: int, held_out: int, clear: int) -> int | None:
+    """How many pictures like those of a sample it takes for `needed` clear ones among those held out; None if none is clear.
+
+    `clear` of `held_out` are, and as large a share of more would be.
+    """
+    return _HELD_OUT_EVERY * -(-needed * held_out // clear) if clear else None
 
 
 def _in_order_of_choice(dataset: Dataset, count: int) -> Iterator[Record]:

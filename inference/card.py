@@ -20,10 +20,13 @@ ORIENTATIONS = ("exif", "stored")
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output whose values are those of classes
 RANDOM_WEIGHTS = "random"
-CALIBRATED = ("int8",)  # variants that are not made without pictures; the others are made of the graph alone
+USERS_FILE = "file given by the user"  # the origin of weights
+VARIANTS = ("fp16", "int8")  # folders of a network beside its own graphs, called by their precision
+CALIBRATED = ("int8",)  # of them, those that are not made without pictures; the others are made of the graph alone
 # How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing, which shows:
 # on crops of photographs 0.6 % of the clear classes changed, at 1.1 0.1 %.
 _REDUCED_MARGIN = 1.1
+_AGAIN = "run get_model again"  # what to do about a damaged file, where nobody knows it better
 _SMOOTH = ("bilinear", "bicubic", "lanczos")  # others are so narrow that they show single pixels, which a reduction has not
 
 
@@ -107,6 +110,11 @@ class Weights:
     def is_random(self) -> bool:
         return self.source == RANDOM_WEIGHTS
 
+    @property
+    def option(self) -> str:
+        """What `get_model --weights` must say to get the same again; of a file that the user gave only its name is known."""
+        return self.source if self.is_random or self.origin == USERS_FILE or "://" in self.source else "auto"
+
 
 class Calibration(TypedDict):
     """How a variant came about: pictures used, the candidate that was chosen, and the figures of the gate.
@@ -152,6 +160,8 @@ class ModelCard:
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
             raise UsageError(f"card: input is {self.input!r}; known are {', '.join(INPUT_KINDS)}")
+        if "/" in self.external_data or "\0" in self.external_data or self.external_data in ("", ".", ".."):
+            raise UsageError(f"card: external_data is {self.external_data!r}; it must be the name of a file beside the card")
         object.__setattr__(self, "labels", tuple(self.labels))
 
     @property
@@ -174,18 +184,18 @@ class GraphSidecar:
     parity: dict[str, dict[str, float]]
 
 
-def _build(cls: Any, value: Any, path: Path) -> Any:
+def _build(cls: Any, value: Any, path: Path, advice: str) -> Any:
     """cls(**value) without unknown keys; a missing one, one of a wrong type and an illegal value are named with their file."""
     kinds = get_type_hints(cls)
     if not isinstance(value, dict):
-        raise RunError(f"{path} is damaged (its {cls.__name__.lower()} is no object): run get_model again")
+        raise RunError(f"{path} is damaged (its {cls.__name__.lower()} is no object): {advice}")
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in given.items())), ""):
-        raise RunError(f"{path} is damaged ({told}): run get_model again")
+        raise RunError(f"{path} is damaged ({told}): {advice}")
     try:
         return cls(**given)
     except TypeError as error:
-        raise RunError(f"{path} is damaged ({error}): run get_model again") from None
+        raise RunError(f"{path} is damaged ({error}): {advice}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -195,12 +205,12 @@ def write_card(path: Path, card: ModelCard) -> None:
     write_json(path, asdict(card))
 
 
-def read_card(path: Path) -> ModelCard:
-    """Read card.json. Raises UsageError if missing or newer, RunError if damaged."""
-    value = read_json(path)
-    recipe = _build(Recipe, value.get("recipe", {}), path)
-    weights = _build(Weights, value.get("weights", {}), path)
-    card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
+def read_card(path: Path, advice: str = _AGAIN) -> ModelCard:
+    """Read card.json. Raises UsageError if missing or newer, RunError, which ends in `advice`, if damaged."""
+    value = read_json(path, advice=advice)
+    recipe = _build(Recipe, value.get("recipe", {}), path, advice)
+    weights = _build(Weights, value.get("weights", {}), path, advice)
+    card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path, advice)
     return card
 
 
@@ -233,29 +243,29 @@ def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:
     write_json(graph.with_suffix(".json"), asdict(sidecar))
 
 
-def read_sidecar(graph: Path) -> GraphSidecar:
-    """Read a graph's sidecar. Raises UsageError if missing or newer, RunError if damaged."""
+def read_sidecar(graph: Path, advice: str = _AGAIN) -> GraphSidecar:
+    """Read a graph's sidecar. Raises UsageError if missing or newer, RunError, which ends in `advice`, if damaged."""
     path = graph.with_suffix(".json")
-    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path), path)
+    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path, advice=advice), path, advice)
     return sidecar
 
 
-def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSidecar, Path]:
+def check_graph_files(folder: Path, batch_size: int, advice: str = _AGAIN) -> tuple[ModelCard, GraphSidecar, Path]:
     """Card, sidecar and resolved path of the graph for `batch_size`, with the graph's hash checked.
 
     The weights' hash is not read here (it costs a read of the whole file); the launcher checks it once.
-    Raises RunError naming the file that does not fit its record, or that does not describe the outputs.
+    Raises RunError, which ends in `advice`, naming the file that does not fit its record or does not describe the outputs.
     """
-    card = read_card(folder / "card.json")
+    card = read_card(folder / "card.json", advice)
     if not card.outputs or (card.source == "zoo" and not card.classified):
-        raise RunError(f"{folder / 'card.json'} is damaged (its outputs lack logits): run get_model again")
+        raise RunError(f"{folder / 'card.json'} is damaged (its outputs lack logits): {advice}")
     graph = graph_path(folder, batch_size)
-    sidecar = read_sidecar(graph)
+    sidecar = read_sidecar(graph, advice)
     for name in card.outputs:
         shape = sidecar.outputs.get(name, [])
         if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
-            raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): run get_model again")
+            raise RunError(f"{graph.with_suffix('.json')} is damaged (no shape of {name}): {advice}")
     if (found := file_sha256(graph)) != sidecar.sha256:
         why = what_it_is_instead(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
-        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why}): run get_model again")
+        raise RunError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why}): {advice}")
     return card, sidecar, Path(graph).resolve()

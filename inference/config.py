@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.errors import UsageError
+from inference.errors import STAGES, UsageError
 
 DECODE_MODES = ("exact", "fast")
 
@@ -178,12 +178,17 @@ class LaunchConfig:
     engine: str = option(
         "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
     )
+    skip_done: tuple[str, ...] = option(
+        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"
+    )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
         if "none" in self.save and set(self.save) != {"none"}:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
+        if self.skip_done and self.input != "pictures":
+            raise UsageError(f"--skip_done is of pictures, and --{self.input} has none: leave one out")
         if self.synthetic and self.generated:
             raise UsageError("--synthetic and --generated both stand for the pictures: give one of them")
         for flag in ("num_devices", "processes_per_device"):
@@ -198,9 +203,27 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """Check an output directory: counts, keys, file hashes; needs neither network nor pictures."""
+    """Check output directories, each and together: counts, keys, file hashes; needs neither network nor pictures."""
+
+    output: tuple[str, ...] = option((), "results directories (also as plain arguments)")
+
+
+@dataclass(frozen=True)
+class RetryConfig:
+    """Run the error rows of a job again, with the job's own options; what succeeds takes the place of its error row."""
 
     output: str = option("", "results directory (also as a plain argument)")
+    stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
+    data_dir: str = option("", "where the pictures are now; default as the job began")
+    model_path: str = option("", "folder of model folders; default as the job began")
+    log_path: str = option("", "folder of job logs; default as the job began")
+    num_devices: int = option(
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    )
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0)
+    dry_run: bool = option(False, "print how many error rows would be run again, and stop")
 
 
 @dataclass(frozen=True)

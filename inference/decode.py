@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError, features
 
+from inference.claims import check_claims, check_size, count_frames
 from inference.decoder_notices import count_notice, install_hooks, warning_counts
 from inference.errors import RecordError
-from inference.jpeg import Header, read_header, turbo_agrees, turbo_decode
+from inference.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
 from inference.signatures import HEAD_BYTES, identify
 
 __all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
@@ -88,6 +89,8 @@ def read_picture(path: bytes, max_file_bytes: int) -> bytes:
         raise RecordError("read", "file not found (or a link to a file that is not there)") from None
     except OSError as error:
         raise RecordError("read", (error.strerror or str(error)).lower()) from error
+    except ValueError:  # a manifest can say so, no file can be called so
+        raise RecordError("read", "a path with a zero byte in it names no file") from None
     except MemoryError:
         raise RecordError("read", "out of memory") from None
     if not data:
@@ -129,9 +132,9 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
     """Decode one picture file. prepare_decoder() must have been called; any number of threads may call this.
 
     `orientation` "exif" turns the picture upright, "stored" leaves it as it lies in the file. Pictures of more than
-    `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 8 bytes per pixel
-    (16 for WebP). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's convert("RGB") does; 16-bit
-    grey keeps its upper 8 bits.
+    `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 10 bytes per pixel (20
+    for WebP and JPEG 2000). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's convert("RGB")
+    does; 16-bit grey keeps its upper 8 bits.
     With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
     else is decoded as without, errors too.
     Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
@@ -157,15 +160,19 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
 
 def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixels: int, at_least: int) -> Picture:
     header = _jpeg_header(data) if name == "JPEG" else None
+    if header:
+        check_scans(data, header)
+    else:
+        check_claims(data, name, max_pixels)
     if header and header.is_plain and data.endswith(_END_MARKER):  # nothing in it that Pillow would have to tell
         width, height = header.size
-        _check_size(width, height, max_pixels)
+        check_size(width, height, max_pixels)
         image = turbo_decode(data, header, header.size, at_least)
         if image is not None:
             return Picture(image, "JPEG", 1, width, height)
     opened: Image.Image = Image.open(file, formats=(name,))
     width, height = opened.size
-    _check_size(width, height, max_pixels)
+    check_size(width, height, max_pixels)
     format_ = opened.format or name
     # Pillow turns a TIFF upright by itself while loading it and then forgets the tag: look before, undo if unwanted.
     tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
@@ -197,11 +204,6 @@ def _jpeg_header(data: bytes) -> Header | None:
         return None
 
 
-def _check_size(width: int, height: int, max_pixels: int) -> None:
-    if (pixels := width * height) > max_pixels:
-        raise RecordError("decode", f"too large: {width}x{height} = {pixels} pixels, limit {max_pixels}")
-
-
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 to 8; 1 (normal) if there is none or the EXIF data are not in order."""
     try:
@@ -214,13 +216,11 @@ def _orientation(image: Image.Image) -> int:
 
 def _count_frames(image: Image.Image, format_: str, data: bytes) -> tuple[int, tuple[str, ...]]:
     """How many pictures the file holds, and the flag to raise; decodes none of them."""
-    if format_ not in ("GIF", "TIFF"):
-        return int(getattr(image, "n_frames", 1)), ()  # from the header
-    try:  # by walking through the file, on a second view of it: the first one would forget its decoded picture
-        with Image.open(io.BytesIO(data), formats=(format_,)) as walker:
-            return int(getattr(walker, "n_frames", 1)), ()
-    except Exception as error:  # behind a sound first picture, anything can be broken: seen are OSError, SyntaxError, EOFError
-        count_notice(f"frames of {format_} could not be counted: {type(error).__name__}")
+    claimed = 1 if format_ in ("GIF", "TIFF") else int(getattr(image, "n_frames", 1))  # where it stands in the header
+    try:
+        return count_frames(data, format_, claimed), ()
+    except ValueError as error:
+        count_notice(f"frames of {format_} could not be counted: {error}")
         return 1, ("broken_frames",)
 
 

@@ -15,6 +15,7 @@ from inference.providers import PROVIDERS
 from inference.runlog import versions
 
 AUTO = "auto"
+_EXACT = "fp32"
 AS_ASKED = "as asked"
 _COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
 _CLEARLY_FASTER = 1.1  # less is noise on a shared host, and the choice would change from job to job
@@ -104,14 +105,31 @@ def find_candidates(request: Request) -> Candidates:
             try:
                 found.append(_available(name, request, ""))
             except UsageError as error:
-                reasons.append(str(error))
-                if not isinstance(error, AbsentError):
+                is_absent = isinstance(error, AbsentError)
+                if not (is_absent and provider.is_counted):  # who has no GPU is not helped by packages for it
+                    reasons.append(str(error))
+                if not is_absent:
                     passed_over.append(_told(name, str(error)))
     if found:
         return Candidates(tuple(found), tuple(passed_over))
-    others = [name for name, entry in PROVIDERS.items() if not entry.is_automatic and request.precision in entry.precisions]
-    unasked = f"; or ask for what auto does not take: --device {', '.join(others)}" if others else ""
-    raise UsageError(f"{reasons[-1]}{unasked}")
+    raise UsageError(_nothing_for(request, reasons))
+
+
+def _nothing_for(request: Request, reasons: list[str]) -> str:
+    """Why `auto` finds nothing for a precision, and what else could be asked for here."""
+    able = [name for name, entry in PROVIDERS.items() if request.precision in (AUTO, *entry.precisions)]
+    told = reasons[-1] if reasons else f"--precision {request.precision} runs on {', '.join(able)}"
+    if here := [name for name in able if not PROVIDERS[name].is_automatic and _is_here(name, request)]:
+        return f"{told}; or ask for what auto does not take: --device {', '.join(here)}"
+    return told if reasons else f"{told}, and none of them is here: use --precision {AUTO} or {_EXACT}"
+
+
+def _is_here(name: str, request: Request) -> bool:
+    try:
+        _available(name, request, "")
+    except UsageError:
+        return False
+    return True
 
 
 def _available(name: str, request: Request, reason: str) -> Choice:
@@ -130,6 +148,11 @@ def _available(name: str, request: Request, reason: str) -> Choice:
             here = ", ".join(f"{index}: {device}" for index, device in enumerate(names))
             raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(name)}")
     numbers = request.numbers or tuple(range(len(names)))
+    if request.precision in provider.only_native:
+        native, why = provider.native(numbers)
+        if native != request.precision:
+            way_out = f"--precision {_EXACT}" if _EXACT in provider.precisions else "another --device"
+            raise UsageError(f"--precision {request.precision}: --device {name} does not emulate it, and {why}: use {way_out}")
     return Choice(name, reason, numbers, tuple(names[number] for number in numbers), request.precision)
 
 
@@ -150,7 +173,10 @@ def as_begun(name: str, precision: str, request: Request, where: str) -> Choice:
     """The provider and the precision that the job in `where` began with. Raises UsageError where this machine cannot run it."""
     numbers = request.numbers if name == request.provider else ()
     reason = f"as the job began, in {where}"
-    choice = _available(name, Request(name, numbers, precision), AS_ASKED if name == request.provider else reason)
+    try:
+        choice = _available(name, Request(name, numbers, precision), AS_ASKED if name == request.provider else reason)
+    except UsageError as error:
+        raise UsageError(f"{error}; {where} was begun on {name} in {precision}: give another --output to begin anew") from None
     return replace(choice, precision_reason=AS_ASKED if precision == request.precision else reason)
 
 

@@ -21,6 +21,9 @@ class Hooks(Protocol):
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Hear of every event; `busy_workers` still have something to finish. An error returned ends the launch."""
 
+    def must_stop(self) -> BulkinferError | None:
+        """Why the launch must end although nothing was reported; asked every few seconds."""
+
     def is_published(self, step: Step) -> bool:
         """Whether a step has its file, or needs none."""
 

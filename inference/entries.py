@@ -68,6 +68,32 @@ class TableLines:
             yield wanted.slice(first, min(ROWS, end - first))
 
 
+@dataclass(frozen=True, eq=False)
+class PickedLines:
+    """Some of other lines: those whose numbers are in `numbers`, which ascend."""
+
+    lines: Lines
+    numbers: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        numbers = self.numbers[start:end]
+        if not len(numbers):
+            return
+        position, held, num_held = int(numbers[0]), list[pa.Table](), 0
+        for block in self.lines.blocks(columns, position, int(numbers[-1]) + 1):
+            first, last = np.searchsorted(numbers, (position, position + len(block)))
+            if num_held + last - first > ROWS:
+                yield pa.concat_tables(held)
+                held, num_held = [], 0
+            held.append(block.take(numbers[first:last] - position))
+            num_held += last - first
+            position += len(block)
+        yield pa.concat_tables(held)
+
+
 class Entries(Protocol):
     """Entries in order that are made when they are asked for: a list of them, or what gives slices as Lines."""
 
@@ -183,6 +209,11 @@ def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
     """The keys as bytes, a block at a time. Raises KeyError or pa.ArrowException if the table has no such columns."""
     for block in table.select(KEY_COLUMNS).to_batches(ROWS):
         yield pc.coalesce(block["key_bytes"], block["key"].cast(pa.binary()))
+
+
+def raw_keys(table: pa.Table) -> list[bytes]:
+    """The keys as bytes."""
+    return [key for block in _raw_keys(table) for key in block.to_pylist()]
 
 
 def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:

@@ -5,6 +5,7 @@ BulkinferError                one sentence for the user: what, where, what to do
 │   └── AbsentError           nothing of the provider asked for is on this host
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
+│   ├── ForeignError          a part in an output directory is another job's
 │   ├── UnreadableError       a sound file could not be read, for lack of memory or threads
 │   └── DownloadError         a file could not be fetched, or is not the file that was asked for
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
@@ -39,6 +40,10 @@ class RunError(BulkinferError):
 
 class LockedError(RunError):
     """Another launcher owns the output directory."""
+
+
+class ForeignError(RunError):
+    """A part in an output directory is another job's."""
 
 
 class UnreadableError(RunError):

@@ -26,14 +26,14 @@ MAX_MORE_WRONG = 1  # of the labelled pictures: one may be a near-tie
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Allowance:
     """The most that a precision may change: the mean of the top-1 probability, and the output relative to its size."""
 
     mean_change: float
     output_error: float
 
 
-LIMITS = {"bf16": Limits(0.03, 0.06), "fp16": Limits(0.03, 0.06), "int8": Limits(0.05, 0.2)}
+ALLOWANCES = {"bf16": Allowance(0.03, 0.06), "fp16": Allowance(0.03, 0.06), "int8": Allowance(0.05, 0.2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,7 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
     found_NC = found_NC.copy()
     found_NC[broken] = 0
     expected, found = (_probabilities(values, are_logits) for values in (expected_NC, found_NC))
-    best = expected.argmax(axis=1)
-    two = np.partition(expected, -2, axis=1)[:, -2:] if expected.shape[1] > 1 else np.pad(expected, ((0, 0), (1, 0)))
-    clear = np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
+    best, clear = expected.argmax(axis=1), _clear(expected)
     agrees = found[clear].argmax(axis=1) == best[clear]
     moved = np.abs(found[clear, best[clear]] - expected[clear, best[clear]])
     known = [(number, label) for number, label in enumerate(labels) if label is not None]
@@ -98,6 +96,18 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
         more_wrong=int(wrong_now - wrong),
         not_finite=len(broken),
     )
+
+
+def count_clear(values_NC: Array, *, are_logits: bool) -> int:
+    """How many pictures have a clear answer by the class values of fp32."""
+    return len(_clear(_probabilities(values_NC, are_logits)))
+
+
+def _clear(probabilities_NC: Array) -> Array:
+    """The pictures whose best class leads by more than MARGIN."""
+    is_alone = probabilities_NC.shape[1] == 1
+    two = np.pad(probabilities_NC, ((0, 0), (1, 0))) if is_alone else np.partition(probabilities_NC, -2, axis=1)[:, -2:]
+    return np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
 
 
 def compare_values(expected_ND: Array, found_ND: Array) -> Figures:
@@ -125,18 +135,18 @@ def _relative_error(expected_NC: Array, found_NC: Array) -> float:
 
 
 def objection(figures: Figures, precision: str) -> str:
-    """Why figures do not pass at `precision` (a key of LIMITS); empty if they do."""
-    limits = LIMITS[precision]
+    """Why figures do not pass at `precision` (a key of ALLOWANCES); empty if they do."""
+    allowed = ALLOWANCES[precision]
     if figures.not_finite:
         return "all values must be finite"
     if figures.more_wrong > MAX_MORE_WRONG:
         return f"{MAX_MORE_WRONG} more wrong is allowed"
     if not figures.is_measurable:
-        return "" if figures.output_error <= limits.output_error else f"an output error of {limits.output_error} is allowed"
+        return "" if figures.output_error <= allowed.output_error else f"an output error of {allowed.output_error} is allowed"
     if not figures.agreement >= MIN_AGREEMENT:
         return f"{MIN_AGREEMENT:.0%} must agree"
-    if not figures.mean_change <= limits.mean_change:
-        return f"a mean change of {limits.mean_change} is allowed"
+    if not figures.mean_change <= allowed.mean_change:
+        return f"a mean change of {allowed.mean_change} is allowed"
     return ""
 
 

@@ -5,8 +5,11 @@ Shape letters: N batch, H height, W width, C channels, D values per row. Imports
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +33,11 @@ PARITY_TOLERANCES = {
 PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
 GOLDEN_FILE = "golden.npz"
 GOLDEN_COUNT = 4
+# What reading an npz or npy file raises that is damaged, or claims arrays beyond all memory; pickles in it are never read.
+BROKEN_ARRAYS = (
+    *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
 
 Outputs = dict[str, NDArray[np.float32]]
 
@@ -70,8 +78,8 @@ def read_golden(path: Path) -> Golden:
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return Golden(arrays["images"], {name: arrays[name] for name in arrays.files if name != "images"})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(f"{path} is missing or damaged ({error}): run get_model again") from None
+    except BROKEN_ARRAYS as error:
+        raise RunError(f"{path} is missing or damaged ({first_line(error)}): run get_model again") from None
 
 
 def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:

@@ -51,7 +51,7 @@ class InlineEngine:
         self._started = self._started or isinstance(event, StepDone)
         if isinstance(event, Refused):
             self._refuse(refusal(event, started=self._started))
-        elif (reason := self._hooks.on_event(0, event, [0])) is not None:
+        elif (reason := self._hooks.on_event(0, event, [0]) or self._hooks.must_stop()) is not None:
             self._refuse(reason)
         if isinstance(event, Ready):
             for step in self._hooks.make_steps(event.warm_up_rate):

@@ -21,6 +21,7 @@ from inference.structure import misfit
 
 if TYPE_CHECKING:
     from inference.cores import ThreadPlan
+    from inference.lease import Lease
     from inference.manifest import Dataset
     from inference.types import Step
 
@@ -124,6 +125,7 @@ class Launch:
     output: Path | None
     description: dict[str, Any]
     todo: list[Step]
+    leases: tuple[Lease, ...] = ()  # on `log_dir` and `output`
 
 
 def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:
@@ -156,6 +158,7 @@ def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dat
         "save_precision": config.save_precision if saves_outputs else "fp32",
         "save": sorted(set(config.save)),
         "manifest": dataset.content_hash if dataset else config.input,
+        **({"skipped": dataset.skipped.sha256} if dataset and dataset.skipped else {}),
     }
 
 
@@ -181,6 +184,7 @@ def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
         "versions": versions(),
         "weights": asdict(job.model.card.weights),
         "source": dataset.source if dataset else job.config.input,
+        **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
         "num_records": job.num_records,
         "partitions": _describe_partitions(job),
         "complete": False,
@@ -230,15 +234,13 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
     """Raises UsageError that names each differing field if the output directory belongs to another job."""
     if found["fingerprint"] == job.fingerprint:
         return
-    there, now = _fields(found["identity"]), _fields(job.identity)
-    differing = [
-        f"{name} ({_short(there.get(name))} there, {_short(now.get(name))} now)"
-        for name in sorted({*there, *now})
-        if canonical_json(there.get(name)) != canonical_json(now.get(name))
-    ]
+    there, now = fields_of(found["identity"]), fields_of(job.identity)
+    names = [name for name in sorted({*there, *now}) if canonical_json(there.get(name)) != canonical_json(now.get(name))]
+    differing = [f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)" for name in names]
+    as_it_began = " ".join(f"--{name} {there[name]}" for name in names) if {*names} <= {"precision", "device"} else ""
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing)}: "
-        "give another --output, or --overwrite to remove them"
+        "give another --output, or --overwrite to remove them" + (f"; {as_it_began} continues it" if as_it_began else "")
     )
 
 
@@ -254,7 +256,7 @@ def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[st
     ]
 
 
-def _fields(identity: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
     """The identity by field; those of the recipe and of the outputs as recipe.mean and so on."""
     found: dict[str, Any] = {}
     for name, value in identity.items():
@@ -262,7 +264,8 @@ def _fields(identity: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value for messages: its JSON, cut."""
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"
 

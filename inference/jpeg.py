@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import re
 import sys
 import threading
 from dataclasses import dataclass
@@ -16,16 +17,23 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import PIL
 import pyarrow as pa
 from PIL import Image
 
 from inference.decoder_notices import count_notice
-from inference.errors import UsageError, first_line
+from inference.errors import RecordError, UsageError, first_line
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 _SCAN = 0xDA
 _SILENT = (0xC4, 0xDB, 0xDD, 0xFE)  # Huffman and quantisation tables, restart interval, comment
 _PLAIN_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}  # what these must begin with; others may hold anything
+_MOST_SEGMENTS = 1000  # before the pixels, 64 MB: a colour profile has 255 at most, depth maps and the like some hundred
+_MOST_PADDING = 1 << 16  # bytes of 0xFF between them
+_FEW_SCANS = 100  # a progressive file has some ten; each costs a pass over all pixels, and may take no more than ten bytes
+_MOST_SCANNED = 1_000_000_000  # pixels times scans, which small pictures of more scans may cost
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # the next one behind the beginning of a scan
+_ONE_PASS = (0xC0, 0xC1, 0xC3, 0xC9, 0xCB)  # frames whose scans are not refined by later ones
 _LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
 # Sizes worth decoding at, in eighths. libjpeg-turbo has vector code for 1, 2, 4 and 8 only: 3 takes as long as 4, 7 longer than
 # 8, and what 6 saves in resizing it costs in decoding.
@@ -38,9 +46,18 @@ _kept = threading.local()
 
 
 def require_turbo() -> None:
-    """Raises UsageError with the command to type if what reduced sizes need is not installed."""
+    """Raises UsageError, naming what is missing and the command to type, if what reduced sizes need is not installed."""
+    missing = []
+    if importlib.util.find_spec("simplejpeg") is None:
+        missing.append("simplejpeg, which is not installed")
+    if not hasattr(Image, "fromarrow"):
+        missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
+    if missing:
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: pip install --upgrade 'bulkinfer[fast]'")
     if _turbo() is None:
-        raise UsageError("--decode fast needs simplejpeg and Pillow 11.3 or newer: pip install 'bulkinfer[fast]'")
+        raise UsageError(
+            "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"
+        )
 
 
 def eighths_for(short_side: int, at_least: int) -> int:
@@ -62,36 +79,63 @@ class Header:
 
     `frame` is the marker of its frame (0: none), `size` what that says, `scan_at` where the first scan starts. `is_plain` tells
     that nothing else stands there than what the decoder itself needs, comments and a colour profile, in good order: no
-    orientation, no second picture, no colours but YCbCr and grey.
+    orientation, no second picture, no colours but YCbCr and grey. `channels` is 0 where the frame does not say.
     """
 
     frame: int
     size: tuple[int, int]
     scan_at: int
     is_plain: bool
+    channels: int = 0
 
 
 def read_header(data: bytes) -> Header:
     """The header of a JPEG. Raises IndexError if the file ends before its first scan.
 
-    Segments are skipped, since EXIF may hold a whole JPEG.
+    Raises RecordError if there are more segments than any sound file has: Pillow keeps each, and joins those of EXIF one by
+    one. Segments are skipped, since EXIF may hold a whole JPEG.
     """
-    at, frame, size, is_plain = 2, 0, (0, 0), True
+    at, frame, size, is_plain, channels, segments, padding = 2, 0, (0, 0), True, 0, 0, 0
     while data[at] == 0xFF and (marker := data[at + 1]) != _SCAN:
         if marker == 0xFF:  # padding
-            at += 1
+            at, padding = at + 1, padding + 1
+            if padding > _MOST_PADDING:
+                raise RecordError("decode", f"corrupt JPEG: more than {_MOST_PADDING} bytes of padding before its pixels")
             continue
+        segments += 1
+        if segments > _MOST_SEGMENTS:
+            raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
         segment = data[at + 4 : end]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             is_plain = is_plain and not frame and _is_plain_frame(segment)
             frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
+            channels = segment[5] if len(segment) > 5 else 0
         elif marker not in _SILENT and not (
             len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
         ):
             is_plain = False
         at = end
-    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES)
+    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)
+
+
+def check_scans(data: bytes, header: Header) -> None:
+    """Raises RecordError if a JPEG has so many scans, for its size, that decoding it would take minutes or hours."""
+    in_first_scan = data[header.scan_at + 4 : header.scan_at + 5]
+    if header.frame in _ONE_PASS and in_first_scan == bytes([header.channels]):
+        return  # all channels at once: what follows is not read
+    pixels = header.size[0] * header.size[1]
+    most = max(_FEW_SCANS, _MOST_SCANNED // max(pixels, 1))
+    at, scans = header.scan_at, 0
+    while data[at : at + 1] == b"\xff" and (marker := data[at + 1 : at + 2]) not in (b"", b"\xd9"):  # the end of the picture
+        scans += marker[0] == _SCAN
+        if scans > most:
+            raise RecordError("decode", f"corrupt JPEG: more than {most} scans of {pixels} pixels")
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        found = _MARKER.search(data, at)
+        if found is None:
+            return
+        at = found.end() - 2
 
 
 def _is_plain_frame(segment: bytes) -> bool:

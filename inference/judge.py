@@ -18,7 +18,7 @@ from inference.activation_ranges import batches
 from inference.card import ModelCard
 from inference.cores import core_budget
 from inference.errors import UsageError
-from inference.gate import Figures, compare, objection
+from inference.gate import Figures, compare, count_clear, objection
 from inference.model_folder import fix_batch
 from inference.preprocess import normalise
 from inference.providers import SessionSpec
@@ -66,6 +66,8 @@ class Judge:
         self._precision, self._card, self._images_NHWC, self._batch_size = precision, card, images_NHWC, batch_size
         self._path = folder / "candidate.onnx"
         self._expected_NC = self._class_values(fp32, "cpu", "fp32")
+        self._are_logits = card.outputs[card.classified] == "logits"
+        self.clear = count_clear(self._expected_NC, are_logits=self._are_logits)  # pictures with a clear answer in fp32
 
     def figures(self, model: onnx.ModelProto, provider: str, what: str) -> tuple[Figures, str]:
         """The figures, and why they do not pass; what came out is said. `what` tells the candidate from others."""
@@ -77,7 +79,7 @@ class Judge:
             figures = Figures(len(self._images_NHWC), 0, 0.0, 0.0, math.inf)
             self.say(f"{self._precision}, {what}, on {provider}: {error}")
             return figures, f"{provider} cannot run it"
-        figures = compare(self._expected_NC, values_NC, are_logits=self._card.outputs[self._card.classified] == "logits")
+        figures = compare(self._expected_NC, values_NC, are_logits=self._are_logits)
         why = objection(figures, self._precision)
         self.say(f"{self._precision}, {what}, on {provider}: {figures}: {why or 'passes'}")
         return figures, why

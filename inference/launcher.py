@@ -12,10 +12,10 @@ from inference.card import Recipe
 from inference.config import LaunchConfig
 from inference.cores import ThreadPlan, core_budget
 from inference.devices import Candidates, find_candidates, parse_device, plan_workers
-from inference.engine import make_engine
+from inference.engine import Engine, make_engine
 from inference.errors import BulkinferError, UsageError
 from inference.job import Job, Launch, make_job, resolve_data_dir, write_job
-from inference.manifest import open_dataset
+from inference.manifest import Dataset, open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
 from inference.model_lookup import find_model
@@ -24,9 +24,10 @@ from inference.paths import file_sha256
 from inference.postprocess import task_for
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.resume import claim_output, note_parts, preview, remaining_steps
+from inference.resume import claim_output, joined, note_parts, preview, remaining_steps
 from inference.runlog import say, warn
 from inference.settle import settle
+from inference.skip_done import without_done
 from inference.summary import OK, WITHOUT, begin, finish
 from inference.tuned_flags import tell_if_elsewhere
 
@@ -37,6 +38,9 @@ def launch(config: LaunchConfig) -> int:
     job, found = open_job(config)
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
+    if output is not None and config.output:
+        job = joined(job, output)
+        log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
     job = settle(job, found, output)
     plan = plan_workers(config, job.choice, core_budget())
@@ -47,15 +51,15 @@ def launch(config: LaunchConfig) -> int:
             preview(job, output)
         return OK
     log_dir.mkdir(parents=True, exist_ok=True)
-    with output_lock(log_dir, flag="--log_path"):
+    with output_lock(log_dir, flag="--log_path") as log_lease:
         if output is None:
-            return run(Launch(job, plan, log_dir, None, {}, []), started)
+            return run(Launch(job, plan, log_dir, None, {}, [], (log_lease,)), started)
         output.mkdir(parents=True, exist_ok=True)
-        with output_lock(output, flag="--output"):
+        with output_lock(output, flag="--output") as lease:
             description = claim_output(job, output)
             todo = remaining_steps(job, output, description)
             write_job(output, description)
-            return run(Launch(job, plan, log_dir, output, description, todo), started)
+            return run(Launch(job, plan, log_dir, output, description, todo, (log_lease, lease)), started)
 
 
 def refuse_inside_partition(job: Job, folder: Path) -> None:
@@ -82,17 +86,33 @@ def unused(folder: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def open_job(config: LaunchConfig) -> tuple[Job, Candidates]:
-    """The job, its pictures counted, and what could run it; nothing is written yet."""
-    if config.decode == "fast":
-        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+def open_job(config: LaunchConfig, dataset: Dataset | None = None) -> tuple[Job, Candidates]:
+    """The job, its pictures counted, and what could run it; nothing is written yet.
 
-        require_turbo()
+    `dataset` is given where it is known already; by default it is opened, and what --skip_done names is left out of it.
+    """
+    if config.decode == "fast":
+        require_fast_decoder()
     request = parse_device(config.device, config.precision)
     found = find_candidates(request)  # first of all: what cannot run is told at once
     model = find_model(config, [choice.provider for choice in found.choices])
-    dataset = open_dataset(resolve_data_dir(config)) if config.input == "pictures" else None
-    return make_job(config, model, request, found.choices[0], dataset), found
+    if dataset is None and config.input == "pictures":
+        dataset = open_dataset(resolve_data_dir(config))
+    job = make_job(config, model, request, found.choices[0], dataset)
+    if config.skip_done and dataset is not None and dataset.skipped is None:
+        job = make_job(config, model, request, found.choices[0], without_done(job, dataset))
+    return job, found
+
+
+def require_fast_decoder() -> None:
+    """Raises UsageError that names what --decode fast lacks here."""
+    try:
+        from inference.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+    except ModuleNotFoundError as error:
+        if error.name != "PIL":
+            raise
+        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+    require_turbo()
 
 
 def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> None:
@@ -108,6 +128,8 @@ def announce(job: Job, plan: ThreadPlan, log_dir: Path, output: Path | None) -> 
     if job.dataset is None:
         say(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
     else:
+        if skipped := job.dataset.skipped:
+            say(f"--skip_done: {skipped.num_records} records have ok rows in {', '.join(skipped.outputs)}")
         limited = f", the first {job.num_records} of them" if config.limit else ""
         say(f"input: {job.dataset.source}: {job.dataset.num_records} records{limited}")
         for line in job.dataset.scan.summary() if job.dataset.scan else ():
@@ -139,21 +161,9 @@ def run(launch: Launch, started: float) -> int:
     aggregate, engine, refusal = Aggregate(started), None, None
     begin(launch.log_dir)
     if launch.todo or launch.output is None:
-        config = launch.job.config
-        with Screen(sum(map(len, launch.todo)) or None) as screen:
-            engine = make_engine(
-                config.engine,
-                write_run(launch),
-                launch.plan,
-                Reporter(launch, aggregate, screen),
-                batch_size=config.batch_size,
-                own_partition=launch.output is None,
-                stall_timeout_s=config.stall_timeout_s,
-            )
-            try:
-                engine.run()
-            except BulkinferError as error:
-                refusal = error
+        engine, refusal = run_engine(launch, aggregate)
+    for lease in launch.leases:
+        lease.check()  # else the books are another's now
     try:
         if launch.output is not None:
             note_parts(launch.job, launch.output, launch.description, aggregate.parts)
@@ -166,17 +176,42 @@ def run(launch: Launch, started: float) -> int:
     return code
 
 
+def run_engine(launch: Launch, aggregate: Aggregate) -> tuple[Engine, BulkinferError | None]:
+    """Run the steps to do; returns the engine, and what ended the run early."""
+    config, refusal = launch.job.config, None
+    with Screen(sum(map(len, launch.todo)) or None) as screen:
+        engine = make_engine(
+            config.engine,
+            write_run(launch),
+            launch.plan,
+            Reporter(launch, aggregate, screen),
+            batch_size=config.batch_size,
+            own_partition=launch.output is None,
+            stall_timeout_s=config.stall_timeout_s,
+        )
+        try:
+            engine.run()
+        except BulkinferError as error:
+            refusal = error
+    return engine, refusal
+
+
+def kept_manifest(log_dir: Path, index: int) -> Path:
+    """Where a launch keeps the manifest of a partition that has none in the data set."""
+    return log_dir / (f"manifest-{index:05d}.parquet" if index else MANIFEST_FILE)
+
+
 def write_run(launch: Launch) -> Path:
-    """run.json for the workers; and the manifest of a plain folder, which exists nowhere else."""
+    """run.json for the workers; and manifests that exist nowhere else, as that of a plain folder."""
     job, plan, log_dir, config = launch.job, launch.plan, launch.log_dir, launch.job.config
     card, sidecar = job.model.card, job.model.sidecar
     manifests = {}
     if job.dataset is not None:
         for partition in job.dataset.partitions:
             path = job.dataset.root / str(partition.index) / MANIFEST_FILE
-            if job.dataset.scan is not None:
-                path = log_dir / MANIFEST_FILE
-                partition.manifest.write(path)
+            if not job.dataset.is_listed:
+                path = kept_manifest(log_dir, partition.index)
+                partition.manifest.write(path, apart=True)
             manifests[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash, file_sha256(path))
     spec = RunSpec(
         input=config.input,
@@ -203,6 +238,7 @@ def write_run(launch: Launch) -> Path:
             "decode": config.decode,
             "precision": {"asked": config.precision, "ran": job.choice.precision, "reason": job.choice.precision_reason},
         },
+        locks={str(lease.path.resolve()): lease.token for lease in launch.leases},
     )
     spec.write(log_dir / "run.json")
     return log_dir / "run.json"

@@ -48,7 +48,7 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
         picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
     with meter.timing("preprocess"):
         prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
-    return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags)
+    return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags, len(data))
 
 
 def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

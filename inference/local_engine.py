@@ -30,6 +30,7 @@ from inference.steps import StepQueue
 from inference.types import Fault, Step
 from inference.worker_handle import WorkerHandle, start_worker
 
+_LOOK_S = 2.0  # how often we ask whether the launch may go on
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
 _DEATHS_WITHOUT_PROGRESS = 32  # narrowing a step takes 4 + log2(batch) of them, 4 + log2(step) if nothing is known
 _STARTS = 3  # a worker that dies so often before it is ready is not started again
@@ -75,6 +76,8 @@ class LocalEngine:
                     else:
                         self._read(key.data)
                 self._watch()
+                if self._deadline is None and (reason := self._hooks.must_stop()) is not None:
+                    self._refuse(reason)
                 if self._deadline is not None and time.monotonic() >= self._deadline:
                     self._kill_all()
         finally:
@@ -88,11 +91,11 @@ class LocalEngine:
         if self._refusal:
             raise self._refusal
 
-    def _wait_s(self) -> float | None:
-        """How long nothing needs to be looked after unless a worker reports or a signal comes; None: for ever."""
+    def _wait_s(self) -> float:
+        """How long nothing needs to be looked after unless a worker reports or a signal comes."""
         if self._deadline is not None:
             return max(0.0, self._deadline - time.monotonic())
-        return self._stall_timeout_s / 16 if self._stall_timeout_s else None
+        return min(_LOOK_S, self._stall_timeout_s / 16) if self._stall_timeout_s else _LOOK_S
 
     def _watch(self) -> None:
         """End workers that have had work and got nothing done for too long. Time in which we were stopped does not count."""

@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inference.entries import BLOCK, KEY_COLUMNS, SCHEMA, Entry, Lines, as_lines, content_hash, hash_keys
+from inference.entries import BLOCK, KEY_COLUMNS, SCHEMA, Entry, Lines, PickedLines, as_lines, content_hash, hash_keys
 from inference.errors import RunError, UsageError
 from inference.manifest_file import damage_told, open_manifest, shown, write_manifest
 from inference.markers import (
@@ -59,7 +60,7 @@ class Manifest:
         """
         lines, metadata = open_manifest(path)
         with damage_told(path):
-            is_whole = lines.schema == SCHEMA and content_hash(lines.at_hand()) == metadata["content_hash"]
+            is_whole = content_hash(lines.at_hand()) == metadata["content_hash"]
         if not is_whole:
             raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
         return cls._of(path, lines, metadata)
@@ -78,12 +79,15 @@ class Manifest:
     @classmethod
     def _of(cls, path: Path, lines: Lines, metadata: dict[str, str]) -> Manifest:
         mode = metadata["mode"]
-        root = bytes.fromhex(metadata["root"]) if mode == "manifest" else os.path.abspath(os.fsencode(path.parent))
+        root = bytes.fromhex(metadata["root"]) if metadata["root"] else os.path.abspath(os.fsencode(path.parent))
         return cls(lines, root, mode, metadata["content_hash"])
 
-    def write(self, path: Path) -> None:
-        """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved."""
-        root = self.root.hex() if self.mode == "manifest" else ""
+    def write(self, path: Path, *, apart: bool = False) -> None:
+        """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved.
+
+        `apart` from the links of a partition the file says where they lie.
+        """
+        root = self.root.hex() if self.mode == "manifest" or apart else ""
         write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root})
 
     @property
@@ -109,6 +113,10 @@ class Manifest:
         """Where the picture `key` lies."""
         return self.root + b"/" + (key if self.mode == "manifest" else link_name(key))
 
+    def only(self, numbers: np.ndarray[Any, Any]) -> Manifest:
+        """The manifest of these records alone, numbered anew; `numbers` ascend."""
+        return Manifest.from_entries(PickedLines(self.lines, numbers), self.root, self.mode)
+
     def size_bytes(self, start: int = 0, end: int | None = None) -> int:
         """File bytes of the records start..end together; missing files count as 0."""
         end = self.num_records if end is None else end
@@ -130,10 +138,20 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """Records that were left out since `outputs` have ok rows for them: how many, and a hash of which."""
+
+    outputs: tuple[str, ...]
+    num_records: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Dataset:
     """An opened data set. `scan` is there for a plain folder: what was not taken from it, which the summary must tell.
 
-    `content_hash` covers the records and how they are partitioned, not where they lie.
+    `content_hash` covers the records and how they are partitioned, not where they lie; those that were `skipped` too.
+    `is_listed`: its manifests lie in the partitions, and need not be written for the workers.
     """
 
     root: Path
@@ -141,6 +159,8 @@ class Dataset:
     source: str
     content_hash: str
     scan: Scan | None = None
+    skipped: Skipped | None = None
+    is_listed: bool = True
 
     @property
     def num_records(self) -> int:
@@ -186,7 +206,8 @@ def open_dataset(data_dir: Path) -> Dataset:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     manifest = Manifest.from_entries((Entry(*picture) for picture in scan.pictures), scan.root)
     partitions = (Partition(0, manifest, scan.root),)
-    return Dataset(data_dir, partitions, f"pictures in {printable(scan.root)}", _hash_over_all(partitions), scan)
+    source = f"pictures in {printable(scan.root)}"
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)
 
 
 def _refuse_undescribed(data_dir: Path) -> None:

@@ -68,6 +68,7 @@ class FileLines:
 
     def _row_group(self, parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
         table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
+        table.validate(full=True)  # of a file that somebody else made: text that is none, lists that lead out of their values
         if list(columns) == SCHEMA.names:
             self._last = index, table  # steps are short: the next one most likely begins in here
         return table
@@ -124,7 +125,10 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
     with damage_told(path), path.open("rb") as file:
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
         metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
-        return FileLines(path, file, parquet), metadata
+        lines = FileLines(path, file, parquet)
+        if lines.schema != SCHEMA:
+            raise ValueError("its columns are not those of a manifest")
+        return lines, metadata
 
 
 @contextmanager

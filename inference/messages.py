@@ -36,7 +36,8 @@ class RunSpec:
     `input` is pictures, generated, synthetic or decode (pictures without network and rows, which bench measures);
     `devices[i]` is the number of worker i's device, in place of the session's; `num_workers` are loader threads;
     `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is how long to measure, 0 for one
-    run only; `output` is None in a run without pictures; `metadata` goes into every part.
+    run only; `output` is None in a run without pictures; `metadata` goes into every part. `locks` are the launcher's: path ->
+    token; nothing is published once one of them is another's.
     """
 
     input: str
@@ -55,6 +56,7 @@ class RunSpec:
     output: str | None
     log_dir: str
     metadata: dict[str, Any]
+    locks: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Publish run.json."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from inference.card import (
-    CALIBRATED,
+    VARIANTS,
     GraphSidecar,
     ModelCard,
     check_graph_files,
@@ -20,6 +19,7 @@ from inference.card import (
 )
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
+from inference.get_model_hint import get_model_command, readable_card
 from inference.paths import file_sha256
 from inference.providers import PROVIDERS
 from inference.stand_ins import what_it_is_instead
@@ -41,57 +41,58 @@ class Model:
 def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
     """The graph that `providers` (keys of PROVIDERS) run for `config`: the network's or that of a variant, its files checked.
 
-    Raises UsageError naming the get_model command where it is missing.
+    Raises UsageError naming the get_model command where anything is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
-    command = _get_model_command(config, network, folder)
-    graph = graph_path(folder, config.batch_size)
-    for path in (folder / "card.json", graph, graph.with_suffix(".json")):
-        if not path.exists():
-            nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
-            raise UsageError(f"{path} does not exist: run {command}{nearest}")
-    card, sidecar, resolved = check_graph_files(folder, config.batch_size)
-    weights = resolved.parent / card.external_data
-    if not weights.exists():
-        raise UsageError(f"{weights}, the weights of {graph}, does not exist: run {command}")
-    if (found := file_sha256(weights)) != card.external_data_sha256:
-        why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
-        raise RunError(f"{weights} is not what card.json records ({why}): run {command}")
-    if misfit := _misfit(card, sidecar, config.batch_size):
-        raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit}): run {command}")
-    if folder != network:
-        _check_variant(network, folder, card, command)
-    check_columns(config, card)
-    return Model(card, sidecar, resolved)
+    try:
+        model = _checked(network, folder, config.batch_size)
+    except RunError as error:  # nothing is started yet, and nothing will be until it is mended
+        nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
+        raise UsageError(f"{error}: run {get_model_command(config, network, folder)}{nearest}") from None
+    if folder == network and folder.name in VARIANTS and model.card.calibration is not None:
+        owner = network.absolute().parent
+        raise UsageError(
+            f"--model_name {config.model_name}: {network} is the {folder.name} variant of {owner.name}: "
+            f"use --model_path {owner.parent} --model_name {owner.name} --precision {folder.name}"
+        )
+    check_columns(config, model.card)
+    return model
 
 
 def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:
     """Not a network that somebody else made in this precision already: it runs as it is."""
     (needed,) = {precision in PROVIDERS[name].variants for name in providers}  # candidates of one launch run the same graph
-    card = network / "card.json"
-    return needed and not (card.exists() and read_card(card).precision == precision)
+    card = readable_card(network)
+    return needed and not (card is not None and card.precision == precision)
 
 
-def _get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
-    """What brings the missing files; a variant that is there needs no pictures to get another batch size."""
-    words = ["get_model", "--model_name", config.model_name, "--batch_size", str(config.batch_size)]
-    words += ["--model_path", config.model_path] if config.model_path != LaunchConfig.model_path else []
-    if folder != network:
-        words += ["--precision", config.precision]
-        if config.precision in CALIBRATED and not (folder / "card.json").exists():
-            words += ["--calibration_dir", "PICTURES"]
-    return shlex.join(words)
+def _checked(network: Path, folder: Path, batch_size: int) -> Model:
+    """The graph in `folder`, the network's or that of its variant. Raises RunError that tells what is wrong, and no advice."""
+    graph = graph_path(folder, batch_size)
+    for path in (folder / "card.json", graph, graph.with_suffix(".json")):
+        if not path.exists():
+            raise RunError(f"{path} does not exist")
+    card, sidecar, resolved = check_graph_files(folder, batch_size, advice="")
+    weights = resolved.parent / card.external_data
+    if not weights.exists():
+        raise RunError(f"{weights}, the weights of {graph}, does not exist")
+    if (found := file_sha256(weights)) != card.external_data_sha256:
+        why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
+        raise RunError(f"{weights} is not what card.json records ({why})")
+    if misfit := _misfit(card, sidecar, batch_size):
+        raise RunError(f"{folder / 'card.json'} does not fit {graph.name} ({misfit})")
+    if folder != network and not _belongs(network, card):
+        raise RunError(f"{folder} was made of another export of the network than the one in {network}")
+    return Model(card, sidecar, resolved)
 
 
-def _check_variant(network: Path, folder: Path, card: ModelCard, command: str) -> None:
-    """Raises RunError for a variant of an export that another has replaced since: it would give that one's answers.
+def _belongs(network: Path, variant: ModelCard) -> bool:
+    """Not to an export that another has replaced since: it would give that one's answers.
 
     It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
     """
-    if (network / "card.json").exists() and not is_made_of(card, read_card(network / "card.json")):
-        pictures = " --calibration_dir PICTURES" if folder.name in CALIBRATED else ""
-        raise RunError(f"{folder} was made of another export of the network than the one in {network}: run {command}{pictures}")
+    return not (network / "card.json").exists() or is_made_of(variant, read_card(network / "card.json", advice=""))
 
 
 def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
@@ -121,9 +122,18 @@ def check_columns(config: LaunchConfig, card: ModelCard) -> None:
 
 
 def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
-    """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names."""
+    """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names.
+
+    Raises UsageError for the folder of a variant, which is asked for by its precision.
+    """
     models = Path(model_path)
     exact = models / model_name
+    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / "card.json").exists()):
+        owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
+        raise UsageError(
+            f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
+            f"use --model_name {owner} --precision {exact.name}"
+        )
     if exact.exists() or not models.is_dir():
         return exact, []
     by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / "card.json").is_file()}

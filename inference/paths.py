@@ -7,6 +7,8 @@ import json
 import os
 import re
 import secrets
+import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +94,40 @@ def remove_stale_temporaries(directory: Path) -> list[str]:
         entry.unlink(missing_ok=True)
         removed.append(entry.name)
     return removed
+
+
+def mark_folder(folder: Path) -> Path:
+    """Put a file into a folder that tells whose it is: a temporary of ours, with the name of this host in it. Returns the file.
+
+    Whoever ends well removes the folder, or the file where the folder is to stay.
+    """
+    mark = temporary_path(folder / "mark")
+    mark.write_text(socket.gethostname())
+    return mark
+
+
+def remove_abandoned(parent: Path, pattern: str, *, but_with: str = "") -> list[str]:
+    """Remove the folders that match `pattern` and bear the mark of a process of this host that is gone; returns their names.
+
+    Those of other users and of other hosts stay: nobody knows here which processes run there. So do those that hold a file
+    called `but_with`: they were finished.
+    """
+    removed = []
+    for folder in sorted(parent.glob(pattern)):
+        try:
+            if not folder.is_symlink() and folder.stat().st_uid == os.geteuid() and _is_abandoned(folder, but_with):
+                shutil.rmtree(folder)
+                removed.append(folder.name)
+        except (FileNotFoundError, NotADirectoryError):  # another process removed it meanwhile, or it is no folder
+            continue
+    return removed
+
+
+def _is_abandoned(folder: Path, but_with: str) -> bool:
+    if but_with and (folder / but_with).exists():
+        return False
+    owners = [(mark, owner) for mark in folder.iterdir() if (owner := temporary_owner(mark.name)) and mark.is_file()]
+    return any(not is_running(owner) and mark.read_text(errors="replace") == socket.gethostname() for mark, owner in owners)
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from inference.lease import is_held, lost
 from inference.messages import Event, RunSpec, StepDone, Totals
 from inference.metrics import Meter, Metrics
 from inference.postprocess import StepRows
@@ -55,7 +56,7 @@ class Publisher:
         return rows
 
     def publish(self, rows: Rows) -> None:
-        """Publish a complete step."""
+        """Publish a complete step. Raises RunError if the launcher has lost its lock: another writes there."""
         self._publish(rows, len(rows.step))
 
     def publish_unfinished(self) -> None:
@@ -69,11 +70,18 @@ class Publisher:
         ok, stages, sha256 = count, dict[str, int](), ""
         if isinstance(rows, StepRows):
             assert self._spec.output is not None
+            self._check_locks()
             part = write_part(Path(self._spec.output), rows, count, self._metadata)
             ok, stages, sha256 = part.num_ok, part.stages, part.sha256
         total_s, wait_s, compute_s = self._since_last_line()
         self._report(StepDone(rows.step, count, ok, stages, sha256, total_s, wait_s, compute_s, self.totals()))
         self._say(step_line(total_s, wait_s, compute_s, count))
+
+    def _check_locks(self) -> None:
+        """The launcher may be stopped or cut off, and learn later than we that another has taken over."""
+        for path, token in self._spec.locks.items():
+            if not is_held(Path(path), token):
+                raise lost(Path(path))
 
     def _since_last_line(self) -> tuple[float, float, float]:
         """Seconds since the last line: all, waiting for batches, inside the network (the latter two per stream)."""

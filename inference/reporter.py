@@ -6,9 +6,9 @@ from inference.aggregate import Aggregate
 from inference.errors import BulkinferError, RunError
 from inference.job import Launch, write_job
 from inference.messages import Died, Event, Ready, Recovered, StepDone
+from inference.parts import part_name
 from inference.progress import Screen
 from inference.providers import describe_proof
-from inference.results import part_name
 from inference.runlog import warn
 from inference.steps import plan_steps
 from inference.types import Step
@@ -55,6 +55,10 @@ class Reporter:
         if not limit or failures <= limit:
             return None
         return RunError(f"{failures} pictures failed, more than --max_failures {limit}: see {self._launch.output}")
+
+    def must_stop(self) -> BulkinferError | None:
+        """Why the launch must end: a lock of it is another's."""
+        return next((lease.refusal for lease in self._launch.leases if lease.refusal), None)
 
     def is_published(self, step: Step) -> bool:
         """Whether a step has its file."""

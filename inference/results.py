@@ -1,7 +1,4 @@
-"""The output directory: Parquet parts named by their range of records, published whole; what is there and what is missing.
-
-part-<partition>-<first record>-<end>.parquet; everything that starts with `_` is ours and no part.
-"""
+"""The output directory: Parquet parts written and published whole, read and checked."""
 
 from __future__ import annotations
 
@@ -9,12 +6,10 @@ import hashlib
 import json
 import math
 import os
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -22,16 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inference.entries import hash_keys, key_columns
-from inference.errors import RunError, UsageError, first_line
+from inference.entries import KEY_COLUMNS, hash_keys, key_columns
+from inference.errors import ForeignError, RunError, UsageError, first_line
+from inference.parts import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from inference.paths import FORMAT, file_sha256, publishing
 from inference.postprocess import StepRows, Task
 from inference.structure import misfit
 from inference.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
-DAMAGED_SUFFIX = ".damaged"
-_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
 
 
 class PartFacts(TypedDict):
@@ -48,12 +42,16 @@ class PartFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash."""
+    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash.
+
+    `replaces` is the hash of the file whose place a retry gave it; empty where it was the first, or that was not looked at.
+    """
 
     step: Step
     num_ok: int
     stages: dict[str, int]
     sha256: str
+    replaces: str = ""
 
     @property
     def name(self) -> str:
@@ -65,24 +63,6 @@ class Part:
 
     def as_json(self) -> dict[str, Any]:
         return {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
-
-
-def part_name(step: Step) -> str:
-    """File name of the part that holds exactly the records of `step`."""
-    return f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
-
-
-def part_step(name: str) -> Step | None:
-    """The inverse of part_name; None for every other name."""
-    match = _PART_NAME.fullmatch(name)
-    step = Step(*map(int, match.groups())) if match else None
-    return step if step is not None and step.start < step.end and part_name(step) == name else None
-
-
-def is_set_aside(name: str) -> bool:
-    """Whether `name` is one that set_aside gives."""
-    part = name.removeprefix("_").removesuffix(DAMAGED_SUFFIX)
-    return part_step(part) is not None and name == f"_{part}{DAMAGED_SUFFIX}"
 
 
 def schema(task: Task) -> pa.Schema:
@@ -98,6 +78,7 @@ def schema(task: Task) -> pa.Schema:
         ("frames", pa.int32()),
         ("width", pa.int32()),
         ("height", pa.int32()),
+        ("size_bytes", pa.int64()),
         ("flags", pa.list_(pa.string())),
         ("label", pa.int32()),
         ("label_ids", pa.list_(pa.int32())),
@@ -131,6 +112,7 @@ def to_table(rows: StepRows, count: int) -> pa.Table:
         "error": [error and error[1] for error in errors],
         "format": [fact and fact.format for fact in facts],
         "frames": [fact and fact.frames for fact in facts],
+        "size_bytes": [fact and fact.size_bytes for fact in facts],
         "width": [fact and fact.width for fact in facts],
         "height": [fact and fact.height for fact in facts],
         "flags": [
@@ -165,30 +147,37 @@ def write_part(output: Path, rows: StepRows, count: int, metadata: dict[str, Any
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
     facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
              "keys_sha256": hash_keys([table]), "columns": _columns(table)}  # fmt: skip
-    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
-    final = output / part_name(step)
-    with publishing(final) as temporary:
-        with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        sha256 = file_sha256(temporary)
+    sha256 = publish_table(output / part_name(step), table, facts)
     stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
     return Part(step, count - stages.total(), dict(stages), sha256)
 
 
+def publish_table(final: Path, table: pa.Table, facts: dict[str, Any]) -> str:
+    """Write rows with their facts as a part, whole or not at all; returns the hash of the file."""
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
+    with publishing(final) as temporary:
+        with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        return file_sha256(temporary)
+
+
 def published_steps(output: Path) -> list[Step]:
     """The ranges that published files cover, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
-    if not output.is_dir():
-        return []
-    with os.scandir(output) as entries:
-        found = {step: entry.is_dir() for entry in entries if (step := part_step(entry.name))}
-    steps = sorted(found)
-    for step in steps:
+    found = listed_steps(output)
+    for step in found:
         if found[step]:
             raise RunError(f"{output / part_name(step)} is a folder with the name of a part: move it away, then run again")
-    for one, other in pairwise(steps):
-        if one.partition == other.partition and other.start < one.end:
-            raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
-    return steps
+    for one, other in overlaps(found):
+        raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
+    return list(found)
+
+
+def listed_steps(output: Path) -> dict[Step, bool]:
+    """What has the name of a part, sorted, and whether it is a folder."""
+    if not output.is_dir():
+        return {}
+    with os.scandir(output) as entries:
+        return dict(sorted((step, entry.is_dir()) for entry in entries if (step := part_step(entry.name))))
 
 
 def _columns(table: pa.Table) -> dict[str, str]:
@@ -227,9 +216,10 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
     return read_part(output, step, fingerprint)[0]
 
 
-def read_part(output: Path, step: Step, fingerprint: str) -> tuple[Part, pa.Table]:
-    """Read a published file once, in full, page checksums included, and check that it is this job's and holds what it says.
+def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None) -> tuple[Part, pa.Table]:
+    """Read a published file once, page checksums included, and check that it is this job's and holds what it says.
 
+    `columns` beside keys and stages are all that is read, as far as they are there; by default everything is.
     Raises RunError naming the file and what is wrong with it, UsageError if a newer bulkinfer wrote it.
     """
     path = output / part_name(step)
@@ -239,16 +229,26 @@ def read_part(output: Path, step: Step, fingerprint: str) -> tuple[Part, pa.Tabl
         facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
             found = facts["fingerprint"][:8]
-            raise RunError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
+            raise ForeignError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-        table = parquet.read()
-        if _columns(table) != facts["columns"]:  # page checksums do not cover the names and types
+        there = parquet.schema_arrow.names
+        wanted = [name for name in there if columns is None or name in {*KEY_COLUMNS, "stage", *columns}]
+        table = parquet.read(wanted)
+        kinds = {name: kind for name, kind in facts["columns"].items() if name in wanted}
+        if set(there) != set(facts["columns"]) or _columns(table) != kinds:  # page checksums do not cover names and types
             raise RunError(f"{path} is damaged (its columns are not those it was written with)")
         if hash_keys([table]) != facts["keys_sha256"]:
             raise RunError(f"{path} is damaged (its keys are not those it was written with)")
         stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
-        return Part(step, table.num_rows - stages.total(), dict(stages), hashlib.sha256(data).hexdigest()), table
+        part = Part(
+            step,
+            table.num_rows - stages.total(),
+            dict(stages),
+            hashlib.sha256(data).hexdigest(),
+            str(facts.get("replaces", "")),
+        )
+        return part, table
 
 
 def set_aside(output: Path, step: Step) -> Path:
@@ -257,28 +257,3 @@ def set_aside(output: Path, step: Step) -> Path:
     aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
     path.rename(aside)
     return aside
-
-
-def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
-    """The steps of each partition, in their order."""
-    found = defaultdict[int, list[Step]](list)
-    for step in steps:
-        found[step.partition].append(step)
-    return found
-
-
-def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
-    """The ranges of a partition that none of its published files, `done`, covers, in order.
-
-    Raises RunError if a file reaches beyond the partition.
-    """
-    missing, position = [], 0
-    for step in sorted(done):
-        if step.end > num_records:
-            raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
-        if step.start > position:
-            missing.append(Step(partition, position, step.start))
-        position = step.end
-    if position < num_records:
-        missing.append(Step(partition, position, num_records))
-    return missing

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from inference.devices import AUTO
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, check_same_job, describe_job, read_job, version_changes, write_job
-from inference.paths import file_sha256, remove_stale_temporaries
+from inference.parts import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
+from inference.paths import canonical_json, file_sha256, remove_stale_temporaries
 from inference.providers import PROVIDERS
-from inference.results import (
-    Part,
-    by_partition,
-    inspect_part,
-    is_set_aside,
-    missing_ranges,
-    part_name,
-    part_step,
-    published_steps,
-    set_aside,
-)
+from inference.results import Part, inspect_part, published_steps, set_aside
 from inference.runlog import say, versions, warn
 from inference.types import Step
+
+
+def joined(job: Job, output: Path) -> Job:
+    """The job under the identity with which it began in `output`, if it began there.
+
+    It is also the same where `auto` was asked for there and what it became is asked for now. The identity stays the one there:
+    the parts bear its fingerprint.
+    """
+    if job.config.overwrite or (found := read_job(output)) is None:
+        return job
+    there, now, resolved = dict(found["identity"]), job.identity, found["resolved"]
+    if there.get("precision") == AUTO and resolved.get("graph_sha256") == now["graph_sha256"]:
+        there |= {name: now[name] for name in ("graph_sha256", "weights_sha256")}  # of the variant that it led to
+    for name, became in (("precision", "precision"), ("device", "provider")):
+        if there.get(name) == AUTO and now[name] != AUTO:
+            there[name] = resolved.get(became)
+    return replace(job, identity=found["identity"]) if canonical_json(there) == canonical_json(now) else job
 
 
 def begun_with(job: Job, output: Path) -> dict[str, Any]:
@@ -63,8 +73,7 @@ def preview(job: Job, output: Path) -> None:
     Raises what claim_output would raise.
     """
     if job.config.overwrite:
-        ours = sum(_is_ours(path.name) for path in output.iterdir()) if output.is_dir() else 0
-        say(f"--overwrite: would remove {ours} files from {output}")
+        say(f"--overwrite: would remove {told_files(_all_ours(output))} from {output}")
         return
     found, published = read_job(output), published_steps(output)
     if found is not None:
@@ -105,15 +114,39 @@ def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
 
 def remove_results(output: Path) -> None:
     """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
-    ours = [path for path in sorted(output.iterdir()) if _is_ours(path.name) and (path.is_symlink() or path.is_file())]
-    for path in ours:
+    found = _all_ours(output)
+    if found:
+        say(f"--overwrite: removes {told_files(found)} from {output}")
+    for path in found:
         path.unlink()
-    if ours:
-        say(f"--overwrite: removed {len(ours)} files from {output}")
+    remove_if_empty(output / STAGING)
 
 
-def _is_ours(name: str) -> bool:
-    return name == JOB_FILE or part_step(name) is not None or is_set_aside(name)
+def _all_ours(output: Path) -> dict[Path, str]:
+    return ours_in(output / STAGING, " of an unfinished retry") | ours_in(output)
+
+
+def ours_in(folder: Path, where: str = "") -> dict[Path, str]:
+    """The files of ours in a directory of results, and of what kind each is, `where` behind it."""
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
+        kind = kind or ("part that was set aside" if is_set_aside(path.name) else "")
+        if kind and (path.is_symlink() or path.is_file()):
+            found[path] = kind + where
+    return found
+
+
+def told_files(found: dict[Path, str]) -> str:
+    """How many files, and of what kinds."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(found.values()).items()))
+    return f"{len(found)} files ({kinds})"
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder of ours, unless somebody put something into it."""
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
@@ -153,6 +186,9 @@ def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, finger
         return inspect_part(output, step, fingerprint)
     path = output / part_name(step)
     if file_sha256(path) != recorded["sha256"]:
+        part = inspect_part(output, step, fingerprint)
+        if part.replaces == recorded["sha256"]:  # by a retry that ended before it could record that
+            return part
         raise RunError(f"{path} was changed after it was published")
     return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])
 

@@ -112,6 +112,8 @@ def warm_up(session: Network, streams: int, seconds: float) -> float:
             thread.start()
         for thread in threads:
             thread.join()
+        if errors and isinstance(errors[0], AssertionError):
+            raise errors[0]  # of ours, not of the network
         if errors:
             raise RunError(f"the network fails on its first batch, of zeros: {first_line(errors[0])}") from errors[0]
         return sum(counts)

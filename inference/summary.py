@@ -110,7 +110,9 @@ def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None
     missing = f" + {records - accounted} not done" if accounted != records else ""
     say(f"records: {records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
-        warn(f"infer_launch: incomplete: {records - accounted} of {records} records have no row; the same command continues")
+        warn(
+            f"infer_launch: incomplete: {records - accounted} of {records} records have no row; the same infer_launch continues"
+        )
     say(f"results: {launch.output}")
 
 

@@ -146,6 +146,10 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
     tell_bad([measured for _, measured in runs])
     winner, fates = decide(rates)
     lines = told(rates, winner, fates)
+    if dropped := len(runs) - sum(map(len, rates.values())):
+        lines.append(
+            f"not counted: {dropped} measurement(s) of a last round that did not fit into --tune_s {tune_s:g} as a whole"
+        )
     for line in lines:
         say(line)
     return (
@@ -158,6 +162,7 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
             "plans": {name: asdict(plan) for name, plan in plans.items()},
             "seconds_each": place.seconds,
             "num_runs": len(runs),
+            "num_runs_not_counted": dropped,
             "runs": [{"plan": name, **measured.as_json()} for name, measured in runs],
         },
     )

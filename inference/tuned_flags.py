@@ -12,6 +12,7 @@ from inference.config import BenchConfig, LaunchConfig
 from inference.cores import CoreBudget, ThreadPlan
 from inference.devices import AUTO
 from inference.errors import UsageError
+from inference.flag_file import END_MARK, FIRST_LINE
 from inference.job import Job
 from inference.paths import publishing
 from inference.runlog import processor, versions, warn
@@ -59,7 +60,6 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
     config, graph = job.config, job.model.sidecar.sha256[:12]
     ran = ", ".join(f"{name} {version}" for name, version in versions().items())
     comments = [
-        f"written by bulkinfer bench --tune at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile",
         f"host {platform.node()}, {processor()}, cores: {budget}",
         f"model {job.model.card.name} (graph sha256 {graph}), {job.choice.precision} on {job.choice.provider}",
         f"versions: {ran}",
@@ -80,6 +80,7 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
     for name in ("model_path", "decode"):
         if getattr(config, name) == getattr(LaunchConfig, name):
             del flags[name]
-    lines = [*(f"# {line}" for line in comments), *(f"--{name}={value}" for name, value in flags.items())]
+    first = f"{FIRST_LINE} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile"
+    lines = [first, *(f"# {line}" for line in comments), *(f"--{name}={value}" for name, value in flags.items()), END_MARK]
     with publishing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n")

@@ -68,13 +68,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the decoder saw: the real format, number of frames, size in pixels after orientation, flags."""
+    """What the decoder saw: the real format, number of frames, size in pixels after orientation, flags; bytes of the file."""
 
     format: str
     frames: int
     width: int
     height: int
     flags: tuple[str, ...] = ()
+    size_bytes: int | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from inference.errors import RunError, UsageError, first_line
 from inference.foreign import Foreign, precision, run_each
+from inference.graph_checks import BROKEN_ARRAYS
 from inference.graph_rewrite import GraphOutput
 from inference.user_files import regular_file
 
@@ -56,7 +56,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {"": loaded}
         with loaded:
             return dict(loaded)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except BROKEN_ARRAYS as error:
         raise UsageError(f"--golden: {path} is no file of arrays that can be read ({first_line(error)})") from None
 
 

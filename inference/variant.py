@@ -15,10 +15,10 @@ import onnx
 from numpy.typing import NDArray
 
 from inference import __version__, model_folder
-from inference.calibration_pictures import Sample, sample_pictures
-from inference.card import CALIBRATED, Calibration, ModelCard, graph_path, is_made_of, read_card, read_sidecar, variant_folder
+from inference.calibration_pictures import Sample, most_pictures, pictures_for, sample_pictures
+from inference.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, read_sidecar, variant_folder
 from inference.config import GetModelConfig
-from inference.errors import RunError, UsageError
+from inference.errors import RunError
 from inference.file_lock import exclusive
 from inference.fp16_variant import make_fp16
 from inference.gate import MIN_CLEAR
@@ -26,21 +26,14 @@ from inference.graph_checks import Golden, Outputs, cpu_session, read_golden
 from inference.graph_file import Export, move_weights_out
 from inference.int8_variant import make_int8
 from inference.judge import Chosen, Judge, feed
-from inference.model_lookup import named_folder
+from inference.paths import mark_folder, remove_abandoned
 from inference.providers import runtime
 from inference.provision import Provided
 from inference.simplify import simplified
+from inference.variant_request import check_network, fault
 from inference.weights import Say
 
-
-def check_request(config: GetModelConfig) -> None:
-    """Before the network is made, which may take minutes. Raises UsageError for pictures that are missing."""
-    if config.calibration_dir and not Path(config.calibration_dir).is_dir():
-        raise UsageError(f"--calibration_dir: {config.calibration_dir} is no folder: give a folder of pictures")
-    network = Path(config.model_path) / config.name if config.onnx else named_folder(config.model_path, config.model_name)[0]
-    folder = variant_folder(network, config.precision)
-    if config.precision in CALIBRATED and not config.calibration_dir and not (folder / model_folder.CARD).exists():
-        raise UsageError(_lacks_pictures(folder, "does not exist"))
+_WORK_PREFIX = "bulkinfer-"  # of folders for files to work with
 
 
 def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Provided:
@@ -50,21 +43,13 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
     """
     start = time.monotonic()
     card, precision = network.card, config.precision
-    if not card.classified:
-        raise UsageError(
-            f"--precision {precision}: {card.name} classifies nothing, so nobody could tell whether {precision} harms it"
-        )
-    if card.precision != "fp32":
-        raise UsageError(
-            f"--precision {precision}: the graph of {card.name} computes in {card.precision} already: it runs as it is"
-        )
     folder = variant_folder(network.folder, precision)
+    remove_abandoned(Path(tempfile.gettempdir()), f"{_WORK_PREFIX}*")
     with exclusive(network.folder / model_folder.LOCK, lambda: say(f"waiting for another get_model on {network.folder}")):
         if read_card(network.folder / model_folder.CARD) != card:
             raise RunError(f"{network.folder} was changed by another get_model meanwhile: run it again")
-        found, reason = _existing(folder, card, say)
-        if precision in CALIBRATED and not config.calibration_dir and found is None:
-            raise UsageError(_lacks_pictures(folder, reason))
+        check_network(config, card, network.folder)
+        found = _existing(folder, card, say)
         sample = None
         if config.calibration_dir:
             sample = sample_pictures(config.calibration_dir, card.recipe, say, all_held_out=precision not in CALIBRATED)
@@ -79,20 +64,10 @@ def provide_variant(config: GetModelConfig, network: Provided, say: Say) -> Prov
         return Provided(folder, found, sidecar, done, time.monotonic() - start)
 
 
-def _lacks_pictures(folder: Path, reason: str) -> str:
-    return f"{folder} {reason}: give --calibration_dir PICTURES, a folder of pictures like those to come"
-
-
-def _existing(folder: Path, card: ModelCard, say: Say) -> tuple[ModelCard | None, str]:
-    """The card of a variant that is whole and of this network; else None, and why."""
+def _existing(folder: Path, card: ModelCard, say: Say) -> ModelCard | None:
+    """The card of a variant that is whole and of this network."""
     found = model_folder.existing_card(folder, say) if folder.is_dir() else None
-    if found is None:
-        return None, "does not exist"
-    if not is_made_of(found, card):
-        return None, "was made of another export of the network"
-    if damage := model_folder.damage(folder, found):
-        return None, f"is damaged ({damage})"
-    return found, ""
+    return None if found is None or fault(folder, card) else found
 
 
 def _is_current(card: ModelCard, sample: Sample | None) -> bool:
@@ -114,22 +89,23 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
     images_NHWC = read_golden(network.folder / model_folder.GOLDEN).images_NHWC
     if sample is None:
         say(f"{precision}: no --calibration_dir: judged on the golden pictures only, by the error of the output")
-    with tempfile.TemporaryDirectory(prefix="bulkinfer-") as temporary:
+    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX) as temporary:
         work = Path(temporary)
+        mark_folder(work)
         model = simplified(graph_path(network.folder, fixed), work)
         held_out_NHWC = images_NHWC if sample is None else sample.held_out_NHWC
         fp32 = graph_path(network.folder, config.batch_size)
         judge = Judge(precision, card, fp32, held_out_NHWC, 0 if fixed else config.batch_size, work, say)
         if precision in CALIBRATED:
             assert sample is not None
+            _refuse_unclear(card, judge.clear, sample)
             chosen = make_int8(model, card, sample.calibrate_NHWC, judge, work)
         else:
             chosen = make_fp16(model, judge)
-    clear = min(int(figures["clear"]) for figures in chosen.judged.values())
-    if sample is not None and clear < MIN_CLEAR and not card.weights.is_random:
+    if sample is not None and judge.clear < MIN_CLEAR and not card.weights.is_random:
         say(
             f"warning: whether {precision} keeps this network's answers was not measured: of {len(held_out_NHWC)} pictures "
-            f"that judge {clear} have a clear answer, {MIN_CLEAR} are needed: give more pictures, and such as the network knows"
+            f"that judge {judge.clear} have a clear answer, {MIN_CLEAR} are needed: give more, and such as the network knows"
         )
     facts = Calibration(
         pictures_sha256=sample.sha256 if sample else "",
@@ -141,6 +117,26 @@ def _make(config: GetModelConfig, network: Provided, sample: Sample | None, say:
     )
     folder = variant_folder(network.folder, precision)
     return _publish(folder, replace(card, precision=precision, calibration=facts), chosen, images_NHWC, config.batch_size, say)
+
+
+def _refuse_unclear(card: ModelCard, clear: int, sample: Sample) -> None:
+    """Raises RunError where too few pictures tell whether a calibrated network keeps its answers.
+
+    Small errors of the output say little of that: with pictures that it did not know, a network kept to them and lost most of
+    what it had found before. Random weights have no answers to lose.
+    """
+    if card.weights.is_random or clear >= MIN_CLEAR:
+        return
+    held_out, there = len(sample.held_out_NHWC), len(sample.held_out_NHWC) + len(sample.calibrate_NHWC)
+    total, most = pictures_for(MIN_CLEAR, held_out, clear), most_pictures(card.recipe)
+    if total is not None and total <= most:
+        advice = f"give pictures that it knows better, or some {total - there} more like these {there}"
+    else:
+        advice = f"give pictures such as it knows, as not even {most} like these, of which no more are taken, would do"
+    raise RunError(
+        f"int8 would change {card.name} unseen, so no variant was made: of {held_out} pictures that judge {clear} have a clear "
+        f"answer in fp32, {MIN_CLEAR} are needed: {advice}"
+    )
 
 
 def _publish(

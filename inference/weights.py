@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.card import RANDOM_WEIGHTS, Weights
+from inference.card import RANDOM_WEIGHTS, USERS_FILE, Weights
 from inference.download import fetch, public
 from inference.errors import DownloadError, RunError, UsageError
 from inference.file_lock import exclusive
@@ -139,7 +139,7 @@ def _users_file(request: Request) -> Found:
     sha256, problem = _check(path, request.expected)
     if problem:
         raise RunError(f"{path} cannot be used as weights: {problem}")
-    return Found(path, path.name, sha256, "file given by the user")
+    return Found(path, path.name, sha256, USERS_FILE)
 
 
 def _packaged(request: Request) -> Found | None:

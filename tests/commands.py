@@ -30,6 +30,14 @@ def run(name: str, *words: object, cwd: Path, timeout_s: float = 120, env: dict[
     )
 
 
+def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
+    """Run get_model in `home`; it must end with `code`, and with one sentence on stderr or none."""
+    done = run("get_model", *words, cwd=home, env=env)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert done.stderr.count("\n") == (1 if code else 0), done.stderr
+    return done
+
+
 def rows(output: Path) -> pa.Table:
     """All rows of an output directory, sorted by key, without the partition (which depends on the split)."""
     table = pa.concat_tables([pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))])

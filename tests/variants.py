@@ -10,7 +10,8 @@ import onnx
 from inference.adopt import adopt
 from inference.config import GetModelConfig
 from inference.provision import Provided
-from inference.variant import check_request, provide_variant
+from inference.variant import provide_variant
+from inference.variant_request import check_request
 from tests import pictures
 from tests.foreign_graphs import recipe_file, save
 

@@ -21,10 +21,12 @@ from absl import flags
 
 from inference import __version__
 from inference.errors import BulkinferError, UsageError, os_error_sentence
+from inference.flag_file import refuse_cut
 from inference.runlog import make_printing_safe
 
 Config = TypeVar("Config")
 
+_COMMA = "\0"  # stands for the comma of a plain word, which is one value; no word of a command line can hold it
 _HELP = ("help", "h", "helpfull", "helpshort")
 _ALWAYS = ("flagfile", "version", *_HELP)  # every command has these
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)(?:(?:=|\s+)(.*))?\Z", re.DOTALL)  # the blank: a line `--name value` of a flag file
@@ -54,11 +56,13 @@ def parse(
 ) -> Config:
     """Parse `argv` (without the program name) into a config.
 
-    `positional` names the field that takes one plain word; `defaults` stand in for those of the options. Raises UsageError for anything wrong, HelpRequested for --help.
+    `positional` names the field that takes one plain word, or all of them if it is a list; `defaults` stand in for those of
+    the options. Raises UsageError for anything wrong, HelpRequested for --help.
     """
     options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(config_class)
     values = _flag_values(options, kinds, defaults or {})
+    refuse_cut(argv)
     try:
         words = values.read_flags_from_files(list(argv), force_gnu=True)
     except flags.Error as error:
@@ -147,7 +151,11 @@ class _ListParser(flags.ListParser):
 
 
 def _value(value: Any, kind: Any) -> Any:
-    return value if kind in (bool, int, float, str) else tuple(value)
+    return value.replace(_COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
+
+
+def _items(values: list[str]) -> tuple[str, ...]:
+    return tuple(value.replace(_COMMA, ",") for value in values)
 
 
 def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
@@ -163,9 +171,8 @@ def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tupl
 
 def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str) -> list[str]:
     """Rewrite `argv` as `--name=value` words, one per option, so that absl has nothing left to guess."""
-    table = _spellings(options, kinds)
-
-    words, rest = [], list(argv)
+    table, field = _spellings(options, kinds), positional
+    words, plain, rest = [], list[str](), list(argv)
     while rest:
         word = rest.pop(0)
         name, given = _split(word)
@@ -174,8 +181,8 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
         if name == "version":
             return ["--version"]
         if name is None and positional and not word.startswith("-"):
-            words.append(f"--{positional}={word}")
-            positional = ""
+            plain.append(word.replace(",", _COMMA))
+            positional = positional if kinds[positional] not in (bool, int, str) else ""
             continue
         if name not in table:
             raise UsageError(_unknown(command, word, [*table, *_ALWAYS[:3]]))
@@ -189,7 +196,7 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
         else:
             value = given if given is not None else _next_values(word, rest, table)
         words.append(f"--{option}={value}")
-    return words
+    return [*words, f"--{field}={','.join(plain)}"] if plain else words
 
 
 def _split(word: str) -> tuple[str | None, str | None]:

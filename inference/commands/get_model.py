@@ -39,7 +39,8 @@ def _get_model(config: GetModelConfig) -> int:
         print(text, flush=True)
 
     if config.precision != "fp32":
-        from inference.variant import check_request, provide_variant
+        from inference.variant import provide_variant
+        from inference.variant_request import check_request
 
         check_request(config)
     if config.checkpoint:

@@ -103,6 +103,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         is_counted=not is_processor,
         is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
         native=lambda numbers: _native(kind, numbers),
+        only_native=("bf16",) if is_processor else ("fp16",),
     )
 
 

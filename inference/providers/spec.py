@@ -47,7 +47,8 @@ class Provider:
     is where sessions keep their input, as OrtValue names it; empty: in the host's. `pin(array, device)` locks an array's
     pages, so that they are copied to the device without a detour, and returns why it could not, or nothing. `opening(spec)`
     is held while a session is opened. `native(numbers)` is the cheapest precision that these devices compute in natively, and
-    why it is no cheaper one; int8 is never taken unasked.
+    why it is no cheaper one; int8 is never taken unasked. `only_native` are those of its `precisions` that it refuses to
+    emulate.
     """
 
     ep_name: str
@@ -63,6 +64,7 @@ class Provider:
     pin: Callable[[np.ndarray[Any, Any], int], str] | None = None
     opening: Callable[[SessionSpec], AbstractContextManager[None]] = _at_once
     native: Callable[[tuple[int, ...]], tuple[str, str]] = _nothing_cheaper
+    only_native: tuple[str, ...] = ()
 
 
 def runtime() -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from inference.commands.infer_launch import main as infer_launch
 from inference.providers import PROVIDERS
 from tests import pictures
-from tests.commands import records, run
+from tests.commands import get_model, records
 from tests.foreign_graphs import deep_graph, recipe_file, save
 
 
@@ -32,13 +31,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert any(line.startswith("converted and checked in ") for line in lines)
     assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision fp16 --device cuda --data_dir PICTURES"
     return home
-
-
-def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
-    done = run("get_model", *words, cwd=home, env=env)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    assert done.stderr.count("\n") == (1 if code else 0), done.stderr
-    return done
 
 
 def test_pictures_judge_it_and_the_same_again_is_nothing_to_do(home: Path) -> None:

@@ -160,7 +160,8 @@ def test_a_variant_that_lacks_pictures_replaces_nothing(home: Path, tmp_path: Pa
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "int8 does not exist: give --calibration_dir PICTURES" in done.stderr
     (folder / "int8").mkdir()
-    (folder / "int8" / "card.json").write_bytes(before["card.json"])
+    for name, content in before.items():  # whole, and of this network, as a variant must be
+        (folder / "int8" / name).write_bytes(content)
     for options in (("--weights", "random"), ("--input", "float32")):
         done = run("get_model", *words, *options, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)

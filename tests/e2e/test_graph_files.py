@@ -69,7 +69,7 @@ def test_b29_infer_launch_says_what_lies_in_the_place_of_its_graph(kind: str, tm
     data, words = content(kind, graph.read_bytes())
     graph.write_bytes(data)
     pictures.write_files(tmp_path / "photos", {"a.png": pictures.encode(pictures.solid())})
-    told = refusal("infer_launch", "--model_name", "tiny", "--data_dir", "photos", cwd=tmp_path, code=1)
+    told = refusal("infer_launch", "--model_name", "tiny", "--data_dir", "photos", cwd=tmp_path, code=2)
     assert "model_6.onnx is not the graph of model_6.json (it is " in told
     assert (words or "cut short") in told
     assert f"{len(data):,} bytes" in told
@@ -77,7 +77,7 @@ def test_b29_infer_launch_says_what_lies_in_the_place_of_its_graph(kind: str, tm
 
 def test_b29_infer_launch_says_what_lies_in_the_place_of_the_weights(tmp_path: Path) -> None:
     (write_tiny_model(tmp_path / "models") / "weights.bin").write_bytes(pictures.LFS_POINTER)
-    told = refusal("infer_launch", "--model_name", "tiny", "--synthetic", cwd=tmp_path, code=1)
+    told = refusal("infer_launch", "--model_name", "tiny", "--synthetic", cwd=tmp_path, code=2)
     assert f"weights.bin is not what card.json records (it is a Git LFS pointer of {len(pictures.LFS_POINTER)} bytes" in told
 
 

@@ -343,7 +343,7 @@ def test_overwrite_removes_our_files_only(place: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     found = launch(place, "--output", tmp_path, "--limit", 10, "--overwrite")
     assert found.returncode == 0, found.stderr
-    assert "--overwrite: removed" in found.stdout
+    assert "--overwrite: removes" in found.stdout
     assert rows(tmp_path).num_rows == 10
     assert (tmp_path / "mine.txt").exists()
 

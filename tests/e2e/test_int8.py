@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import pictures
-from tests.commands import records, run, summary
+from tests.commands import get_model, records, run, summary
 from tests.foreign_graphs import deep_graph, recipe_file, save
 
 
@@ -33,13 +33,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert any(", on openvino: top-1 agrees on " in line and line.endswith(": passes") for line in lines)
     assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision int8 --data_dir PICTURES"
     return home
-
-
-def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
-    done = run("get_model", *words, cwd=home, env=env)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    assert done.stderr.count("\n") == (1 if code else 0), done.stderr
-    return done
 
 
 def launch(home: Path, *words: object, code: int = 3) -> Any:

@@ -99,14 +99,16 @@ def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Pa
 def test_bf16_runs_natively_or_is_refused_in_one_sentence(place: Path, tmp_path: Path) -> None:
     flags = Path("/proc/cpuinfo").read_text()
     words = ("--model_name", "efficientnet_lite0", "--precision", "bf16")
-    found = run("infer_launch", *words, "--output", tmp_path, cwd=place)
+    found = run("infer_launch", *words, "--output", tmp_path / "out", cwd=place)
     if "amx_bf16" in flags or "avx512_bf16" in flags:
         assert found.returncode == 0, found.stderr
         assert "bf16" in found.stdout
     else:
         assert found.returncode == 2
         assert found.stderr.count("\n") == 1
-        assert "no native bf16" in found.stderr
+        assert "neither AMX nor AVX512-BF16: use --precision fp32" in found.stderr
+        assert not (tmp_path / "out").exists()
+        assert run("infer_launch", *words, "--dry_run", cwd=place).returncode == 2
 
 
 def test_verify_agrees(place: Path, output: Path) -> None:

@@ -13,7 +13,16 @@ import pytest
 from inference import __version__
 from inference.__main__ import COMMANDS
 from inference.commands.flags import default_text
-from inference.config import BenchConfig, GetDatasetConfig, GetModelConfig, LaunchConfig, PartitionConfig, VerifyConfig
+from inference.config import (
+    BenchConfig,
+    GetDatasetConfig,
+    GetModelConfig,
+    LaunchConfig,
+    PartitionConfig,
+    RetryConfig,
+    VerifyConfig,
+)
+from inference.train.options import TrainConfig, ValidateConfig
 from tests.rules.source import ROOT
 
 CONFIGS = {
@@ -21,8 +30,11 @@ CONFIGS = {
     "partition_dataset": PartitionConfig,
     "infer_launch": LaunchConfig,
     "verify": VerifyConfig,
+    "retry": RetryConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
+    "train": TrainConfig,
+    "validate": ValidateConfig,
 }
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [

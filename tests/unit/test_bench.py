@@ -18,9 +18,10 @@ from inference.bench import bench, ending_on_signals
 from inference.bench_runs import Bench
 from inference.config import BenchConfig
 from inference.cores import ThreadPlan
-from inference.errors import UsageError
+from inference.errors import RunError, UsageError
 from inference.measurement import Measurement, StoppedError, ignore_stop_signals
 from inference.messages import STOP_SIGNALS, Ready
+from inference.paths import mark_folder
 from tests.launches import config_of
 
 RATES = {"decode": 400.0, "inference": 200.0, "end_to_end": 100.0}
@@ -107,6 +108,38 @@ def test_a_place_that_cannot_be_written_to_is_told_before_anything_is_measured(t
         bench(config(tmp_path, tune=True, write_flags=str(tmp_path / "nowhere" / "t.flags")))
     assert not asked
     assert not (tmp_path / "logs").exists()
+
+
+def test_what_a_killed_bench_left_is_removed_and_what_ended_stays(
+    tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, file in (("bench-tiny-killed", "x"), ("bench-tiny-done", "bench.json")):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / file).touch()
+        mark_folder(tmp_path / "logs" / name).rename(tmp_path / "logs" / name / f"_tmp-{2**22 + 1}-5-00aa")
+    assert bench(config(tmp_path)) == 0
+    left = tmp_path / "logs" / "bench-tiny-killed"
+    assert f"removed {left}, which a bench that was killed left behind" in capsys.readouterr().out.splitlines()
+    assert not left.exists()
+    assert (tmp_path / "logs" / "bench-tiny-done").is_dir()
+    (ours,) = (tmp_path / "logs").glob("bench-tiny-2*")
+    assert not list(ours.glob("_tmp-*"))
+
+
+def test_a_bench_that_fails_keeps_its_logs_and_is_no_longer_marked(
+    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked: list[int] = []
+
+    def fail(place: Bench, *_: Any, **__: Any) -> Any:
+        marked.append(len(list(place.log_dir.glob("_tmp-*"))))
+        raise RunError("no worker starts")
+
+    monkeypatch.setattr(Bench, "run", fail)
+    with pytest.raises(RunError):
+        bench(config(tmp_path))
+    (ours,) = (tmp_path / "logs").glob("bench-tiny-*")
+    assert (marked, list(ours.glob("_tmp-*"))) == ([1], [])
 
 
 def signalling(call: Callable[..., Any], *numbers: signal.Signals) -> Callable[..., Any]:

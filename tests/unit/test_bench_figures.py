@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from inference.bench_figures import Figures, Quartiles, figures, report
+from inference.bench_figures import Quartiles, Throughput, report, throughput
 from inference.measurement import Measurement
 from tests.launches import plan_of
 
@@ -24,14 +24,14 @@ def measured(
     return Measurement(pictures, 0, seconds, rate, cpu_s_per_picture * pictures, stages or {}, 0)
 
 
-def of(decode: float, infer: float, whole: float, *, shared: bool = True, stages: dict[str, float] = STAGES) -> Figures:
+def of(decode: float, infer: float, whole: float, *, shared: bool = True, stages: dict[str, float] = STAGES) -> Throughput:
     """Figures of one round on 4 cores: rates that follow from CPU times per picture, and a rate of end to end."""
     measurements = {
         "decode": measured(4 / decode, decode),
         "inference": measured(4 / infer, infer),
         "end_to_end": measured(whole, decode + infer, stages=stages),
     }
-    return figures([measurements], PLAN, 4, shared=shared)
+    return throughput([measurements], PLAN, 4, shared=shared)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_figures_are_medians_over_rounds() -> None:
         {kind: measured(rate * factor, 0.01) for kind, rate in (("decode", 400.0), ("inference", 200.0), ("end_to_end", 100.0))}
         for factor in (1.0, 1.2, 0.5)
     ]
-    found = figures(rounds, PLAN, 4, shared=True)
+    found = throughput(rounds, PLAN, 4, shared=True)
     assert {kind: value.median for kind, value in found.rate.items()} == {
         "decode": 400.0, "inference": 200.0, "end_to_end": 100.0,
     }  # fmt: skip
@@ -73,7 +73,7 @@ def test_loader_threads_that_hinder_each_other_get_advice() -> None:
         "decoding, which reaches 1000.0 images/sec, the other side 4000.0"
     )
     rounds = [{kind: measured(rate, 0.004) for kind, rate in (("decode", 400.0), ("inference", 9000.0), ("end_to_end", 390.0))}]
-    assert figures(rounds, PLAN, 4, shared=False).bottleneck == (
+    assert throughput(rounds, PLAN, 4, shared=False).bottleneck == (
         "decoding, which reaches 400.0 images/sec, the other side 9000.0; its threads use 40 % of the cores' time: "
         "--processes_per_device N decodes in more processes"
     )

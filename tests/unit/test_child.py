@@ -8,6 +8,7 @@ import pytest
 
 from inference import child
 from inference.child import ask
+from inference.errors import RunError
 
 
 def python_that(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +41,49 @@ def test_what_libraries_print_is_not_the_answer(tmp_path: Path, monkeypatch: pyt
     assert ask("inference.probe", {}, "--device cpu") == 12.5
 
 
-def test_an_exception_is_a_sentence() -> None:
-    """A trial without any of its fields."""
-    assert ask("inference.probe", {"session": {"provider": "cpu"}}, "--device cpu").startswith("--device cpu: TypeError: ")
+def child_that(raises: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module whose answer is this exception."""
+    code = f"from inference.child import answer\n\n\ndef find(question):\n    raise {raises}\n\n\n"
+    (folder / "asked_here.py").write_text(f"{code}answer(find, lambda question: '--device cpu')\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return "asked_here"
+
+
+@pytest.mark.parametrize(
+    ("raises", "told"),
+    [
+        ("RuntimeError('no kernel')", "--device cpu: RuntimeError: no kernel"),
+        ("ValueError('odd')", "--device cpu: ValueError: odd"),
+        ("MemoryError()", "--device cpu: MemoryError: MemoryError"),
+        ("OSError(28, 'No space left')", "--device cpu: OSError: [Errno 28] No space left"),
+    ],
+)
+def test_what_the_runtime_or_the_host_raises_is_a_sentence(
+    raises: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask(child_that(raises, tmp_path, monkeypatch), {}, "--device cpu") == told
+
+
+@pytest.mark.parametrize(
+    "raises", ["AssertionError('torn')", "TypeError('torn')", "KeyError('torn')", "AttributeError('torn')"]
+)
+def test_a_fault_of_ours_is_no_verdict(
+    raises: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = child_that(raises, tmp_path, monkeypatch)
+    name = raises.partition("(")[0]
+    with pytest.raises(RunError, match=rf"^--device cpu: internal error in {module}, {name}: '?torn'?; the lines before have"):
+        ask(module, {}, "--device cpu")
+    assert f"raise {raises}" in capsys.readouterr().err
+
+
+def test_a_module_that_cannot_be_imported_is_a_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asked_here.py").write_text("import nothing_of_that_name\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(RunError, match="internal error in asked_here, ModuleNotFoundError: "):
+        ask("asked_here", {}, "--device cpu")
+
+
+def test_a_question_without_its_fields_is_a_fault_of_ours() -> None:
+    with pytest.raises(RunError, match=r"^--device cpu: internal error in inference\.probe, TypeError: "):
+        ask("inference.probe", {"session": {"provider": "cpu"}}, "--device cpu")

@@ -562,6 +562,10 @@ def test_b49_an_empty_file(tmp_path: Path) -> None:
     assert read_failure(tmp_path / "empty") == ("decode", "empty file")
 
 
+def test_a_path_that_no_file_can_have() -> None:
+    assert read_failure(b"/photos/a\0b.png") == ("read", "a path with a zero byte in it names no file")
+
+
 def test_permission_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run as root, whom modes do not stop."""
 

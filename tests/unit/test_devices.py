@@ -29,6 +29,11 @@ def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else FIND_SPEC(name))
 
 
+def native(monkeypatch: pytest.MonkeyPatch, provider: str, precision: str, why: str = "") -> None:
+    """As if the devices of the provider computed in this natively, and in nothing cheaper."""
+    monkeypatch.setitem(PROVIDERS, provider, replace(PROVIDERS[provider], native=lambda numbers: (precision, why)))
+
+
 def never(found: tuple[Choice, ...]) -> dict[str, float | str]:
     raise AssertionError("nothing is to be measured")
 
@@ -136,6 +141,7 @@ def test_auto_takes_what_is_here_in_order(monkeypatch: pytest.MonkeyPatch) -> No
         return [choice.provider for choice in find_candidates(parse_device("auto", precision)).choices]
 
     assert found() == ["cpu", "openvino"]
+    native(monkeypatch, "openvino", "bf16")
     assert found("bf16") == ["openvino"]
     gpus(monkeypatch, "A")
     gpus(monkeypatch, "A", provider="tensorrt")
@@ -156,15 +162,52 @@ def test_auto_where_nothing_can(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "onnxruntime_ep_openvino")
     with pytest.raises(UsageError, match=r"--device openvino needs the package onnxruntime_ep_openvino: pip install"):
         find_candidates(parse_device("auto", "bf16"))
-    with pytest.raises(
-        UsageError,
-        match=r"^--device cuda: .*; or ask for what auto does not take: --device tensorrt, openvino:gpu, openvino:npu$",
-    ):
+    nothing = r"^--precision fp16 runs on cuda, tensorrt, openvino:gpu, openvino:npu"
+    with pytest.raises(UsageError, match=rf"{nothing}, and none of them is here: use --precision auto or fp32$"):
         find_candidates(parse_device("auto", "fp16"))
+    gpus(monkeypatch, "A", provider="tensorrt")
+    with pytest.raises(UsageError, match=rf"{nothing}; or ask for what auto does not take: --device tensorrt$"):
+        find_candidates(parse_device("auto", "fp16"))
+
+    def half_here() -> list[str]:
+        raise UsageError("--device cuda: a library is missing: get it")
+
+    monkeypatch.setitem(PROVIDERS, "cuda", replace(PROVIDERS["cuda"], find_devices=half_here))
+    with pytest.raises(UsageError, match=r"^--device cuda: a library is missing: get it; or ask for .*: --device tensorrt$"):
+        find_candidates(parse_device("auto", "fp16"))
+
+
+@pytest.mark.parametrize(("device", "precision", "way_out"), [
+    ("openvino", "bf16", "--precision fp32"), ("auto", "bf16", "--precision fp32"),
+    ("openvino:gpu", "fp16", "--precision fp32"), ("openvino:npu", "fp16", "another --device"),
+])  # fmt: skip
+def test_what_would_only_be_emulated_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, device: str, precision: str, way_out: str
+) -> None:
+    name = "openvino" if device == "auto" else device
+    gpus(monkeypatch, "A", provider=name)
+    native(monkeypatch, name, "fp32", "this one has no units for it")
+    refused = rf"^--precision {precision}: --device {name} does not emulate it, and this one has no units for it: use {way_out}"
+    with pytest.raises(UsageError, match=f"{refused}$"):
+        asked(device, precision)
+    assert asked(name, "auto").precision == "auto"
+    begun = rf"; out was begun on {name} in {precision}: give another --output to begin anew$"
+    with pytest.raises(UsageError, match=refused + begun):
+        as_begun(name, precision, parse_device("auto", "auto"), "out")
+    native(monkeypatch, name, precision)
+    assert asked(device, precision).precision == precision
+
+
+def test_what_a_gpu_of_nvidia_has_no_units_for_it_computes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, precision in (("cuda", "fp16"), ("tensorrt", "bf16")):
+        gpus(monkeypatch, "A", provider=name)
+        native(monkeypatch, name, "fp32", "it is old")
+        assert asked(name, precision).precision == precision
 
 
 def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
     began = "as the job began, in out"
+    native(monkeypatch, "openvino", "bf16")
     assert as_begun("openvino", "bf16", parse_device("auto", "auto"), "out") == Choice(
         "openvino", began, (0,), ("the processor",), "bf16", began
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from inference import file_lock
 from inference.file_lock import exclusive
 
 HOLDER = """
@@ -61,3 +67,35 @@ def test_three_in_a_row_never_overlap(tmp_path: Path) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", count, str(path), str(counter)]) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert counter.read_text() == "120"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_without_flock_a_lease_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(file_lock, "_AGAIN_S", 0.05)
+    path, said, order = tmp_path / "lock", list[str](), list[str]()
+
+    def second() -> None:
+        with exclusive(path, lambda: said.append("waiting")):
+            order.append("second")
+
+    with exclusive(path, lambda: None):
+        waiter = threading.Thread(target=second)
+        waiter.start()
+        time.sleep(0.3)
+        order.append("first")
+    waiter.join()
+    assert (order, said) == (["first", "second"], ["waiting"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_failures_of_flock_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="Input/output"), exclusive(tmp_path / "lock", lambda: None):
+        pass

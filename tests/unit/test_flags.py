@@ -177,3 +177,14 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
     assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
     with pytest.raises(OSError, match="of ours"):
         run(fails_with(OSError("a fault of ours")))
+
+
+def test_plain_words_of_a_list_are_one_value_each() -> None:
+    from inference.config import RetryConfig, VerifyConfig
+
+    assert flags.parse("verify", VerifyConfig, ["a", "b,c", "d"], positional="output").output == ("a", "b,c", "d")
+    assert flags.parse("verify", VerifyConfig, ["--output", "a", "b"], positional="output").output == ("a", "b")
+    assert flags.parse("verify", VerifyConfig, [], positional="output").output == ()
+    assert flags.parse("retry", RetryConfig, ["a,b", "--streams", "2"], positional="output").output == "a,b"
+    with pytest.raises(UsageError, match="word that belongs to no flag: 'b'"):
+        flags.parse("retry", RetryConfig, ["a", "b"], positional="output")

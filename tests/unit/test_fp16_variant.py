@@ -70,6 +70,15 @@ def test_without_pictures_the_golden_ones_judge_by_the_output_error(home: Home) 
     assert "agreement not measurable (" in home.said[1]
 
 
+def test_pictures_without_a_clear_answer_are_warned_of(home: Home) -> None:
+    home.adopt(deep_graph(gain=0.01))
+    home.make()
+    assert [line for line in home.said if line.startswith("warning")] == [
+        "warning: whether fp16 keeps this network's answers was not measured: of 60 pictures that judge 0 have a clear answer, "
+        "30 are needed: give more, and such as the network knows"
+    ]
+
+
 def test_it_is_made_again_for_other_pictures_and_other_versions_only(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.adopt(deep_graph())
     assert home.make(calibration_dir="").done == "exported"

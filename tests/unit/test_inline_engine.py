@@ -42,6 +42,8 @@ class Hooks:
         self.events.append(event)
         return self.react(event)
 
+    def must_stop(self) -> None: ...
+
     def is_published(self, step: Step) -> bool:
         raise AssertionError("nothing dies alone here")
 

@@ -12,18 +12,12 @@ from inference import int8_variant
 from inference.errors import RunError
 from inference.judge import Judge
 from tests.foreign_graphs import deep_graph
-from tests.variants import Home, listing, write_photos
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"))
+from tests.variants import Home, listing
 
 
 @pytest.fixture
-def home(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu",))  # the other provider judges in the test through the commands
-    return Home(tmp_path, photos, "int8")
+def home(tmp_path: Path, int8_photos: Path, cpu_judges: None) -> Home:
+    return Home(tmp_path, int8_photos, "int8")
 
 
 def test_what_int8_cannot_hold_is_refused_with_its_figures_and_nothing_is_left(home: Home) -> None:

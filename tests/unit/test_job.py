@@ -24,6 +24,7 @@ from inference.job import (
 )
 from inference.manifest import Dataset, Manifest, Partition
 from inference.paths import file_sha256
+from inference.providers import PROVIDERS
 from inference.results import write_part
 from inference.runlog import versions
 from inference.types import Step
@@ -65,20 +66,20 @@ def test_the_same_job_is_the_same(models: Path) -> None:
 
 
 DECIDING = {
-    "batch_size": 4, "device": "cpu", "precision": "bf16", "save": ("topk", "logits"), "top_k": 3, "limit": 7, "max_pixels": 9,
+    "batch_size": 4, "device": "cpu", "precision": "fp32", "save": ("topk", "logits"), "top_k": 3, "limit": 7, "max_pixels": 9,
     "max_file_bytes": 9, "allow_cpu_nodes": True, "decode": "fast",
 }  # fmt: skip
 FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
-    "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host",
+    "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host", "stall_timeout_s": 7,
 }  # fmt: skip
 
 
 def test_every_setting_either_decides_or_is_free() -> None:
     """A new setting must be put into one of the two: does it change what the rows hold?"""
     named = {field.name for field in fields(LaunchConfig)}
-    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision"}
+    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision", "skip_done"}
 
 
 @pytest.mark.parametrize("name", DECIDING)
@@ -88,6 +89,13 @@ def test_a_setting_that_changes_rows_is_refused_by_name(models: Path, name: str)
     assert re.match(r"out holds the results of another job; it differs in .*: give another --output, or --overwrite", told)
     names = re.findall(r"(\S+) \(", told)
     assert names == (["batch_size", "graph_sha256"] if name == "batch_size" else [name])
+
+
+def test_what_to_type_where_only_device_and_precision_differ(models: Path) -> None:
+    auto, asked = job_of(models), job_of(models, precision="fp32", device="cpu")
+    assert refusal(asked, auto).endswith(" to remove them; --device cpu --precision fp32 continues it")
+    assert refusal(auto, job_of(models, precision="fp32")).endswith("; --precision auto continues it")
+    assert refusal(asked, job_of(models, limit=3)).endswith("--overwrite to remove them")
 
 
 @pytest.mark.parametrize("name", FREE)
@@ -276,7 +284,9 @@ def test_a_description_that_is_no_json(tmp_path: Path) -> None:
         read_job(tmp_path)
 
 
-def test_session_spec(models: Path) -> None:
+def test_session_spec(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = replace(PROVIDERS["openvino"], native=lambda _numbers: ("bf16", ""))
+    monkeypatch.setitem(PROVIDERS, "openvino", native)
     spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(
         replace(plan_of(), streams=2, threads_per_stream=3, devices=(4,))
     )

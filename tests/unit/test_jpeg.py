@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -233,7 +235,17 @@ def test_without_the_package_pillow_decodes_and_fast_is_refused(fresh: None, mon
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert turbo(jpeg()) is None
     assert turbo(jpeg(640, 480), at_least=100) is None
-    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg"):
+    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg, which is not installed: pip install"):
+        require_turbo()
+
+
+def test_what_fast_lacks_is_named(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = rf"Pillow 11\.3 or newer, {re.escape(PIL.__version__)} is installed: pip install --upgrade 'bulkinfer\[fast\]'$"
+    monkeypatch.delattr(Image, "fromarrow")
+    with pytest.raises(UsageError, match=f"^--decode fast needs {old}"):
+        require_turbo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match=f"^--decode fast needs simplejpeg, which is not installed, and {old}"):
         require_turbo()
 
 
@@ -250,6 +262,6 @@ def test_a_package_that_is_broken_is_none(content: str, fresh: None, tmp_path: P
     monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     assert turbo(jpeg()) is None
-    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg"):
+    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg, and the one installed does not load: "):
         require_turbo()
     monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+import re
+import sys
+from dataclasses import fields, replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -10,14 +14,17 @@ from typing import Any
 import pytest
 
 from inference import launcher as launcher_module
-from inference.commands import partition_dataset
+from inference.card import Recipe
+from inference.commands import infer_launch, partition_dataset
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
-from inference.job import read_job
+from inference.job import describe_job, fields_of, read_job, write_job
 from inference.launcher import free_log_dir, launch, open_job, run, told_decoding, write_run
 from inference.manifest import Manifest
 from inference.markers import MANIFEST_FILE
 from inference.messages import RunSpec
+from inference.output_lock import LOCK_FILE, output_lock
+from inference.paths import canonical_json
 from inference.providers import PROVIDERS
 from tests.commands import records, summary
 from tests.launches import config_of, launch_of, plan_of, spec_of
@@ -102,9 +109,28 @@ def test_how_pictures_are_decoded_is_told() -> None:
 
 
 def test_fast_decoding_without_its_package_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, decode="fast")
     monkeypatch.setattr("inference.jpeg._turbo", lambda: None)
-    with pytest.raises(UsageError, match=r"pip install 'bulkinfer\[fast\]'"):
-        open_job(config_of(tmp_path, decode="fast"))
+    with pytest.raises(UsageError, match=r"--decode fast needs simplejpeg"):
+        open_job(config)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "inference.jpeg")
+    with pytest.raises(
+        UsageError, match=r"--decode fast needs Pillow, which is not installed: pip install 'bulkinfer\[fast\]'"
+    ):
+        open_job(config)
+
+
+def test_a_resume_may_name_what_auto_became(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log folder, too, is that of the job as it began."""
+    began = config_of(tmp_path, device="auto", precision="auto")
+    job, _ = open_job(began)
+    Path(began.output).mkdir()
+    write_job(Path(began.output), {**describe_job(job, {}), "resolved": {"provider": "cpu", "precision": "fp32"}})
+    assert launch(replace(began, device="cpu", precision="fp32", dry_run=True)) == 0
+    told = capsys.readouterr().out
+    assert f"job: {job.name}, fingerprint {job.fingerprint}" in told
+    assert f"resume: 0 of {job.num_records} records are done" in told
 
 
 def test_paths_are_those_of_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,3 +252,67 @@ def test_a_refusal_before_anything_was_done_is_wrong_use(tmp_path: Path) -> None
         launch(config)
     assert summary(tmp_path / "logs")["exit_code"] == 2
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+# -- every field of the fingerprint --------------------------------------------------------------------------------------
+
+FIELDS = [
+    "batch_size", "precision", "limit", "max_pixels", "max_file_bytes", "allow_cpu_nodes", "decode", "top_k", "device",
+    "model_name", "graph_sha256", "weights_sha256", "labels_sha256", "save_precision", "save", "manifest", "skipped",
+    "outputs.logits", "outputs.embedding", *(f"recipe.{field.name}" for field in fields(Recipe)),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, dict[str, Any]]:
+    """A finished job that skipped what another has done, and what its _job.json says."""
+    folder = tmp_path_factory.mktemp("fields")
+    config = config_of(folder, engine="inline", limit=4, save=("topk", "embedding"))
+    assert launch(config) == 0
+    config = replace(config, limit=0, output=str(folder / "out2"), skip_done=(config.output,))
+    config = replace(config, skip_done=(str(folder / "out"),))
+    assert launch(config) == 0
+    return config, read_job(folder / "out2") or {}
+
+
+def test_the_list_of_fields_is_whole(begun: tuple[LaunchConfig, dict[str, Any]]) -> None:
+    assert sorted(fields_of(begun[1]["identity"])) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_field_alone_is_refused_by_its_name(
+    begun: tuple[LaunchConfig, dict[str, Any]], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """The job there differs in this one field; the command is that of before."""
+    config, described = begun
+    identity = json.loads(json.dumps(described["identity"]))
+    outer, _, inner = name.partition(".")
+    place, key = (identity[outer], inner) if inner else (identity, outer)
+    assert key in place
+    place[key] = "something else"
+    changed = {**described, "identity": identity, "fingerprint": hashlib.sha256(canonical_json(identity).encode()).hexdigest()}
+    write_job(Path(config.output), changed)
+    words = ["--batch_size=4", "--model_name=tiny", "--device=cpu", "--precision=fp32", "--save=topk,embedding"]
+    words += [f"--{name}={getattr(config, name)}" for name in ("model_path", "log_path", "data_dir", "output", "engine")]
+    try:
+        assert infer_launch.main([*words, f"--skip_done={config.skip_done[0]}"]) == 2
+    finally:
+        write_job(Path(config.output), described)
+    told = capsys.readouterr().err
+    assert re.findall(r"(\S+) \([^()]* there, [^()]* now\)", told) == [name]
+    assert re.search(
+        r"differs in [^:]+: give another --output, or --overwrite to remove them(; --.* continues it)?$", told.strip()
+    )
+
+
+def test_a_launch_whose_lock_is_anothers_keeps_no_books(tmp_path: Path) -> None:
+    """The engine is that of a launcher that was cut off for a while."""
+    made = launch_of(tmp_path)
+    assert made.output is not None
+    before = (made.output / "_job.json").read_bytes()
+    with output_lock(made.output, flag="--output") as lease:
+        (made.output / LOCK_FILE).write_text("{}")
+        with pytest.raises(RunError, match=r"_lock\.json is gone or another's"):
+            run(replace(made, todo=[], leases=(lease,)), 0.0)
+    assert (made.output / "_job.json").read_bytes() == before
+    assert not (made.log_dir / "summary.json").exists()

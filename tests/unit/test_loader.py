@@ -284,7 +284,7 @@ def load_file(
 def test_load_record(tmp_path: Path) -> None:
     (tmp_path / "red.jpg").write_bytes(encode(solid(RED, (48, 36))))
     facts, out, meter = load_file(tmp_path / "red.jpg")
-    assert facts == Facts("PNG", 1, 48, 36)
+    assert facts == Facts("PNG", 1, 48, 36, size_bytes=(tmp_path / "red.jpg").stat().st_size)
     assert (out == RED).all()
     assert set(meter.snapshot().seconds) == {"read", "decode", "preprocess"}
 
@@ -292,7 +292,7 @@ def test_load_record(tmp_path: Path) -> None:
 def test_load_record_reduces_where_it_may(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(jpeg(640, 480))
     exact, fast = (load_file(tmp_path / "photo.jpg", max_pixels=10**6, max_file_bytes=10**6, reduce_to=n) for n in (0, 60))
-    assert exact[0] == fast[0] == Facts("JPEG", 1, 640, 480)
+    assert exact[0] == fast[0] == Facts("JPEG", 1, 640, 480, size_bytes=(tmp_path / "photo.jpg").stat().st_size)
     apart = np.abs(exact[1].astype(np.int16) - fast[1])
     assert 0 < apart.mean() < 2
 

@@ -52,6 +52,7 @@ class Launch:
         self.folder, self.steps, self.gate = folder, steps, gate
         self.events: list[tuple[int, Event]] = []
         self.rates: list[float] = []
+        self.stop_for: BulkinferError | None = None
         self.react: Callable[[int, Event], BulkinferError | None] = lambda _worker, _event: None
         (folder / "run.json").write_text(json.dumps({"gated": bool(gate), **run}))
         plan = ThreadPlan(workers, 1, 1, 1, tuple((CORES[i % len(CORES)],) for i in range(workers)), (0,) * workers)
@@ -69,6 +70,9 @@ class Launch:
         if self.gate and len(self.told(Ready)) >= self.gate:
             self.open_gate()
         return self.react(worker, event)
+
+    def must_stop(self) -> BulkinferError | None:
+        return self.stop_for
 
     def is_published(self, step: Step) -> bool:
         return (self.folder / f"part-{step.partition}-{step.start}-{step.end}").exists()
@@ -404,3 +408,15 @@ def test_a_stop_does_not_wait_for_workers_that_are_not_ready(tmp_path: Path) -> 
     sender.join()
     assert time.monotonic() - start < PATIENCE_S / 2
     assert (launch.engine.signal, launch.events, launch.engine.replaced) == (signal.SIGINT, [], [])
+
+
+def test_a_launch_that_must_stop_is_stopped_without_any_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate stays shut: workers wait and report nothing."""
+    monkeypatch.setattr("inference.local_engine._LOOK_S", 0.1)
+    launch = Launch(tmp_path, 1, [Step(0, 0, 4)], gate=2)
+    launch.stop_for = RunError("the lock is gone")
+    started = time.monotonic()
+    with pytest.raises(RunError, match="the lock is gone"):
+        launch.run()
+    assert time.monotonic() - started < 60
+    assert not list(tmp_path.glob("part-*"))

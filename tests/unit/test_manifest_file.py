@@ -15,6 +15,7 @@ from inference.entries import ROWS, SCHEMA, Entry, Lines, TableLines, entries_ta
 from inference.errors import RunError
 from inference.manifest import Manifest
 from inference.manifest_file import FileLines, open_manifest
+from inference.paths import file_sha256
 
 SIZE = 7 * ROWS + 1234
 KEYS = [b"%08d.jpg" % number for number in range(SIZE)]
@@ -155,3 +156,14 @@ def test_tables_and_files_give_the_same_blocks(path: Path) -> None:
     for columns in (SCHEMA.names, ["size_bytes"], ["key", "key_bytes"]):
         ranges = (columns, 7, 2 * ROWS + 3)
         assert pa.concat_tables(lines_of(path).blocks(*ranges)).equals(pa.concat_tables(TableLines(table).blocks(*ranges)))
+
+
+def test_a_file_of_other_columns_is_refused_by_every_reader(tmp_path: Path) -> None:
+    """Found by fuzzing: a worker's second look took it, and ended at its first record."""
+    path = tmp_path / "manifest.parquet"
+    Manifest.from_entries([Entry(b"a", 1)], b"/").write(path)
+    pq.write_table(pq.read_table(path).drop_columns(["image_id"]), path)
+    with pytest.raises(RunError, match="its columns are not those of a manifest"):
+        Manifest.read_again(path, "", file_sha256(path))
+    with pytest.raises(RunError, match="its columns are not those of a manifest"):
+        Manifest.read(path)

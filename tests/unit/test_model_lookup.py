@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from inference.card import read_card, write_card
+from inference.card import USERS_FILE, Calibration, Weights, read_card, write_card
 from inference.config import LaunchConfig
-from inference.errors import RunError, UsageError
+from inference.errors import UsageError
 from inference.model_lookup import Model, check_columns, find_model
 from tests.models import write_tiny_model
 
@@ -113,7 +113,7 @@ def test_the_command_is_as_short_as_can_be_and_can_be_pasted(tmp_path: Path, mon
 def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
     with (models / "tiny" / "weights.bin").open("ab") as file:
         file.write(b"!")
-    with pytest.raises(RunError, match=r"weights\.bin is not what card\.json records \(sha256 .*: run get_model "):
+    with pytest.raises(UsageError, match=r"weights\.bin is not what card\.json records \(sha256 .*: run get_model "):
         found(models)
 
 
@@ -146,7 +146,8 @@ def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: P
         found(models, precision="int8")
     command = f"get_model --model_name tiny --batch_size 6 --model_path {models} --precision int8"
     assert str(caught.value).endswith(f"int8/card.json does not exist: run {command} --calibration_dir PICTURES")
-    write_tiny_model(models / "tiny", "int8")
+    write_tiny_model(models / "tiny", "int8", batch_sizes=(0, 6))
+    (models / "tiny" / "int8" / "golden.npz").touch()
     assert found(models, precision="int8").graph == (models / "tiny" / "int8" / "model_6.onnx").resolve()
     assert found(models).graph == (models / "tiny" / "model_6.onnx").resolve()
     with pytest.raises(UsageError) as caught:
@@ -165,7 +166,7 @@ def test_fp16_is_a_folder_of_its_own_for_providers_that_must_be_given_it(models:
     assert found(models, providers=("cuda",), precision="fp16").graph == (models / "tiny" / "fp16" / "model_6.onnx").resolve()
     assert found(models, providers=("cuda",)).graph.parent == (models / "tiny").resolve()
     write_tiny_model(models / "tiny", "fp16", weights="older")
-    with pytest.raises(RunError, match=rf"fp16 was made of another export .*: run {command}$"):
+    with pytest.raises(UsageError, match=rf"fp16 was made of another export .*: run {command}$"):
         found(models, providers=("cuda",), precision="fp16")
 
 
@@ -180,9 +181,114 @@ def test_a_network_that_was_made_in_the_precision_runs_as_it_is(models: Path) ->
 def test_a_variant_of_another_export_is_refused(models: Path) -> None:
     write_tiny_model(models / "tiny", "int8", weights="older")
     with pytest.raises(
-        RunError,
+        UsageError,
         match=r"int8 was made of another export of the network than the one in .*: run get_model .* --calibration_dir",
     ):
         found(models, precision="int8")
     (models / "tiny" / "card.json").unlink()
     assert found(models, precision="int8").card.name == "int8"
+
+
+# -- the command that helps ----------------------------------------------------------------------------------------------
+
+
+def remember(models: Path, **facts: Any) -> None:
+    """The network's card says so."""
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), **facts))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def told(models: Path, **changes: Any) -> str:
+    """The command in a refusal."""
+    with pytest.raises(UsageError) as caught:
+        found(models, **changes)
+    return str(caught.value).partition(": run ")[2].replace(f" --model_path {models}", "")
+
+
+DAMAGED = ["card.json", "model_6.onnx", "model_6.json", "weights.bin"]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_is_damaged_is_to_be_mended_before_anything_starts(models: Path, name: str) -> None:
+    """So it is wrong use, exit code 2, whichever file it is."""
+    cut(models / "tiny" / name)
+    assert told(models) == "get_model --model_name tiny --batch_size 6"
+
+
+@pytest.mark.parametrize("name", [*DAMAGED[1:], "another batch size"])
+@pytest.mark.parametrize(("weights", "words"), [
+    (Weights("random", "0" * 64, "random numbers"), " --weights random"),
+    (Weights("mine.pth", "0" * 64, USERS_FILE), " --weights mine.pth"),
+    (Weights("https://a.example/b.pth", "0" * 64, "fetched from there"), " --weights https://a.example/b.pth"),
+    (Weights("tiny-0123abcd.pth", "0" * 64, "package tiny 1.0"), ""),
+])  # fmt: skip
+def test_the_command_keeps_weights_and_input_of_the_network_that_is_there(
+    models: Path, weights: Weights, words: str, name: str
+) -> None:
+    remember(models, weights=weights, input="float32")
+    size = 8 if name == "another batch size" else 6
+    if size == 6:
+        cut(models / "tiny" / name)
+    assert told(models, batch_size=size) == f"get_model --model_name tiny --batch_size {size}{words} --input float32"
+
+
+def test_an_adopted_network_is_mended_from_its_file_and_widened_from_its_folder(models: Path) -> None:
+    write_tiny_model(models, batch_sizes=(0, 6))
+    (models / "tiny" / "golden.npz").touch()
+    remember(models, source="onnx", weights=Weights("m.onnx", "0" * 64, "file given to get_model --onnx"), input="float32")
+    assert told(models, batch_size=8) == "get_model --model_name tiny --batch_size 8 --input float32"
+    cut(models / "tiny" / "weights.bin")
+    words = "get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --input float32"
+    assert told(models) == words
+
+
+@pytest.mark.parametrize("name", ["card.json", "weights.bin", "model.onnx", "model.json", "golden.npz"])
+@pytest.mark.parametrize("harm", [cut, Path.unlink])
+def test_a_damaged_variant_that_was_calibrated_needs_pictures_again(models: Path, name: str, harm: Any) -> None:
+    write_tiny_model(models / "tiny", "int8", batch_sizes=(0, 6))
+    (models / "tiny" / "int8" / "golden.npz").write_bytes(b"0" * 40)
+    remember(models, weights=Weights("random", "0" * 64), input="float32")
+    variant = models / "tiny" / "int8" / "card.json"
+    write_card(variant, replace(read_card(models / "tiny" / "card.json"), precision="int8"))
+    words = "get_model --model_name tiny --batch_size 8 --weights random --input float32 --precision int8"
+    assert told(models, precision="int8", batch_size=8) == words
+    if (name, harm) == ("golden.npz", cut):
+        return  # its content is read by get_model alone
+    harm(models / "tiny" / "int8" / name)
+    assert told(models, precision="int8", batch_size=8) == f"{words} --calibration_dir PICTURES"
+
+
+def test_a_damaged_card_beside_a_sound_variant(models: Path) -> None:
+    """What the variant knows of the network stands in for it."""
+    remember(models, weights=Weights("random", "0" * 64))
+    write_tiny_model(models / "tiny", "fp16")
+    write_card(models / "tiny" / "fp16" / "card.json", replace(read_card(models / "tiny" / "card.json"), precision="fp16"))
+    cut(models / "tiny" / "card.json")
+    words = "get_model --model_name tiny --batch_size 6 --weights random --precision fp16"
+    assert told(models, providers=("cuda",), precision="fp16") == words
+
+
+@pytest.mark.parametrize("name", ["tiny/int8", "tiny/int8/", "./tiny/int8"])
+def test_a_variant_is_asked_for_by_its_precision(models: Path, name: str) -> None:
+    """Also get_model looks the name up so: it would make a network of the variant, or one called int8."""
+    for _ in ("not made yet", "there"):
+        with pytest.raises(UsageError) as caught:
+            found(models, name)
+        told = f"--model_name {name}: that is the int8 variant of tiny: use --model_name tiny --precision int8"
+        assert str(caught.value) == told
+        write_tiny_model(models / "tiny", "int8")
+    write_tiny_model(models, "int8")
+    assert found(models, "int8").card.name == "int8"  # somebody's network may be called so
+
+
+def test_a_variant_is_no_network_in_a_folder_of_networks(models: Path) -> None:
+    write_tiny_model(models / "tiny", "int8")
+    card = models / "tiny" / "int8" / "card.json"
+    facts = Calibration(pictures_sha256="", calibrated=0, held_out=1, chosen="x", candidates={}, judged={})
+    write_card(card, replace(read_card(card), calibration=facts, precision="int8"))
+    with pytest.raises(UsageError, match=rf"use --model_path {models} --model_name tiny --precision int8$"):
+        found(models / "tiny", "int8")

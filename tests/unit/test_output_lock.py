@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference import output_lock as output_lock_module
-from inference.errors import LockedError
+from inference import lease as lease_module
+from inference.errors import LockedError, RunError
 from inference.output_lock import LOCK_FILE, output_lock
 from inference.paths import process_start_ticks
 
@@ -24,23 +26,30 @@ DEAD_PID = 4194305  # beyond the largest process number
 
 # Takes the lock if it can, says so, and holds it until its stdin closes.
 CONTENDER = """
-import sys, time, pathlib
+import socket, sys, time, pathlib
+from inference import lease, output_lock as module, runlog
 from inference.errors import LockedError
 from inference.output_lock import output_lock
+if len(sys.argv) > 2:
+    socket.gethostname = lambda: sys.argv[2]
+lease.LEASE_S, lease.BEAT_S = 1.0, 0.2
+module.say = lambda text: None
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with output_lock(pathlib.Path(sys.argv[1]), flag='--output'):
+    with output_lock(pathlib.Path(sys.argv[1]), flag='--output') as held:
         print("won", flush=True)
         sys.stdin.read()
+        print("lost it" if held.refusal else "held it", flush=True)
 except LockedError as error:
     print("lost", error, flush=True)
 """
 
 
-def contender(output: Path) -> subprocess.Popen[str]:
+def contender(output: Path, *host: str) -> subprocess.Popen[str]:
+    """On this host, or on one of another name."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CONTENDER, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CONTENDER, str(output), *host], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert say_and_hear(process) == "ready"
     return process
@@ -106,12 +115,95 @@ def test_a_process_that_has_the_number_of_a_dead_one_is_another_process(tmp_path
         assert json.loads((tmp_path / LOCK_FILE).read_text())["start_ticks"] == process_start_ticks(os.getpid())
 
 
-def test_the_lock_of_another_host_is_not_ours_to_judge(tmp_path: Path) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease of a second, renewed every 0.2 s."""
+    monkeypatch.setattr(lease_module, "LEASE_S", 1.0)
+    monkeypatch.setattr(lease_module, "BEAT_S", 0.2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lock_of_another_host_that_nobody_renews_is_taken_over(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_lock(tmp_path, host="elsewhere")
-    with pytest.raises(LockedError, match="on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: ") as caught:
+    os.utime(tmp_path / LOCK_FILE, (2e9, 2e9))  # that host's clock is ahead by years: nobody compares
+    with output_lock(tmp_path, flag="--output"):
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+    told = capfd.readouterr()
+    assert "is locked by a launcher on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: watching for up to 1 s" in told.out
+    assert "was not renewed for 1 s: taken over" in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lock_of_another_host_that_is_renewed_is_refused(tmp_path: Path) -> None:
+    process = contender(tmp_path, "elsewhere")
+    assert say_and_hear(process, "\n") == "won"
+    with pytest.raises(LockedError, match=f"on elsewhere, pid {process.pid}, started ") as caught:
         output_lock(tmp_path, flag="--output").__enter__()
     assert str(caught.value).endswith(f"; if that host is gone for good, remove {tmp_path / LOCK_FILE}")
-    assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+    process.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_holder_that_was_stopped_finds_that_it_has_lost(tmp_path: Path) -> None:
+    process = contender(tmp_path, "elsewhere")
+    assert say_and_hear(process, "\n") == "won"
+    process.send_signal(signal.SIGSTOP)
+    with output_lock(tmp_path, flag="--output") as lease:
+        content = (tmp_path / LOCK_FILE).read_bytes()
+        process.send_signal(signal.SIGCONT)
+        time.sleep(1)
+        assert lease.refusal is None
+        out, _ = process.communicate()
+        assert "lost it" in out
+        assert (tmp_path / LOCK_FILE).read_bytes() == content, "it does not remove what is another's"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("change", ["gone", "replaced", "damaged"])
+def test_a_lock_that_is_no_longer_ours_is_told(tmp_path: Path, change: str) -> None:
+    with output_lock(tmp_path, flag="--output") as lease:
+        lease.check()
+        if change == "gone":
+            (tmp_path / LOCK_FILE).unlink()
+        elif change == "damaged":
+            (tmp_path / LOCK_FILE).write_bytes(b"{")
+        else:
+            write_lock(tmp_path, host="elsewhere", token="t")
+        deadline = time.monotonic() + 20
+        while lease.refusal is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        told = f"{tmp_path / LOCK_FILE} is gone or another's, who took this process for dead: it stops here"
+        assert str(lease.refusal).startswith(told)
+        with pytest.raises(RunError, match="is gone or another's"):
+            lease.check()
+    assert (tmp_path / LOCK_FILE).exists() == (change != "gone")
+
+
+def test_an_heir_that_died_is_inherited_too_and_leaves_nothing(tmp_path: Path) -> None:
+    """Claims on our lock's predecessor and on one of long ago, both of dead processes."""
+    write_lock(tmp_path, token="aa")
+    (tmp_path / LOCK_FILE).rename(tmp_path / "lock")
+    for name in ("aa", "99"):
+        write_lock(tmp_path, token=f"of-{name}")
+        (tmp_path / LOCK_FILE).rename(tmp_path / f"{LOCK_FILE}.heir-{name}")
+    (tmp_path / "lock").rename(tmp_path / LOCK_FILE)
+    with output_lock(tmp_path, flag="--output"):
+        assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
+
+
+def test_an_heir_that_comes_late_replaces_nothing(tmp_path: Path) -> None:
+    """It saw the dead lock, and another has replaced that since."""
+    write_lock(tmp_path, token="aa")
+    dead = lease_module.read_holder(tmp_path / LOCK_FILE)
+    assert dead is not None
+    with output_lock(tmp_path, flag="--output") as lease:
+        assert not lease_module._inherited(tmp_path / LOCK_FILE, dead, b"{}")
+        lease.check()
+    assert list(tmp_path.iterdir()) == []
 
 
 def mine(**changes: Any) -> dict[str, Any]:
@@ -123,15 +215,12 @@ def test_a_process_of_before_the_last_boot_is_gone_whatever_has_its_number_now(t
     write_lock(tmp_path, **mine(boot_id="00000000-0000-0000-0000-000000000000"))
     with output_lock(tmp_path, flag="--output"):
         assert json.loads((tmp_path / LOCK_FILE).read_text())["boot_id"] == BOOT_ID.read_text().strip()
-    write_lock(tmp_path, **mine(boot_id="00000000-0000-0000-0000-000000000000", host="elsewhere"))
-    with pytest.raises(LockedError, match="on elsewhere"):
-        output_lock(tmp_path, flag="--output").__enter__()
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_without_a_boot_id_the_process_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
     """One side does not tell its boot: the holder is this process, which runs."""
-    monkeypatch.setattr(output_lock_module, "_BOOT_ID", BOOT_ID if known else tmp_path / "none")
+    monkeypatch.setattr(lease_module, "_BOOT_ID", BOOT_ID if known else tmp_path / "none")
     write_lock(tmp_path, **mine(boot_id=None if known else "0"))
     with pytest.raises(LockedError, match="is in use by a launcher"):
         output_lock(tmp_path, flag="--output").__enter__()
@@ -148,7 +237,7 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(output_lock_module.os, "link", refuse)
+    monkeypatch.setattr(lease_module.os, "link", refuse)
     with output_lock(tmp_path, flag="--output"):
         assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
         assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
@@ -168,8 +257,8 @@ def test_a_full_disk_leaves_no_lock_without_links_either(tmp_path: Path, monkeyp
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(output_lock_module.os, "link", refuse)
-    monkeypatch.setattr(output_lock_module.os, "fsync", full)
+    monkeypatch.setattr(lease_module.os, "link", refuse)
+    monkeypatch.setattr(lease_module.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +268,7 @@ def test_other_failures_of_the_system_are_told(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(output_lock_module.os, "link", refuse)
+    monkeypatch.setattr(lease_module.os, "link", refuse)
     with pytest.raises(OSError, match="Read-only"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == []
@@ -207,7 +296,7 @@ def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> Non
     ],
 )
 def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    monkeypatch.setattr(output_lock_module, "_WRITING_S", 0.1)
+    monkeypatch.setattr(lease_module, "_WRITING_S", 0.1)
     (tmp_path / LOCK_FILE).write_bytes(content)
     with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no launcher runs on .*, remove it"):
         output_lock(tmp_path, flag="--output").__enter__()
@@ -238,20 +327,27 @@ def test_several_heirs_of_a_stale_lock_have_one_winner(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead holder's lock that comes back as often as it is removed: given up with a sentence, nothing left behind."""
-    remove = output_lock_module._remove_if_stale
-
-    def remove_and_put_back(path: Path, flag: str) -> None:
-        remove(path, flag)
-        write_lock(tmp_path)
-
+    """A dead holder's lock whose heir is always another: given up with a sentence, nothing left behind."""
     write_lock(tmp_path)
-    monkeypatch.setattr(output_lock_module, "_remove_if_stale", remove_and_put_back)
-    with pytest.raises(LockedError, match="is being fought over by several launchers"):
+    monkeypatch.setattr(lease_module, "_FIGHT_S", 0.2)
+    monkeypatch.setattr(lease_module, "_inherited", lambda *_: False)
+    with pytest.raises(LockedError, match="is being fought over by several processes"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 
 
-def test_a_lock_that_is_released_while_we_look_is_free(tmp_path: Path) -> None:
-    output_lock_module._remove_if_stale(tmp_path / LOCK_FILE, "--output")
+def test_several_heirs_over_a_lock_of_another_host_have_one_winner(tmp_path: Path) -> None:
+    write_lock(tmp_path, host="elsewhere")
+    heirs = [contender(tmp_path, f"host-{number}") for number in range(3)]
+    try:
+        for heir in heirs:
+            assert heir.stdin is not None
+            heir.stdin.write("\n")
+            heir.stdin.flush()
+        heard = [say_and_hear(heir).split()[0] for heir in heirs]
+        assert sorted(heard) == ["lost", "lost", "won"]
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["host"] == f"host-{heard.index('won')}"
+    finally:
+        for heir in heirs:
+            heir.communicate()
     assert list(tmp_path.iterdir()) == []

@@ -17,9 +17,11 @@ from inference.paths import (
     canonical_json,
     file_sha256,
     is_running,
+    mark_folder,
     process_start_ticks,
     publishing,
     read_json,
+    remove_abandoned,
     remove_stale_temporaries,
     safe_name,
     temporary_owner,
@@ -162,6 +164,48 @@ def test_temporaries_of_a_killed_writer_are_stale(tmp_path: Path) -> None:
     (left,) = tmp_path.iterdir()
     assert left.name.startswith("_tmp-")
     assert remove_stale_temporaries(tmp_path) == [left.name]
+
+
+def left_behind(folder: Path, owner: tuple[int, int] | None, *, host: str = "", files: tuple[str, ...] = ("x",)) -> Path:
+    """A folder with files, and the mark of a process, None: of this one."""
+    folder.mkdir()
+    for name in files:
+        (folder / name).touch()
+    mark = mark_folder(folder)
+    if owner is not None:
+        mark = mark.rename(folder / f"_tmp-{owner[0]}-{owner[1]}-00aa")
+    if host:
+        mark.write_text(host)
+    return folder
+
+
+def test_folders_of_killed_processes_go(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    """Only those that certainly have no owner any more."""
+    gone = (2**22 + 1, 5)
+    dead = left_behind(tmp_path / "a-dead", gone)
+    staying = [
+        left_behind(tmp_path / "a-mine", None),
+        left_behind(tmp_path / "a-living", (child.pid, process_start_ticks(child.pid) or 0)),
+        left_behind(tmp_path / "a-elsewhere", gone, host="another host"),
+        left_behind(tmp_path / "a-done", gone, files=("done.json",)),
+        left_behind(tmp_path / "other", gone),
+    ]
+    (tmp_path / "a-unmarked").mkdir()
+    (tmp_path / "a-unmarked" / "_tmp-4194305-5-00aa").touch()  # a file half written, by whomever
+    (tmp_path / "a-file").touch()
+    target = left_behind(tmp_path / "target", gone)
+    (tmp_path / "a-link").symlink_to(target)
+    assert remove_abandoned(tmp_path, "a-*", but_with="done.json") == [dead.name]
+    assert not dead.exists()
+    assert all(folder.is_dir() for folder in (*staying, target, tmp_path / "a-unmarked"))
+    assert remove_abandoned(tmp_path / "nowhere", "a-*") == []
+
+
+def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_behind(tmp_path / "a", (2**22 + 1, 5))
+    uid = os.geteuid()
+    monkeypatch.setattr(paths.os, "geteuid", lambda: uid + 1)
+    assert remove_abandoned(tmp_path, "a") == []
 
 
 def test_json_round_trip(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from inference import publisher as publisher_module
+from inference.errors import RunError
 from inference.messages import Event, RunSpec, StepDone
 from inference.metrics import Meter
+from inference.parts import part_name
 from inference.paths import file_sha256
 from inference.publisher import Publisher
-from inference.results import METADATA_KEY, part_name
+from inference.results import METADATA_KEY
 from inference.types import Batch, Step
 from tests.launches import launch_of, spec_of
 from tests.rows import batch_of, logits_of, record
@@ -148,3 +151,23 @@ def test_nothing_is_told_of_a_part_that_could_not_be_written(place: Place, monke
     with pytest.raises(OSError, match="No space left"):
         place.publisher.publish(rows)
     assert (place.events, place.lines) == ([], [])
+
+
+@pytest.mark.parametrize("content", [None, '{"token": "theirs"}', "{"])
+def test_nothing_is_published_under_a_lock_that_is_anothers(tmp_path: Path, content: str | None) -> None:
+    lock = tmp_path / "_lock.json"
+    lock.write_text('{"token": "ours"}')
+    place = Place(replace(spec_of(launch_of(tmp_path)), locks={str(lock): "ours"}))
+    rows = place.publisher.new_rows(Step(0, 0, 4))
+    place.fill(rows, 0)
+    place.publisher.publish(rows)
+    assert len(place.parts) == 1
+    rows = place.publisher.new_rows(Step(0, 4, 8))
+    place.fill(rows, 0)
+    if content is None:
+        lock.unlink()
+    else:
+        lock.write_text(content)
+    with pytest.raises(RunError, match=r"_lock\.json is gone or another's, who took this process for dead: it stops here"):
+        place.publisher.publish(rows)
+    assert len(place.parts) == 1

@@ -12,9 +12,9 @@ from inference.aggregate import Aggregate
 from inference.errors import RunError
 from inference.job import Launch, read_job
 from inference.messages import Died, Ended, Ready, Recovered, StepDone, Totals
+from inference.parts import part_name
 from inference.progress import Screen
 from inference.reporter import Reporter
-from inference.results import part_name
 from inference.types import Step
 from tests.launches import launch_of, plan_of
 

@@ -21,17 +21,13 @@ from hypothesis import strategies as st
 from inference import results
 from inference.entries import hash_keys
 from inference.errors import BulkinferError, RunError, UsageError
+from inference.parts import by_partition, is_set_aside, missing_ranges, part_name, part_step
 from inference.paths import file_sha256
 from inference.postprocess import StepRows
 from inference.results import (
     METADATA_KEY,
     Part,
-    by_partition,
     inspect_part,
-    is_set_aside,
-    missing_ranges,
-    part_name,
-    part_step,
     published_steps,
     read_part,
     schema,
@@ -57,11 +53,12 @@ def write(output: Path, step: Step = STEP, **facts: Any) -> Part:
 
 def test_schema_is_that_of_the_job_whatever_the_rows_hold() -> None:
     assert schema(task("none")).names == [
-        "key", "key_bytes", "partition", "status", "stage", "error", "format", "frames", "width", "height", "flags", "label",
+        "key", "key_bytes", "partition", "status", "stage", "error", "format", "frames", "width", "height",
+        "size_bytes", "flags", "label",
         "label_ids",
     ]  # fmt: skip
     full = schema(task("topk", "logits", "embedding", labels=("a", "b", "c", "d"), num_features=7))
-    assert full.names[13:] == ["class_ids", "scores", "class_names", "logits", "embedding"]
+    assert full.names[14:] == ["class_ids", "scores", "class_names", "logits", "embedding"]
     assert full.field("logits").type == pa.list_(pa.float32(), 4)
     assert full.field("embedding").type == pa.list_(pa.float32(), 7)
     assert full.field("partition").type == full.field("label").type == pa.int32()

@@ -10,18 +10,22 @@ from typing import Any
 import pytest
 
 from inference import resume
+from inference.card import read_card, write_card
 from inference.config import LaunchConfig
 from inference.devices import Candidates
 from inference.entries import Entry
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, describe_job, read_job, write_job
 from inference.manifest import Dataset, Manifest, Partition
-from inference.results import Part, part_name, write_part
-from inference.resume import begun_with, claim_output, note_parts, remaining_steps, remove_results
+from inference.parts import part_name
+from inference.paths import file_sha256
+from inference.providers import PROVIDERS
+from inference.results import Part, write_part
+from inference.resume import begun_with, claim_output, joined, note_parts, remaining_steps, remove_results
 from inference.settle import settle
 from inference.types import Step
 from tests.launches import bind
-from tests.models import write_tiny_model
+from tests.models import tiny_graph, write_tiny_model
 from tests.rows import filled_rows, task
 
 NAMES = b"%06d.jpg"
@@ -77,7 +81,11 @@ def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_auto_became_is_kept(
+    job: Job, output: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = replace(PROVIDERS["openvino"], native=lambda _numbers: ("bf16", ""))
+    monkeypatch.setitem(PROVIDERS, "openvino", native)
     begun(output, job, resolved={"provider": "openvino", "precision": "bf16", "batches_per_step": 3})
     settled = settle(job, Candidates((job.choice,)), output)
     began = f"as the job began, in {output / JOB_FILE}"
@@ -87,6 +95,58 @@ def test_what_auto_became_is_kept(job: Job, output: Path, capfd: pytest.CaptureF
     assert capfd.readouterr() == ("", "")
     with pytest.raises(RunError, match=r"another launch began the job in .* meanwhile: run the command again"):
         claim_output(job, output)
+
+
+def asking(job: Job, **flags: Any) -> Job:
+    """The same with other flags."""
+    return bind(replace(job.config, **flags), job.dataset)
+
+
+def test_what_auto_became_may_be_named_by_a_resume(job: Job, output: Path) -> None:
+    """The parts there bear the fingerprint of a job on auto, and new ones get it too."""
+    begun(output, job, Step(0, 0, 5), resolved={"provider": "cpu", "precision": "fp32"})
+    for flags in ({"precision": "fp32"}, {"device": "cpu"}, {"precision": "fp32", "device": "cpu"}):
+        asked = asking(job, **flags)
+        assert asked.fingerprint != job.fingerprint
+        now = joined(asked, output)
+        assert now.fingerprint == job.fingerprint
+        settled = settle(now, Candidates((now.choice,)), output)
+        reason = "as asked" if "precision" in flags else f"as the job began, in {output / JOB_FILE}"
+        assert (settled.choice.precision, settled.choice.precision_reason) == ("fp32", reason)
+        assert remaining_steps(settled, output, claim_output(settled, output)) == [Step(1, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("resolved", "flags"),
+    [
+        ({"provider": "cpu", "precision": "bf16"}, {"precision": "fp32"}),
+        ({"provider": "openvino", "precision": "fp32"}, {"device": "cpu"}),
+        ({"provider": "cpu"}, {"precision": "fp32"}),  # of an older version, which did not tell
+        ({"provider": "cpu", "precision": "fp32"}, {"precision": "fp32", "limit": 3}),
+        ({"provider": "cpu", "precision": "fp32"}, {"precision": "fp32", "batch_size": 4}),
+    ],
+)
+def test_anything_else_stays_another_job(job: Job, output: Path, resolved: dict[str, str], flags: dict[str, Any]) -> None:
+    write_tiny_model(Path(job.config.model_path), batch_sizes=(4, 6))
+    begun(output, job, resolved=resolved)
+    asked = asking(job, **flags)
+    assert joined(asked, output) is asked
+    with pytest.raises(UsageError, match="holds the results of another job"):
+        begun_with(asked, output)
+
+
+def test_a_variant_that_auto_led_to_may_be_named(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = PROVIDERS["cpu"]
+    monkeypatch.setitem(PROVIDERS, "cpu", replace(cpu, precisions=("fp32", "fp16"), variants=("fp16",)))
+    renamed = tiny_graph(6)
+    renamed.producer_name = "another graph"
+    variant = write_tiny_model(Path(job.config.model_path) / "tiny", "fp16", graph=renamed)
+    sha256 = file_sha256(variant / "model_6.onnx")
+    write_card(variant / "card.json", replace(read_card(variant / "card.json"), name="tiny"))
+    asked = asking(job, precision="fp16", device="cpu")
+    for told, is_same in ((sha256, True), ("0" * 64, False)):
+        begun(output, job, resolved={"provider": "cpu", "precision": "fp16", "graph_sha256": told})
+        assert (joined(asked, output).fingerprint == job.fingerprint) is is_same
 
 
 def test_another_variant_of_the_network_is_refused(job: Job, output: Path) -> None:
@@ -192,9 +252,33 @@ def test_overwrite_removes_our_files_only(job: Job, output: Path, capfd: pytest.
     remove_results(output)
     assert sorted(path.name for path in output.iterdir()) == sorted(foreign)
     assert (output / "part-dir" / part_name(step)).exists()
-    assert capfd.readouterr().out == f"--overwrite: removed 4 files from {output}\n"
+    kinds = "1 _job.json, 2 part, 1 part that was set aside"
+    assert capfd.readouterr().out == f"--overwrite: removes 4 files ({kinds}) from {output}\n"
     remove_results(output)
     assert capfd.readouterr().out == ""
+
+
+def test_overwrite_tells_before_it_removes(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(output, job, Step(0, 0, 5))
+    there: list[int] = []
+    monkeypatch.setattr(resume, "say", lambda _: there.append(len(list(output.iterdir()))))
+    remove_results(output)
+    assert (there, list(output.iterdir())) == ([2], [])
+
+
+def test_overwrite_removes_an_unfinished_retry_but_nothing_of_others_in_it(
+    job: Job, output: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (output / "_retry").mkdir()
+    begun(output / "_retry", job, Step(0, 0, 5))
+    (output / "_retry" / "mine.txt").touch()
+    remove_results(output)
+    told = "removes 2 files (1 _job.json of an unfinished retry, 1 part of an unfinished retry)"
+    assert told in capfd.readouterr().out
+    assert [path.name for path in (output / "_retry").iterdir()] == ["mine.txt"]
+    (output / "_retry" / "mine.txt").unlink()
+    remove_results(output)
+    assert not list(output.iterdir())
 
 
 def test_a_folder_with_the_name_of_a_part_is_not_removed_but_told(job: Job, output: Path) -> None:
@@ -246,11 +330,30 @@ def test_a_part_that_was_published_but_not_recorded_counts(job: Job, output: Pat
 def test_a_changed_part_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
     description = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
     path = output / part_name(Step(0, 0, 5))
-    path.write_bytes(path.read_bytes()[:-3])
+    write_part(output, filled_rows(Step(0, 0, 5), task()), 5, {"fingerprint": job.fingerprint, "note": "again"})
     assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
     assert f"{path} was changed after it was published; set aside as _{path.name}.damaged" in capfd.readouterr().err
     assert list(description["parts"]) == [part_name(Step(1, 0, 3))]
     assert (output / f"_{path.name}.damaged").exists()
+
+
+def test_a_part_that_was_cut_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    description = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
+    path = output / part_name(Step(0, 0, 5))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert remaining_steps(job, output, description) == [Step(0, 0, 5)]
+    assert f"{path} is damaged or not a part of a job" in capfd.readouterr().err
+
+
+def test_a_part_that_replaces_the_recorded_one_is_taken_and_recorded(job: Job, output: Path) -> None:
+    """A retry was killed between renaming it and writing _job.json."""
+    description = begun(output, job, Step(0, 0, 5))
+    before = description["parts"][part_name(Step(0, 0, 5))]["sha256"]
+    facts = {"fingerprint": job.fingerprint, "replaces": before}
+    part = write_part(output, filled_rows(Step(0, 0, 5), task()), 5, facts)
+    assert part.sha256 != before
+    assert remaining_steps(job, output, description) == [Step(1, 0, 3)]
+    assert description["parts"][part.name]["sha256"] == part.sha256
 
 
 def test_a_recorded_part_that_is_gone_runs_again(job: Job, output: Path) -> None:

@@ -92,6 +92,7 @@ def test_what_is_not_there_is_not_judged(judge: Judge, monkeypatch: pytest.Monke
     native(monkeypatch, "openvino", "fp32", "this processor is old")
     assert told(settled(tmp_path, device="openvino")) == ("fp32", "auto: this processor is old")
     assert told(settled(tmp_path, device="cpu")) == ("fp32", "auto: the provider has nothing cheaper than fp32")
+    native(monkeypatch, "openvino", "bf16", "")
     assert told(settled(tmp_path, device="openvino", precision="bf16")) == ("bf16", "as asked")
     assert not judge.questions
 

@@ -156,6 +156,27 @@ def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypat
     assert found["num_runs"] == len(found["runs"]) == 18
 
 
+def test_what_an_unfinished_round_measured_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten measurements of six plans: one round counts, four measurements of the second do not."""
+    job, _ = open_job(config_of(tmp_path))
+    now = [0.0]
+
+    def run(*_: Any, **__: Any) -> tuple[Measurement, Any]:
+        now[0] += 2.0
+        return Measurement(10, 0, 1.0, 10.0, 1.0, {}, 0), SimpleNamespace()
+
+    monkeypatch.setattr(Bench, "run", run)
+    monkeypatch.setattr("inference.tune.time.perf_counter", lambda: now[0])
+    place = Bench(job, FOUR, CoreBudget((0, 1, 2, 3), None), tmp_path / "log", 5, 10)
+    _, lines, found = tune(place, tune_s=20.0, max_rounds=3)
+    assert lines[-1] == "not counted: 4 measurement(s) of a last round that did not fit into --tune_s 20 as a whole"
+    assert (found["num_runs"], found["num_runs_not_counted"]) == (10, 4)
+    now[0] = 0.0
+    _, lines, found = tune(place, tune_s=24.0, max_rounds=3)
+    assert (found["num_runs"], found["num_runs_not_counted"]) == (12, 0)
+    assert not [line for line in lines if line.startswith("not counted")]
+
+
 def test_measurements_are_short_enough_for_three_rounds() -> None:
     assert [seconds_each(6, tune_s, 5) for tune_s in (1000.0, 162.0, 126.0, 10.0)] == [5, 5, 3, 1]
 

@@ -13,6 +13,7 @@ from inference.config import BenchConfig, LaunchConfig
 from inference.cores import CoreBudget
 from inference.devices import plan_workers
 from inference.errors import UsageError
+from inference.flag_file import END_MARK, FIRST_LINE, refuse_cut
 from inference.job import Job
 from inference.launcher import launch, open_job
 from inference.tuned_flags import conditions, require_place, tell_if_elsewhere, write_flag_file
@@ -43,6 +44,18 @@ def test_infer_launch_takes_the_plan(job: Job, tmp_path: Path) -> None:
     assert config.tuned_for == conditions(job, 1, BUDGET)
 
 
+def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
+    tuned(job, tmp_path)
+    whole = (tmp_path / "t.flags").read_bytes()
+    words = ["--flagfile", str(tmp_path / "t.flags")]
+    for size in range(len(whole) - 1):  # without its last line break nothing is missing
+        (tmp_path / "t.flags").write_bytes(whole[:size])
+        with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is (cut off|empty): make it again with bulkinfer"):
+            refuse_cut(words)
+    with pytest.raises(UsageError, match="is cut off"):
+        parse("infer_launch", LaunchConfig, words)
+
+
 def test_auto_becomes_what_was_measured(job: Job, tmp_path: Path) -> None:
     on_auto = replace(job, config=replace(job.config, device="auto"))
     assert tuned(on_auto, tmp_path).device == "cpu"
@@ -51,7 +64,8 @@ def test_auto_becomes_what_was_measured(job: Job, tmp_path: Path) -> None:
 def test_comments_say_what_was_measured_where(job: Job, tmp_path: Path) -> None:
     tuned(job, tmp_path)
     comments = [line for line in (tmp_path / "t.flags").read_text().splitlines() if line.startswith("# ")]
-    assert comments[-2:] == ["# a: 10.0 images/sec", "# winner: a"]
+    assert comments[-3:] == ["# a: 10.0 images/sec", "# winner: a", END_MARK]
+    assert comments[0].startswith(f"{FIRST_LINE} at 2")
     said = "\n".join(comments)
     for word in (
         "host ",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +12,21 @@ import numpy as np
 import onnx
 import pytest
 
-from inference import int8_variant, variant
-from inference.card import graph_path, read_card, read_sidecar
+from inference import variant
+from inference.card import Weights, graph_path, read_card, read_sidecar, write_card
 from inference.config import LaunchConfig
 from inference.errors import RunError, UsageError
 from inference.model_lookup import find_model
-from inference.variant import check_request
+from inference.paths import mark_folder, temporary_path
 from tests import pictures
 from tests.foreign_graphs import SIDE, deep_graph, foreign_graph
 from tests.networks import run
-from tests.variants import Home, listing, write_photos
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"))
+from tests.variants import Home, listing
 
 
 @pytest.fixture
-def home(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu",))  # the other provider judges in the test through the commands
-    return Home(tmp_path, photos, "int8")
+def home(tmp_path: Path, int8_photos: Path, cpu_judges: None) -> Home:
+    return Home(tmp_path, int8_photos, "int8")
 
 
 def test_the_variant_is_a_folder_like_any_other_and_close_to_fp32(home: Home) -> None:
@@ -94,7 +90,7 @@ def test_a_variant_of_a_replaced_export_is_not_used(home: Home) -> None:
     with pytest.raises(UsageError, match="was made of another export of the network: give --calibration_dir"):
         home.make(calibration_dir="")
     launch = LaunchConfig(model_name="net", model_path=str(home.folder / "models"), precision="int8")
-    with pytest.raises(RunError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
         find_model(launch, ["cpu"])
     assert home.make().done == "exported"
     assert find_model(launch, ["cpu"]).graph == graph_path(home.variant, 6).resolve()
@@ -124,16 +120,43 @@ def fewer(photos: Path, folder: Path) -> Path:
     return folder
 
 
-def test_near_ties_everywhere_leave_it_to_the_output_error(home: Home) -> None:
+def test_a_network_whose_answers_nobody_can_see_is_refused_at_once(home: Home) -> None:
     home.adopt(deep_graph(gain=0.01))
+    with pytest.raises(RunError, match=UNSEEN.format(0) + r"give pictures such as it knows, as not even 512 like these, .*$"):
+        home.make()
+    assert not home.variant.exists()
+    assert not [line for line in home.said if line.startswith("int8, ")], "nothing was calibrated for that"
+
+
+UNSEEN = (
+    "^int8 would change net unseen, so no variant was made: of 50 pictures that judge {} have a clear answer in fp32, "
+    "30 are needed: "
+)
+
+
+def test_how_many_more_pictures_it_takes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.adopt(deep_graph())
+    for clear, told in (
+        (20, r"give pictures that it knows better, or some 75 more like these 150$"),  # 30 of 75, of 225
+        (9, r"give pictures that it knows better, or some 351 more like these 150$"),  # 30 of 167, of 501
+        (8, r"give pictures such as it knows, "),  # 30 of 188, of 564
+    ):
+        monkeypatch.setattr("inference.judge.count_clear", lambda *_, clear=clear, **__: clear)
+        with pytest.raises(RunError, match=UNSEEN.format(clear) + told):
+            home.make()
+    monkeypatch.setattr("inference.judge.count_clear", lambda *_, **__: 30)
+    home.make()
+
+
+def test_random_weights_have_no_answers_to_lose(home: Home) -> None:
+    home.adopt(deep_graph(gain=0.01))
+    card = home.variant.parent / "card.json"
+    assert home.network is not None
+    home.network = replace(home.network, card=replace(home.network.card, weights=Weights("random", "0" * 64)))
+    write_card(card, home.network.card)
     home.make()
     assert any("agreement not measurable (0 of 50 pictures have a clear answer" in line for line in home.said)
-    told = (
-        "warning: whether int8 keeps this network's answers was not measured: of 50 pictures that judge 0 have a clear answer, "
-    )
-    assert [line for line in home.said if line.startswith("warning")] == [
-        told + "30 are needed: give more pictures, and such as the network knows"
-    ]
+    assert not [line for line in home.said if line.startswith("warning")]
 
 
 def test_a_network_of_one_batch_size(home: Home) -> None:
@@ -175,6 +198,23 @@ def test_networks_that_cannot_have_one(home: Home, model: onnx.ModelProto, flags
         home.make()
 
 
-def test_the_folder_of_pictures_is_looked_at_before_the_network_is_made(home: Home) -> None:
-    with pytest.raises(UsageError, match=r"^--calibration_dir: .*nowhere is no folder"):
-        check_request(home.config(calibration_dir="nowhere"))
+def test_files_to_work_with_are_marked_and_those_of_a_killed_get_model_go(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    left = work / "bulkinfer-left"
+    left.mkdir(parents=True)
+    mark_folder(left).rename(left / f"_tmp-{2**22 + 1}-5-00aa")
+    monkeypatch.setattr(tempfile, "tempdir", str(work))
+    seen: list[list[str]] = []
+    simplified = variant.simplified
+
+    def looking(graph: Path, folder: Path) -> onnx.ModelProto:
+        seen.append([path.name.rpartition("-")[0] for path in folder.iterdir()])
+        return simplified(graph, folder)
+
+    monkeypatch.setattr(variant, "simplified", looking)
+    home.adopt(deep_graph())
+    home.make()
+    assert seen == [[temporary_path(work / "x").name.rpartition("-")[0]]]
+    assert list(work.iterdir()) == []

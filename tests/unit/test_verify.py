@@ -8,16 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from inference import results
 from inference.entries import Entry, entries_table, hash_keys
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE
+from inference.parts import part_name
 from inference.paths import canonical_json
-from inference.results import part_name, write_part
+from inference.results import write_part
 from inference.types import Step
-from inference.verify import verify
+from inference.verify import Verdict, together, verify
 from tests.rows import filled_rows, task
 
 IDENTITY = {"model_name": "tiny"}
@@ -109,6 +111,15 @@ def move_keys(output: Path) -> None:
     describe(output, parts=json.loads((output / JOB_FILE).read_text())["parts"] | {part.name: part.as_json()})
 
 
+def other_job(output: Path) -> None:
+    write_part(output, filled_rows(STEPS[2], task()), len(STEPS[2]), {"fingerprint": "f" * 64})
+
+
+def overlapping(output: Path) -> None:
+    """A sound part of the job with records that another holds too."""
+    write_part(output, filled_rows(Step(0, 4, 6), task()), 2, {"fingerprint": FINGERPRINT})
+
+
 def recount(output: Path) -> None:
     parts = json.loads((output / JOB_FILE).read_text())["parts"]
     parts[part_name(STEPS[0])]["ok"] = 3
@@ -133,7 +144,14 @@ ONE, TWO, THREE = map(part_name, STEPS)
         (lambda output: (output / THREE).rename(output / part_name(Step(1, 1, 5))),
          ["was renamed: it holds records 0 to 4 of 1", f"{THREE} was published, and is gone",
           "partition 1: records 0 to 4 have no row"]),
-        (lambda output: (output / part_name(Step(0, 2, 4))).touch(), [f"{ONE} and {part_name(Step(0, 2, 4))} overlap"]),
+        (lambda output: (output / part_name(Step(0, 2, 4))).touch(),
+         [f"{ONE} and {part_name(Step(0, 2, 4))} overlap: move {part_name(Step(0, 2, 4))} away, which _job.json does not know",
+          f"{part_name(Step(0, 2, 4))} and {TWO} overlap: move {part_name(Step(0, 2, 4))} away",
+          f"{part_name(Step(0, 2, 4))} is damaged"]),
+        (other_job, ["belongs to another job (fingerprint ffffffff, this one ", "partition 1: records 0 to 4 have no row"]),
+        (overlapping, [f"{TWO} and {part_name(Step(0, 4, 6))} overlap: move {part_name(Step(0, 4, 6))} away",
+                       f"2 keys have more than one row (000004.jpg in {TWO} and {part_name(Step(0, 4, 6))}; 000005.jpg in "]),
+        (lambda output: (output / "extra.parquet").touch(), ["extra.parquet is no part of the job, and whoever reads"]),
         (lambda output: (output / part_name(Step(1, 4, 6))).mkdir(), ["is a folder with the name of a part"]),
         (lambda output: (output / THREE).rename(output / f"_{THREE}.damaged"),
          [f"{THREE} was published, and is gone", "partition 1: records 0 to 4 have no row", f"_{THREE}.damaged was set aside"]),
@@ -159,3 +177,42 @@ def test_partitions_are_told_in_order_of_their_numbers(output: Path) -> None:
     for name in (ONE, TWO, THREE):
         (output / name).unlink()
     assert [fault.partition(":")[0] for fault in faults(output)] == ["partition 2", "partition 9", "partition 10"]
+
+
+def test_a_part_that_a_killed_retry_has_put_in_place_is_sound(output: Path) -> None:
+    before = json.loads((output / JOB_FILE).read_text())["parts"][ONE]["sha256"]
+    write_part(output, filled_rows(STEPS[0], task()), len(STEPS[0]), {"fingerprint": FINGERPRINT, "replaces": before})
+    verdict = verify(output)
+    assert (verdict.faults, verdict.num_ok) == ([], 12)
+    write_part(output, filled_rows(STEPS[0], task()), len(STEPS[0]), {"fingerprint": FINGERPRINT, "replaces": "0" * 64})
+    assert "was changed after it was published" in faults(output)[0]
+
+
+def test_an_unfinished_retry_is_a_note(output: Path) -> None:
+    (output / "_retry").mkdir()
+    verdict = verify(output)
+    assert verdict.faults == []
+    assert verdict.notes == [f"_retry holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"]
+
+
+def sized(keys: list[bytes], sizes: list[int | None]) -> Verdict:
+    return Verdict({}, ok_rows=[pa.table({"key": pa.array(keys, pa.binary()), "size": pa.array(sizes, pa.int64())})])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_pictures", "doubled"),
+    [
+        (([1, 2], [3, 4]), 3, [b"b"]),
+        (([1, 2], [3, 9]), 4, []),
+        (([1, None], [3, 9]), 3, [b"b"]),
+        (([None] * 2, [None] * 2), 3, [b"b"]),
+    ],
+)
+def test_pictures_that_are_ok_in_two_folders(sizes: Any, num_pictures: int, doubled: list[bytes]) -> None:
+    """The first has a.jpg and b, the second c and b; the size of b as given."""
+    one, two = sizes
+    verdicts = [sized([b"a.jpg", b"b"], one), sized([b"c", b"b"], [two[0], two[1] if two[1] != 4 else one[1]])]
+    count, told = together([Path("one"), Path("two")], verdicts)
+    assert count == num_pictures
+    assert len(told) == len(doubled)
+    assert all("1 pictures are ok in more than one folder (b in one and two): leave" in fault for fault in told)

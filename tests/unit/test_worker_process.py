@@ -39,8 +39,9 @@ from inference.messages import (
     decode,
     encode,
 )
+from inference.parts import part_name
 from inference.paths import file_sha256
-from inference.results import METADATA_KEY, part_name
+from inference.results import METADATA_KEY
 from inference.steps import split_step
 from inference.types import Fault, Step
 from inference.worker_process import Manifests, Worker, listen

@@ -1,0 +1,186 @@
+"""bulkinfer retry: the error rows of a job run again, in a directory of their own, and then take their places."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypedDict, get_type_hints
+
+import numpy as np
+
+from inference.aggregate import Aggregate
+from inference.config import LaunchConfig, RetryConfig
+from inference.cores import core_budget
+from inference.devices import plan_workers
+from inference.errors import RunError, UsageError
+from inference.job import JOB_FILE, Job, Launch, describe_job, read_job, resolve_data_dir, write_job
+from inference.launcher import announce, kept_manifest, open_job, run_engine
+from inference.manifest import Dataset, Manifest, Partition, Skipped
+from inference.markers import carries_dataset
+from inference.merge import failed_rows, merge
+from inference.output_lock import output_lock
+from inference.parts import STAGING, part_name, part_step
+from inference.paths import remove_stale_temporaries, safe_name
+from inference.resume import claim_output, note_parts, ours_in, remaining_steps, remove_if_empty
+from inference.runlog import say
+from inference.settle import settle
+from inference.structure import misfit
+from inference.summary import OK, finish
+from inference.types import Step
+
+
+class _Skipped(TypedDict):
+    outputs: list[str]
+    num_records: int
+    sha256: str
+
+
+_GIVEN = ("data_dir", "model_path", "log_path")  # of RetryConfig; the job's own where they are empty
+_PLAN = ("num_devices", "num_workers", "streams", "stall_timeout_s")
+
+
+def retry(config: RetryConfig) -> int:
+    """Run the error rows of `config.output` again; returns the exit code of infer_launch.
+
+    Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
+    """
+    started, output = time.perf_counter(), Path(config.output)
+    job = _begun_job(config, output)
+    log_dir = Path(job.config.log_path) / job.name
+    plan = plan_workers(job.config, job.choice, core_budget())
+    job = replace(job, choice=job.choice.only(plan.devices))
+    announce(job, plan, log_dir, output)
+    if config.dry_run:
+        found = read_job(output)
+        assert found is not None, "_begun_job has read it"
+        _tell(output, _failed(job, output, found["parts"], config.stage))
+        return OK
+    own_log = log_dir / "retry"
+    own_log.mkdir(parents=True, exist_ok=True)
+    with output_lock(log_dir, flag="--log_path") as log_lease, output_lock(output, flag="--output") as lease:
+        description = claim_output(job, output)
+        remaining_steps(job, output, description)
+        _settle_staged(job, output, description)
+        failed = _failed(job, output, description["parts"], config.stage)
+        _tell(output, failed)
+        launch = Launch(job, plan, own_log, output, description, [], (log_lease, lease))
+        return _run(launch, failed, started)
+
+
+def _run(launch: Launch, failed: dict[int, list[int]], started: float) -> int:
+    """Run the failed records, by partition, and close the books; returns the exit code."""
+    job, output, description = launch.job, launch.output, launch.description
+    assert output is not None, "a job with rows has an output"
+    aggregate, engine, refusal = Aggregate(started), None, None
+    if failed:
+        engine, refusal = run_engine(_staged(launch, output / STAGING, failed), aggregate)
+    for lease in launch.leases:
+        lease.check()
+    if failed:
+        _settle_staged(job, output, description)
+    note_parts(job, output, description, [])
+    code = finish(launch, aggregate, engine, refusal)
+    if refusal is not None:
+        raise refusal
+    return code
+
+
+def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Launch:
+    """The launch of the failed records alone, numbered anew, into a directory of its own."""
+    job = launch.job
+    assert job.dataset is not None, "a job with rows has pictures"
+    partitions = tuple(
+        Partition(partition.index, partition.manifest.only(np.array(failed[partition.index])), partition.root)
+        for partition in job.dataset.partitions
+        if partition.index in failed
+    )
+    dataset = replace(job.dataset, partitions=partitions, is_listed=False)
+    counts = {index: len(numbers) for index, numbers in failed.items()}
+    config = replace(job.config, batches_per_step=0, max_failures=0)
+    job = replace(job, dataset=dataset, counts=counts, config=config)
+    staging.mkdir(exist_ok=True)
+    description = describe_job(job, launch.description["resolved"])
+    write_job(staging, description)
+    todo = [Step(index, 0, count) for index, count in sorted(counts.items())]
+    return Launch(job, launch.plan, launch.log_dir, staging, description, todo, launch.leases)
+
+
+def _settle_staged(job: Job, output: Path, description: dict[str, Any]) -> None:
+    """Put what a retry, this one or one that was killed, has done into the parts, and write it down."""
+    staging = output / STAGING
+    if not staging.is_dir():
+        return write_job(output, description)
+    remove_stale_temporaries(staging)
+    write_job(output, description)  # a part may be one step ahead of what is recorded, and no more
+    now_ok, still = merge(output, staging, job.fingerprint, description["parts"])
+    write_job(output, description)
+    for path in ours_in(staging):
+        path.unlink()
+    remove_if_empty(staging)
+    say(f"retry: {now_ok} error rows are ok now, {still} failed again")
+    return None
+
+
+def _failed(job: Job, output: Path, parts: dict[str, Any], stages: tuple[str, ...]) -> dict[int, list[int]]:
+    """The numbers of the records with an error row of one of `stages`, by partition."""
+    found: dict[int, list[int]] = {}
+    for step in sorted(step for name in parts if (step := part_step(name)) is not None):
+        if set(parts[part_name(step)]["stages"]) & set(stages):
+            found.setdefault(step.partition, []).extend(failed_rows(output, step, job.fingerprint, stages))
+    return {index: numbers for index, numbers in found.items() if numbers}
+
+
+def _tell(output: Path, failed: dict[int, list[int]]) -> None:
+    say(f"retry: {sum(map(len, failed.values()))} error rows of {output} to run again")
+
+
+def _begun_job(config: RetryConfig, output: Path) -> Job:
+    """The job that began in `output`, on this host. Raises UsageError naming what differs where it cannot be that job."""
+    found = read_job(output)
+    if found is None:
+        raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
+    given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
+    given |= {name: value for name in _PLAN if (value := getattr(config, name)) != getattr(RetryConfig, name)}
+    begun = replace(begun_config(found, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
+    log_dir = Path(begun.log_path) / f"{safe_name(str(found['identity'].get('model_name')))}-{found['fingerprint'][:8]}"
+    job, candidates = open_job(begun, _kept_dataset(found, log_dir, begun))
+    return settle(job, candidates, output)
+
+
+def begun_config(found: dict[str, Any], output: Path) -> LaunchConfig:
+    """The options that a job began with, out of its _job.json; an option that is younger has its default."""
+    kinds, stored = get_type_hints(LaunchConfig), found.get("config")
+    stored = stored if isinstance(stored, dict) else {}
+    values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
+    for name, value in values.items():
+        if told := misfit(value, kinds[name], f"config.{name}"):
+            raise RunError(f"{output / JOB_FILE} is damaged ({told}): run the job with --overwrite, or into another --output")
+    begun: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return LaunchConfig(**begun)
+
+
+def _kept_dataset(found: dict[str, Any], log_dir: Path, config: LaunchConfig) -> Dataset | None:
+    """The records of the job out of the manifests that its launch kept; None if it kept none, since partitions have theirs.
+
+    A picture of a plain folder that was mended has another size: scanned again, it would be another job.
+    """
+    manifests = {}
+    for index, entry in found["partitions"].items():
+        path = kept_manifest(log_dir, int(index))
+        if not path.is_file():
+            return None
+        manifests[int(index)] = Manifest.read(path)
+        if manifests[int(index)].content_hash != entry.get("manifest_sha256"):
+            return None
+    root = resolve_data_dir(config)
+    if not carries_dataset(os.fsencode(root)):  # a plain folder, which may lie elsewhere now
+        manifests = {index: replace(manifest, root=os.path.abspath(os.fsencode(root))) for index, manifest in manifests.items()}
+    skipped = found.get("skipped")
+    if skipped is not None and misfit(skipped, _Skipped):
+        return None
+    left_out = None if skipped is None else Skipped(tuple(skipped["outputs"]), skipped["num_records"], skipped["sha256"])
+    partitions = tuple(Partition(index, manifest, manifest.root) for index, manifest in sorted(manifests.items()))
+    hashed = str(found["identity"].get("manifest"))
+    return Dataset(root, partitions, str(found.get("source")), hashed, skipped=left_out, is_listed=False)

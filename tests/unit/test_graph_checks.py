@@ -1,0 +1,32 @@
+"""graph_checks.py: golden files that are damaged; the checks themselves are in test_export.py and test_adopt.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inference.errors import RunError
+from inference.graph_checks import Golden, read_golden, write_golden
+
+
+def test_damage_anywhere_in_golden_outputs_is_one_sentence(tmp_path: Path) -> None:
+    """Found by fuzzing: a broken deflate stream raised zlib.error."""
+    path = tmp_path / "golden.npz"
+    write_golden(path, Golden(np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3), {"logits": np.ones((2, 8), np.float32)}))
+    data, refused = path.read_bytes(), 0
+    for at in range(0, len(data), 2):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            read_golden(path)
+        except RunError as error:
+            assert "is missing or damaged" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 50
+
+
+def test_objects_in_golden_outputs_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "golden.npz", images=np.array([{"a": 1}], object))
+    with pytest.raises(RunError, match="is missing or damaged"):
+        read_golden(tmp_path / "golden.npz")
