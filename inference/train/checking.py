@@ -37,9 +37,7 @@ def run(config: ValidateConfig) -> int:
     done = {row["name"] for row in read_table(folder / "validation.csv")} if len(paths) > 1 and not config.again else set()
     todo = [path for path in paths if path.name not in done]
     if len(todo) < len(paths):
-        say(
-            f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in {folder / 'validation.csv'} already: --again repeats them"
-        )
+        say(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
     held_out: Samples | None = None
     for path in todo:
         found = checkpoint.read(path)

@@ -21,7 +21,7 @@ from inference.card import Recipe
 from inference.decode import decode, read_picture
 from inference.errors import RecordError, RunError
 from inference.preprocess import prepare
-from inference.readers import ArrayPictures, FilePictures
+from inference.readers.types import ArrayPictures, FilePictures
 from inference.train.augment import random_resized_crops
 from inference.train.draws import Integers
 from inference.types import printable

@@ -1,4 +1,4 @@
-"""Random numbers that are functions of (seed, epoch, sample): the same for any number of ranks and workers, and after a resume."""
+"""Random numbers as functions of (seed, epoch, sample): the same for any number of ranks and workers, and after a resume."""
 
 from __future__ import annotations
 

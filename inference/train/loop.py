@@ -19,7 +19,7 @@ from inference.errors import RunError
 from inference.train import checkpoint
 from inference.train.augment import Mixing, flip_and_crop, mix, normalise
 from inference.train.data import Samples, Work
-from inference.train.draws import Integers, order, step_seed
+from inference.train.draws import order, step_seed
 from inference.train.options import TrainConfig
 from inference.train.plan import Epochs, every, is_due, micro_batches, share
 from inference.train.runs import Run, memory_mb
@@ -116,11 +116,13 @@ def updates(training: Training, done: int) -> Iterator[tuple[Outcome, float, flo
 
 def plan_work(training: Training, done: int) -> Iterator[Work]:
     """The micro batches of this replica from update `done` on: functions of seed and step alone."""
-    epochs, of_epoch, epoch_order = training.epochs, -1, Integers
+    epochs, seed = training.epochs, training.config.seed
+    epoch = epochs.epoch_of(done)
+    epoch_order = order(seed, epoch, epochs.num_samples)
     for step in range(done, epochs.total_steps):
-        epoch = epochs.epoch_of(step)
-        if epoch != of_epoch:
-            of_epoch, epoch_order = epoch, order(training.config.seed, epoch, epochs.num_samples)
+        if epochs.epoch_of(step) != epoch:
+            epoch += 1
+            epoch_order = order(seed, epoch, epochs.num_samples)
         start, end = share(*epochs.window(step), training.rank, training.replicas)
         pieces = micro_batches(start, end, training.micro_batch)
         for one, other in pieces:
@@ -174,9 +176,10 @@ def log(training: Training, run: Run, window: Window, done: int, rate: float, sc
         f"step: {done}, epoch: {epoch:.2f}, lr: {rate:.5g}, loss: {loss:.4f}, accuracy: {100 * accuracy:.2f} %, "
         f"throughput: {images_per_s:.1f} samples/sec"
     )
+    total_s = time.perf_counter() - training.facts["started"]
     run.training(
-        {"step": done, "epoch": epoch, "learning_rate": rate, "loss": loss, "accuracy": accuracy, "images_per_sec": images_per_s,
-         "loss_scale": scale, "memory_mb": memory_mb(), "total_s": time.perf_counter() - training.facts["started"]}
+        {"step": done, "epoch": epoch, "learning_rate": rate, "loss": loss, "accuracy": accuracy,
+         "images_per_sec": images_per_s, "loss_scale": scale, "memory_mb": memory_mb(), "total_s": total_s}
     )  # fmt: skip
 
 

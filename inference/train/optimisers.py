@@ -65,7 +65,7 @@ def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions
     return _BUILDERS[options.name](groups, options)
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
+@torch.no_grad()
 def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """One update of the weights with the gradients that are there."""
     for group in optimiser.param_groups:
@@ -92,14 +92,14 @@ def _rmsprop(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.o
 
 def _rmsprop_tf(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
     """TensorFlow's form: epsilon inside the root, averages that begin at 1, the rate inside the momentum."""
-    from timm.optim import RMSpropTF
+    from timm.optim.rmsprop_tf import RMSpropTF
 
     return RMSpropTF(groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-3)
 
 
 def _lars(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
     """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888), but for parameters of one dimension."""
-    from timm.optim import Lars
+    from timm.optim.lars import Lars
 
     groups = [{**group, "always_adapt": group["params"][0].ndim > 1} for group in groups]
     return Lars(groups, lr=0.0, momentum=options.momentum, trust_coeff=options.trust, eps=options.epsilon or 1e-8)

@@ -1,4 +1,4 @@
-"""Settings of train and validate: what networks, data, batches, updates, schedules, checkpoints and logs there are to choose."""
+"""Settings of train and validate: network, data, batches, updates, rate, checkpoints, validation, logs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ class TrainConfig:
     input_channels: int = option(3, "channels of the network's input: 1 is grey, 4 has a channel of zeros", minimum=1)
     norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"), aliases=("norm_type", "normlayer"))
     norm_groups: int = option(
-        0, "groups of group norm; 0: 32, or what divides the channels", aliases=("groups", "groupnorm_group_num", "norm_num_groups"),
+        0,
+        "groups of group norm; 0: the network's own",
+        aliases=("groups", "groupnorm_group_num", "norm_num_groups"),
         minimum=0,
-    )  # fmt: skip
+    )
     norm_channels_per_group: int = option(0, "channels in each group of group norm, in place of --norm_groups", minimum=0)
     norm_eps: float = option(0.0, "epsilon of normalisation; 0: the network's own", aliases=("norm_epsilon",), minimum=0)
     norm_momentum: float = option(
@@ -40,7 +42,9 @@ class TrainConfig:
     cardinality: int = option(0, "groups of a ResNeXt's convolutions; 0: 32", aliases=("convolution_groups",), minimum=0)
     width: int = option(0, "channels in each of those groups; 0: 4", aliases=("width_per_group",), minimum=0)
     expand_ratio: int = option(0, "of an EfficientNet; 0: 6", aliases=("efficientnet_expand_ratio",), minimum=0)
-    group_width: int = option(1, "channels per group of an EfficientNet's convolutions", aliases=("group_dim", "efficientnet_group_dim"), minimum=1)  # fmt: skip
+    group_width: int = option(
+        1, "channels per group of an EfficientNet's convolutions", aliases=("group_dim", "efficientnet_group_dim"), minimum=1
+    )
     squeeze_excite: bool = option(True, "squeeze-and-excitation of an EfficientNet", aliases=("se",))
     relu: bool = option(False, "relu in place of an EfficientNet's swish", aliases=("use_relu",))
     depth_factor: float = option(0.0, "of an EfficientNet; 0: its own", aliases=("depth_coefficient",), minimum=0)
@@ -48,27 +52,51 @@ class TrainConfig:
     depth_divisor: int = option(8, "that an EfficientNet's channels are a multiple of", minimum=1)
     top_width: int = option(0, "channels before an EfficientNet's classifier; 0: its own", minimum=0)
     dropout: float = option(-1.0, "probability before the classifier; -1: the network's own", aliases=("dropout_rate",))
-    block_survival: float = option(-1.0, "probability that the last block is kept; -1: the network's own", aliases=("block_survival_prob",))  # fmt: skip
+    block_survival: float = option(
+        -1.0, "probability that the last block is kept; -1: the network's own", aliases=("block_survival_prob",)
+    )
     # data
     dataset: str = option(
-        "", "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated or synthetic; without it what --data_dir holds, else cifar10",
+        "",
+        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated or synthetic; without it what --data_dir holds, else cifar10",
         aliases=("data",),
-    )  # fmt: skip
-    data_dir: str = option("", "folder of the data set; default $DATA_DIR, else datasets", aliases=("imagenet_data_path", "dataset_path"))  # fmt: skip
+    )
+    data_dir: str = option(
+        "", "folder of the data set; default $DATA_DIR, else data", aliases=("imagenet_data_path", "dataset_path")
+    )
+    class_order: str = option("text", "order of class folders whose names are whole numbers", choices=("text", "number"))
     download: bool = option(True, "fetch a small data set that is not there")
-    dataset_percentage: float = option(100.0, "share of the training pictures that is used", aliases=("dataset_percentage_to_use",), minimum=0)  # fmt: skip
-    augment: str = option("auto", "what is done to training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS)  # fmt: skip
+    dataset_percentage: float = option(
+        100.0, "share of the training pictures that is used", aliases=("dataset_percentage_to_use",), minimum=0
+    )
+    augment: str = option(
+        "auto", "of training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS
+    )
     crop_area: tuple[str, ...] = option(("0.08", "1"), "least and largest share of a picture that resized_crop takes")
     label_smoothing: float = option(0.0, "share of a target spread over all classes", minimum=0)
     mixup_alpha: float = option(0.0, "of mixup's Beta distribution; 0: none", minimum=0)
     cutmix_alpha: float = option(0.0, "of cutmix's Beta distribution; 0: none", minimum=0)
     mix_probability: float = option(1.0, "share of the pairs that are mixed", minimum=0)
-    num_workers: int = option(0, "threads that read and decode pictures; 0: what the cores allow", aliases=("dataloader_worker",), minimum=0)  # fmt: skip
+    num_workers: int = option(
+        0, "threads that read and decode pictures; 0: what the cores allow", aliases=("dataloader_worker",), minimum=0
+    )
     cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
     # batches
-    micro_batch_size: int = option(0, "pictures per replica and forward pass; 0: by the others, else 128", aliases=("batch_size",), minimum=0)  # fmt: skip
-    gradient_accumulation: int = option(0, "forward passes per update; 0: by the others, else 1", aliases=("gradient_accumulation_count", "gradient_accumulation_factor"), minimum=0)  # fmt: skip
-    replicas: int = option(0, "processes that share an update; 0: as many as torchrun started", aliases=("num_replicas", "replication_factor"), minimum=0)  # fmt: skip
+    micro_batch_size: int = option(
+        0, "pictures per replica and forward pass; 0: by the others, else 128", aliases=("batch_size",), minimum=0
+    )
+    gradient_accumulation: int = option(
+        0,
+        "forward passes per update; 0: by the others, else 1",
+        aliases=("gradient_accumulation_count", "gradient_accumulation_factor"),
+        minimum=0,
+    )
+    replicas: int = option(
+        0,
+        "processes that share an update; 0: as many as torchrun started",
+        aliases=("num_replicas", "replication_factor"),
+        minimum=0,
+    )
     global_batch_size: int = option(0, "pictures per update; 0: by the others", aliases=("total_batch_size",), minimum=0)
     # updates
     epochs: float = option(0.0, "length in epochs; 0: by --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0)
@@ -76,7 +104,12 @@ class TrainConfig:
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
     loss_scaling: float = option(1.0, "what the loss is multiplied with, static or at the end of a ramp", minimum=0)
     loss_scaling_mode: str = option("static", "how the loss scale moves", choices=LOSS_SCALINGS)
-    recompute: tuple[str, ...] = option((), "modules whose activations are computed again in the backward pass: patterns of their names, or blocks", words=True, aliases=("recompute_checkpoints",))  # fmt: skip
+    recompute: tuple[str, ...] = option(
+        (),
+        "modules whose activations are computed again in the backward pass: patterns of their names, or blocks",
+        words=True,
+        aliases=("recompute_checkpoints",),
+    )
     channels_last: bool = option(True, "pictures and weights in channels-last memory")
     optimizer: str = option("nesterov", "how the weights move", choices=OPTIMISERS, aliases=("optimiser",))
     momentum: float = option(0.9, "of momentum, nesterov, rmsprop and lars", minimum=0)
@@ -89,21 +122,35 @@ class TrainConfig:
     init_checkpoint: str = option("", "begin with the weights of this checkpoint or run", aliases=("init_path",))
     on_nonfinite: str = option("stop", "what a loss or gradient that is not finite does", choices=("stop", "skip"))
     # rate
-    lr: float = option(0.0, "learning rate at its peak; 0: by --base_learning_rate, else 0.1", aliases=("abs_learning_rate",), minimum=0)  # fmt: skip
+    lr: float = option(
+        0.0, "learning rate at its peak; 0: by --base_learning_rate, else 0.1", aliases=("abs_learning_rate",), minimum=0
+    )
     base_learning_rate: str = option("", "x: the rate is 2^x times the global batch")
     lr_schedule: str = option("cosine", "how the rate goes", choices=SHAPES)
-    lr_drops: tuple[str, ...] = option(("0.5", "0.75"), "stepped: where in the run (0 to 1) the rate drops", words=True, aliases=("learning_rate_schedule",))  # fmt: skip
+    lr_drops: tuple[str, ...] = option(
+        ("0.5", "0.75"), "stepped: where in the run (0 to 1) the rate drops", words=True, aliases=("learning_rate_schedule",)
+    )
     lr_decay: float = option(0.1, "stepped and exponential: the factor of a drop, or per --lr_decay_epochs", minimum=0)
     lr_decay_epochs: float = option(1.0, "exponential: epochs per factor", minimum=0)
     lr_power: float = option(2.0, "polynomial: its power", aliases=("poly_lr_decay_power",), minimum=0)
-    lr_end: float = option(0.0, "cosine and polynomial: last rate as a share of the peak", aliases=("poly_lr_end_ratio",), minimum=0)  # fmt: skip
-    warmup_epochs: float = option(0.0, "epochs over which the rate rises", aliases=("warmup_epoch", "lr_warmup_epochs"), minimum=0)  # fmt: skip
+    lr_end: float = option(
+        0.0, "cosine and polynomial: last rate as a share of the peak", aliases=("poly_lr_end_ratio",), minimum=0
+    )
+    warmup_epochs: float = option(
+        0.0, "epochs over which the rate rises", aliases=("warmup_epoch", "lr_warmup_epochs"), minimum=0
+    )
     warmup_mode: str = option("shift", "the schedule starts after the warm-up, or is masked by it", choices=WARM_UPS)
     lr_staircase: bool = option(False, "the rate changes once an epoch")
-    lr_updates_per_epoch: int = option(0, "how often the rate changes; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0)  # fmt: skip
+    lr_updates_per_epoch: int = option(
+        0, "how often the rate changes; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0
+    )
     # keep and continue
-    checkpoints_per_epoch: float = option(1.0, "0: only at the end; 1/2: every other epoch", aliases=("ckpts_per_epoch",), minimum=0)  # fmt: skip
-    first_checkpoint_epoch: float = option(0.0, "none before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0)  # fmt: skip
+    checkpoints_per_epoch: float = option(
+        1.0, "0: only at the end; 1/2: every other epoch", aliases=("ckpts_per_epoch",), minimum=0
+    )
+    first_checkpoint_epoch: float = option(
+        0.0, "none before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
+    )
     keep_last: int = option(2, "checkpoints kept beside the best one; 0: all", minimum=0)
     resume: str = option(
         "", "continue this run or checkpoint: its options hold, flags given now win", aliases=("restore_path",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from inference.errors import UsageError
 
@@ -100,7 +101,7 @@ def micro_batches(start: int, end: int, size: int) -> list[tuple[int, int]]:
     borders = [*range(start, end, size), end]
     if len(borders) > 2 and borders[-1] - borders[-2] == 1 and size > 2:
         borders[-2] = borders[-3] + math.ceil((end - borders[-3]) / 2)
-    return [(one, other) for one, other in zip(borders, borders[1:], strict=False) if one < other]
+    return [(one, other) for one, other in pairwise(borders) if one < other]
 
 
 def total_steps(epochs: float, steps: int, steps_per_epoch: int) -> int:

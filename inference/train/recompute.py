@@ -76,4 +76,4 @@ def _wrap(module: nn.Module) -> None:
             return plain(*inputs)
         return checkpoint(plain, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _averages_kept(module)))
 
-    module.forward = forward  # type: ignore[method-assign]
+    module.forward = forward

@@ -16,7 +16,8 @@ from inference.train.options import TrainConfig
 _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite", "relu",
-    "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer", "train_only", "seed",
+    "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer", "train_only",
+    "seed",
 )  # fmt: skip
 _OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run")
 

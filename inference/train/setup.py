@@ -11,16 +11,20 @@ from typing import Any
 import torch
 
 from inference.card import Recipe
+from inference.config import training_data_dir
 from inference.cores import core_budget
 from inference.errors import UsageError
-from inference.readers import ArrayPictures, FilePictures, detect, read_dataset
+from inference.get_dataset import Request, folder_of, get_dataset
+from inference.published_sets import SETS
+from inference.readers import detect, find_reader, read_dataset
+from inference.readers.types import ArrayPictures, FilePictures
 from inference.runlog import say, versions
 from inference.train import checkpoint
 from inference.train.augment import Mixing
+from inference.train.built import build
 from inference.train.data import Samples, array_samples, file_samples, recipe_for
 from inference.train.fakes import generated_samples, synthetic_samples
 from inference.train.loop import Training
-from inference.train.built import build
 from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.optimisers import OptimiserOptions, chosen_parameters, make_optimiser
 from inference.train.options import TrainConfig
@@ -46,7 +50,7 @@ def join_world(asked: int) -> World:
     rank, replicas = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if asked and asked != replicas:
         raise UsageError(
-            f"--replicas {asked}, but {replicas} process(es) run: start them with torchrun --nproc_per_node {asked} -m inference train …"
+            f"--replicas {asked}, but {replicas} process(es) run: start them with torchrun --nproc_per_node {asked}"
         )
     if replicas > 1 and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
@@ -66,20 +70,35 @@ class DataPlan:
     crops: bool  # training pictures are cropped and resized at random while they are loaded
 
 
+def find_data(config: TrainConfig) -> tuple[str, Path]:
+    """The data set's name and folder; a small one that is not there is fetched, unless that is switched off.
+
+    Raises UsageError where there is none.
+    """
+    place = Path(training_data_dir(config.data_dir))
+    name = config.dataset
+    if not name:
+        name = detect(place) if config.data_dir or os.environ.get("DATA_DIR") else "cifar10"
+    if name in _FAKE or find_reader(name).holds(place):
+        return name, place
+    if name in SETS and (there := folder_of(name, place)):
+        return name, there
+    if name in SETS and config.download:
+        return name, get_dataset(Request(name, place), say)
+    return name, place
+
+
 def open_data(config: TrainConfig, model: str) -> DataPlan:
     """Read what --dataset and --data_dir name. Raises UsageError or RunError where they are missing or broken."""
     size = config.image_size or image_size(model)
     threads = config.num_workers or core_budget().usable
-    data_dir = Path(config.data_dir or os.environ.get("DATA_DIR", "") or "datasets")
-    name = config.dataset or detect(data_dir) or "cifar10"
+    name, folder = find_data(config)
     if name in _FAKE:
         recipe = recipe_for(name, size, whole=True)
         make = generated_samples if name == "generated" else synthetic_samples
-        return DataPlan(name, data_dir, make(size, config.seed), None, recipe, size, crops=False)
-    train = read_dataset(name, data_dir, "train")
-    held_out = None if config.validation == "none" else read_dataset(name, data_dir, "valid")
-    if held_out is not None and held_out.class_names != train.class_names:
-        raise UsageError(f"{data_dir}: the classes of training and validation pictures differ: they must have the same names")
+        return DataPlan(name, folder, make(size, config.seed), None, recipe, size, crops=False)
+    train = read_dataset(name, folder, "train", class_order=config.class_order)
+    held_out = None if config.validation == "none" else read_dataset(name, folder, "valid", class_order=config.class_order)
     in_memory = isinstance(train, ArrayPictures)
     recipe = recipe_for(name, size, whole=in_memory)
     crops = config.augment == "resized_crop" or (config.augment == "auto" and not in_memory and size > _SMALL)
@@ -92,7 +111,8 @@ def open_data(config: TrainConfig, model: str) -> DataPlan:
             )
         return file_samples(pictures, recipe, num_threads=threads, seed=config.seed, crop_area=crop_area)
 
-    return DataPlan(name, data_dir, samples(train, area), held_out and samples(held_out, None), recipe, size, crops)
+    validation = None if held_out is None else samples(held_out, None)
+    return DataPlan(name, folder, samples(train, area), validation, recipe, size, crops)
 
 
 def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:

@@ -51,8 +51,8 @@ class Precision:
 class LossScale:
     """What the loss is multiplied with before the backward pass, and the gradients divided by after it.
 
-    `static`: `value` for ever. `ramp`: doubles from 1 to `value` over the run, in equal parts. `dynamic`: halved when a gradient is
-    not finite, doubled after 2,000 updates in which all were (the rule of Micikevicius et al., arXiv:1710.03740).
+    `static`: `value` for ever. `ramp`: doubles from 1 to `value` over the run, in equal parts. `dynamic`: halved when a
+    gradient is not finite, doubled after 2,000 updates in which all were (the rule of Micikevicius et al., arXiv:1710.03740).
     """
 
     kind: str
@@ -134,5 +134,5 @@ def _add_over_replicas(gradients: list[Tensor]) -> None:
     """Sum all gradients over the replicas, as one message."""
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     torch.distributed.all_reduce(flat)
-    for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+    for gradient, part in zip(gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))

@@ -1,4 +1,4 @@
-"""train/step.py: one update is that of the mean loss over the window, however it is cut; scales and gradients that are not finite."""
+"""train/step.py: an update is that of the mean loss over its window, however that is cut; loss scales; what is not finite."""
 
 from __future__ import annotations
 
@@ -120,10 +120,11 @@ def test_sixteen_bits_learn(name: str) -> None:
     model = network("none").to(precision.weights)
     images, targets, labels = batch(16)
     optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
+    parts = [(images.to(precision.input), targets, labels)]
     losses = [
-        float(run_step(model, optimiser, [(images.to(precision.input), targets, labels)], window_size=16, rate=0.2, scale=1.0, precision=precision).loss)
+        float(run_step(model, optimiser, parts, window_size=16, rate=0.2, scale=1.0, precision=precision).loss)
         for _ in range(60)
-    ]  # fmt: skip
+    ]
     assert losses[-1] < 0.8 * losses[0]
     assert next(model.parameters()).dtype == (torch.float32 if name == "16.32" else torch.bfloat16)
 
