@@ -58,7 +58,7 @@ class TrainConfig:
     # data
     dataset: str = option(
         "",
-        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated or synthetic; without it what --data_dir holds, else cifar10",
+        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; else what --data_dir holds, or cifar10",
         aliases=("data",),
     )
     data_dir: str = option(
