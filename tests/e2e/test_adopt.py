@@ -293,18 +293,26 @@ def test_b32_weights_listed_as_inputs(photos: Path, tmp_path: Path) -> None:
 
 
 def test_b50_what_half_precision_cannot_hold_is_flagged(tmp_path: Path) -> None:
-    """The fourth power of a grey level above 16 is more than half precision holds: one picture of four is that bright."""
+    """The fourth power of a value above 16 is more than half precision holds: one picture of four is that bright.
+
+    The logarithm of a negative number is none at all. Both are kept as they are.
+    """
     nodes = [helper.make_node("Mul", ["scaled", "scaled"], ["two"]), helper.make_node("Mul", ["two", "two"], ["four"])]
     nodes = [helper.make_node("Mul", ["mean", "gain"], ["scaled"]), *nodes]
-    model = foreign_graph("N", "NCHW", "float16", nodes=nodes, outputs={"four": TensorProto.FLOAT16},
-                          constants={"gain": np.float16(16.5)})  # fmt: skip
+    nodes += [helper.make_node("Sub", ["limit", "mean"], ["left"]), helper.make_node("Log", ["left"], ["nan"])]
+    outputs = {"four": TensorProto.FLOAT16, "nan": TensorProto.FLOAT16}
+    model = foreign_graph("N", "NCHW", "float16", nodes=nodes, outputs=outputs,
+                          constants={"gain": np.float16(16.5), "limit": np.float16(0.9)})  # fmt: skip
     graph = save(model, tmp_path)
-    adopt(graph, tmp_path, "--scores", "logits", recipe=recipe_file(tmp_path, {**PLAIN, "value_range": [0, 1]}))
+    adopt(graph, tmp_path, "--scores", "none", recipe=recipe_file(tmp_path, {**PLAIN, "value_range": [0, 1]}))
     photos = tmp_path / "photos"
     photos.mkdir()
     for name, grey in (("a", 10), ("b", 255), ("c", 100), ("d", 40)):
         Image.new("RGB", (20, 20), (grey, grey, grey)).save(photos / f"{name}.png")
-    found = launch(tmp_path, photos, "--save", "topk,four", code=0)
+    found = launch(tmp_path, photos, "--save", "four,nan", "--device", "cpu", code=0)
     assert [row["flags"] for row in found.values()] == [[], ["non_finite"], [], []]
     assert np.isposinf(found["b.png"]["four"]).all()
-    assert np.isfinite([found[f"{name}.png"]["four"] for name in "acd"]).all()
+    assert np.isnan(found["b.png"]["nan"]).all()
+    for name, grey in (("a", 10), ("c", 100), ("d", 40)):
+        assert np.isfinite(found[f"{name}.png"]["four"]).all()
+        assert found[f"{name}.png"]["nan"] == pytest.approx([np.log(0.9 - grey / 255)] * 3, abs=5e-3)

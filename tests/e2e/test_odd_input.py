@@ -196,6 +196,33 @@ def test_b49_empty_files_do_not_shift_their_neighbours(place: Path) -> None:
     assert [key[0] for key, row in sorted(found.items()) if row["status"] == "error"] == ["2", "5"]
 
 
+def test_b49_labels_stay_with_their_names(place: Path) -> None:
+    """Also those of empty files, which give no values; the annotations name them in another order."""
+    write(place, {f"{i}-{LABELS[i]}.png": b"" if i in (2, 5) else solid(LABELS[i]) for i in range(6)})
+    images = [{"id": 100 + i, "file_name": f"{i}-{LABELS[i]}.png"} for i in (3, 0, 5, 1, 4, 2)]
+    annotations = [{"image_id": 100 + i, "category_id": i + 1} for i in range(6)]
+    (place / "instances.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    words = ("--data_dir", "photos", "--annotations", "instances.json", "--partitions", 2)
+    assert run("partition_dataset", *words, cwd=place).returncode == 0
+    found = run("infer_launch", "--model_name", "tiny", "--output", "out", cwd=place)
+    assert found.returncode == 3, found.stderr
+    by_key = records(place / "out")
+    assert {key: row["label_ids"] for key, row in by_key.items()} == {f"{i}-{LABELS[i]}.png": [i + 1] for i in range(6)}
+    assert [key[0] for key, row in sorted(by_key.items()) if row["error"] == "empty file"] == ["2", "5"]
+    assert all(row["class_names"][0] in key for key, row in by_key.items() if row["status"] == "ok")
+
+
+def test_b23_results_and_logs_inside_the_pictures_are_not_taken_for_pictures(place: Path) -> None:
+    write(place, {f"{i}.png": solid(LABELS[i]) for i in range(6)})
+    for told in ("records: 6 = 6 ok + 0 errors", "6 of 6 records are done, 0 to do"):
+        found = run("infer_launch", *LAUNCH, "--output", "photos/out", "--log_path", "photos/logs", cwd=place)
+        assert found.returncode == 0, found.stderr
+        assert told in found.stdout
+        assert set(records(place / "photos" / "out")) == {f"{i}.png" for i in range(6)}
+    launch(place)
+    assert len(records(place / "out")) == 6
+
+
 def test_pictures_that_vanish_after_the_partitioning_are_rows(place: Path) -> None:
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
     assert run("partition_dataset", "--data_dir", "photos", "--partitions", 2, cwd=place).returncode == 0

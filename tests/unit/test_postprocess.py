@@ -115,7 +115,7 @@ def test_batches_may_come_in_any_order(size: int, batch_size: int, random: Any) 
     np.testing.assert_allclose(rows.scores_SK[:, 0], expected, rtol=1e-6)
 
 
-def test_non_finite_rows_are_flagged_and_only_those() -> None:
+def test_b50_non_finite_rows_are_flagged_and_only_those() -> None:
     rows = StepRows(Step(0, 0, 6), task("topk", "embedding"), 4)
     logits, embedding = logits_of([0, 1, 2, 3]), np.ones((4, 3), np.float32)
     logits[1, 2] = np.nan

@@ -18,7 +18,7 @@ from inference.card import INTERPOLATIONS, RESIZE_MODES, ROUNDINGS, Recipe
 from inference.decode import decode, prepare_decoder
 from inference.errors import RecordError
 from inference.preprocess import normalise, plan, prepare
-from tests import pictures
+from tests import pictures, plain_preparation
 from tests.pictures import noise, photo, solid
 
 IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -45,24 +45,7 @@ def prepared(image: Image.Image, rules: Recipe) -> np.ndarray:
 
 def plainly(image: Image.Image, rules: Recipe) -> np.ndarray:
     """What a reader would write: convert, resize all of it, crop or pad around the centre."""
-    image = image.convert("RGB")
-    width, height = image.size
-    size = rules.resize_size
-    short, long = min(width, height), max(width, height)
-    long = int(size * long / short) if rules.long_side_rounding == "floor" else round(size * long / short)
-    target = {
-        "short_side": (size, long) if width <= height else (long, size),
-        "exact": (size, size),
-        "none": (width, height),
-    }[rules.resize]
-    image = image.resize(target, getattr(Image.Resampling, rules.interpolation.upper()))
-    offsets = []
-    for have, want in zip(target, (rules.width, rules.height), strict=True):
-        half = (have - want) / 2
-        offsets.append(-((want - have) // 2) if have < want else int(half) if rules.crop_offset == "floor" else round(half))
-    canvas = Image.new("RGB", (rules.width, rules.height), rules.fill)
-    canvas.paste(image, (-offsets[0], -offsets[1]))
-    return np.asarray(canvas).astype(np.int16)
+    return plain_preparation.prepared(image, rules, whole=True)
 
 
 def worst(image: Image.Image, rules: Recipe) -> int:

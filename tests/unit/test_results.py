@@ -119,7 +119,7 @@ def test_values() -> None:
     assert column("scores")[3] == pytest.approx([1 / (1 + 3 * other), other / (1 + 3 * other)])
 
 
-def test_parquet_keeps_every_bit_of_a_float(tmp_path: Path) -> None:
+def test_b50_parquet_keeps_every_bit_of_a_float(tmp_path: Path) -> None:
     values = np.array([[np.nan, np.inf, -np.inf, 1e-45], [3.4028235e38, -0.0, 1 / 3, 16777217.0]], np.float32)
     rows = StepRows(Step(0, 0, 2), task("logits"), 2)
     rows.fill(batch_of([record(0), record(1)], size=2), {"logits": values})
@@ -321,7 +321,7 @@ def test_a_part_without_the_columns_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "keep", [0, 1, 8, -8, -1, 0.5], ids=["empty", "one byte", "eight bytes", "without its last 8", "without its last", "half"]
 )
-def test_cut_files(tmp_path: Path, keep: float) -> None:
+def test_b46_cut_files(tmp_path: Path, keep: float) -> None:
     path = tmp_path / write(tmp_path).name
     sound = path.read_bytes()
     path.write_bytes(sound[: int(len(sound) * keep) if isinstance(keep, float) else keep])

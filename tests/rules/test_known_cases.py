@@ -1,0 +1,59 @@
+"""The table of known cases is whole, and every test it names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.rules.source import ROOT, tree
+
+CASES = (
+    1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29, 31, 32, 34, 35, 37, 38, 40, 41, 43, 44, 46, 47,
+    49, 50, 62, 64, 65,
+)  # fmt: skip
+HEADER = "| case | what goes wrong for people | what bulkinfer does | test |"
+
+
+def table() -> list[list[str]]:
+    """The cells of each row, from whichever document holds the table."""
+    (text,) = [text for path in ROOT.glob("docs/*.md") if HEADER in (text := path.read_text())]
+    lines = text.partition(HEADER)[2].splitlines()[2:]
+    end = next((place for place, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[:end]]
+
+
+ROWS = table()
+
+
+def names_in(path: Path) -> set[str]:
+    return {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_case_has_one_row() -> None:
+    assert [row[0] for row in ROWS] == [f"B{number:02d}" for number in CASES]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_the_test_of_a_case_is_there_and_carries_its_id(row: list[str]) -> None:
+    case, wrong, right, named = row
+    assert wrong
+    assert right
+    match = re.fullmatch(r"`(tests/\S+\.py)::(test_\w+)`", named)
+    assert match, named
+    path, name = match.groups()
+    assert (ROOT / path).exists(), path
+    assert name in names_in(ROOT / path), named
+    assert f"_{case.lower()}_" in name, named
+
+
+def test_every_case_that_a_test_carries_has_a_row() -> None:
+    found = {
+        case
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in names_in(path)
+        for case in re.findall(r"_(b\d\d)(?=_)", name)
+    }
+    assert found == {row[0].lower() for row in ROWS}
