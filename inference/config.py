@@ -295,7 +295,6 @@ def training_data_dir(data_dir: str) -> str:
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
-    found = data_dir or os.environ.get("DATA_DIR", "")
-    if not found:
-        raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
-    return found
+    if found := data_dir or os.environ.get("DATA_DIR", ""):
+        return found
+    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")

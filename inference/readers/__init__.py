@@ -27,13 +27,18 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def find_reader(name: str) -> Reader:
-    """The reader of a name: `-` is `_`, and letters may be large. Raises UsageError with the legal names."""
+def dataset_name(name: str) -> str:
+    """Our name of a data set: `-` is `_`, and letters may be large. Raises UsageError with the legal names."""
     bare = name.lower().replace("-", "_")
     for key in (bare, ALIASES.get(bare, ""), bare.replace("cifar_", "cifar")):
         if key in READERS:
-            return READERS[key]
+            return key
     raise UsageError(f"unknown data set {name!r}: legal are {', '.join(READERS)}")
+
+
+def find_reader(name: str) -> Reader:
+    """The reader of a name, however it is spelled. Raises UsageError with the legal names."""
+    return READERS[dataset_name(name)]
 
 
 def read_dataset(

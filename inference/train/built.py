@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from inference.train.networks import NetworkOptions, build_network
@@ -33,10 +32,10 @@ def build(options: NetworkOptions) -> nn.Module:
 
 
 def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    """The network of a checkpoint, in float32 and evaluation mode. `options` are a NetworkOptions as JSON holds it."""
-    with torch.device("meta"):
-        network = build(NetworkOptions(**options))
-    network.load_state_dict(
-        {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}, assign=True
-    )
+    """The network of a checkpoint, in float32 and evaluation mode. `options` are a NetworkOptions as JSON holds it.
+
+    Built as it was, and not on torch's meta device: some networks of timm have buffers that no state dict holds.
+    """
+    network = build(NetworkOptions(**options))
+    network.load_state_dict(weights)  # copies into float32
     return network.eval()

@@ -9,18 +9,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from inference.card import Recipe
 from inference.cores import core_budget
-from inference.errors import UsageError
-from inference.runlog import say
+from inference.errors import RunError, UsageError
+from inference.runlog import say, warn
 from inference.train import checkpoint
 from inference.train.built import build, rebuild
 from inference.train.checkpoint import Checkpoint
 from inference.train.data import Samples
+from inference.train.network_spelling import spelled
 from inference.train.networks import NetworkOptions, find_trainable, image_size
+from inference.train.opening import open_held_out
 from inference.train.options import TrainConfig, ValidateConfig
 from inference.train.resume import options_of_state
-from inference.train.runs import Run, read_table
-from inference.train.setup import device_of, open_data
+from inference.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from inference.train.setup import device_of
 from inference.train.step import Precision
 from inference.train.validation import Scores, evaluate
 
@@ -34,23 +37,31 @@ def run(config: ValidateConfig) -> int:
         return measure(config)
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
-    done = {row["name"] for row in read_table(folder / "validation.csv")} if len(paths) > 1 and not config.again else set()
+    is_run = Path(config.path) == folder
+    done = {row["name"] for row in read_table(folder / "validation.csv")} if is_run and not config.again else set()
     todo = [path for path in paths if path.name not in done]
     if len(todo) < len(paths):
         say(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
     held_out: Samples | None = None
+    damaged = []
     for path in todo:
-        found = checkpoint.read(path)
+        try:
+            found = checkpoint.read(path)
+        except RunError as error:
+            damaged.append(path.name)
+            warn(f"bulkinfer validate: {error}")
+            continue
         options = run_options(found, config)
         if held_out is None:
-            held_out = open_data(options, find_trainable(options.model)).held_out
-        assert held_out is not None, "validation was asked for"
+            held_out = open_held_out(options, Recipe(**found.state["recipe"]))
         if list(held_out.class_names) != found.state["class_names"]:
-            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir or 'the data set'}")
+            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
         scores = score(found, held_out, options, config)
         say(f"{path.name}: {scores.sentence()}")
-        if found.path.parent.parent == folder and not config.data_dir:
+        if not config.data_dir:
             keep(folder, found, scores)
+    if damaged:
+        raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
     return 0
 
 
@@ -70,9 +81,7 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
     options = TrainConfig(**options_of_state(found.state))
     return replace(
         options,
-        dataset=found.state["dataset"],
         data_dir=config.data_dir or options.data_dir,
-        validation="during",
         num_workers=config.num_workers,
         cache_mb=config.cache_mb,
         device=config.device,
@@ -92,18 +101,20 @@ def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: Va
 
 
 def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
-    """A row of validation.csv, and the confusion matrix beside it."""
-    log = Run(folder, from_step=1 << 62, tensorboard=False)
-    log.validation({"name": found.path.name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()})
-    log.close()
-    np.savetxt(folder / f"confusion-{found.path.name}.csv", scores.confusion, fmt="%d", delimiter=",")
+    """The checkpoint's row of validation.csv, in place of an earlier one, and the confusion matrix beside it."""
+    path, name = folder / "validation.csv", found.path.name
+    rows = [row for row in read_table(path) if row["name"] != name]
+    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
+    rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
+    np.savetxt(folder / f"confusion-{name}.csv", scores.confusion, fmt="%d", delimiter=",")
 
 
 def measure(config: ValidateConfig) -> int:
     """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
     found = checkpoint.find(Path(config.path)) if config.path else None
     if found is None:
-        model = find_trainable(config.model)
+        model = find_trainable(spelled(config.model, config.model_size))
         say(f"{model}: random weights: only the speed means anything")
         side = config.image_size or image_size(model)
         network = build(NetworkOptions(model, 1000)).eval()

@@ -18,7 +18,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from inference.errors import BulkinferError, RunError, UsageError, first_line
-from inference.paths import file_sha256, fsync_directory, read_json, temporary_path, write_json
+from inference.paths import (
+    TEMPORARY_PREFIX,
+    file_sha256,
+    fsync_directory,
+    is_running,
+    read_json,
+    temporary_owner,
+    temporary_path,
+    write_json,
+)
 from inference.runlog import warn
 
 FOLDER = "checkpoints"
@@ -40,9 +49,14 @@ class Checkpoint:
         return int(self.state["step"])
 
 
+def name_of(step: int) -> str:
+    """The folder of the checkpoint of so many updates."""
+    return f"step-{step:08d}"
+
+
 def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
     """Publish the checkpoint of `state["step"]` updates; returns its folder."""
-    final = run / FOLDER / f"step-{state['step']:08d}"
+    final = run / FOLDER / name_of(state["step"])
     final.parent.mkdir(exist_ok=True)
     temporary = temporary_path(final)
     temporary.mkdir()
@@ -123,6 +137,19 @@ def newest(run: Path) -> Checkpoint:
         except BulkinferError as error:
             warn(f"bulkinfer train: {error}; the one before it is taken")
     raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
+
+
+def clean(run: Path, step: int) -> None:
+    """Before a run goes on from `step`: later checkpoints, which cannot be read, are put aside, half-written ones removed."""
+    for path in steps_of(run):
+        if int(path.name.partition("-")[2]) > step:
+            aside = path.with_name(f"broken-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    for path in (run / FOLDER).glob(f"{TEMPORARY_PREFIX}*"):
+        owner = temporary_owner(path.name)
+        if owner is not None and not is_running(owner):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def find(path: Path) -> Checkpoint:

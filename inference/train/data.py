@@ -139,16 +139,30 @@ class LoadedSamples:
         slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
 
 
-def array_samples(pictures: ArrayPictures, recipe: Recipe, *, cache_bytes: int, num_threads: int, seed: int) -> Samples:
+def array_samples(
+    pictures: ArrayPictures,
+    recipe: Recipe,
+    *,
+    cache_bytes: int,
+    num_threads: int,
+    seed: int,
+    crop_area: tuple[float, float] | None,
+) -> Samples:
     """Samples of pictures that are in memory: prepared once, if that fits into `cache_bytes`, else each time."""
     images_NHWC = pictures.images_NHWC
 
     def picture(sample: int) -> Image.Image:
         return to_image(images_NHWC[sample])
 
-    if len(images_NHWC) * recipe.height * recipe.width * 3 > cache_bytes:
+    if crop_area or len(images_NHWC) * recipe.height * recipe.width * 3 > cache_bytes:
         return LoadedSamples(
-            picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=None
+            picture,
+            pictures.labels,
+            pictures.class_names,
+            recipe=recipe,
+            num_threads=num_threads,
+            seed=seed,
+            crop_area=crop_area,
         )
     prepared = np.empty((len(images_NHWC), recipe.height, recipe.width, 3), np.uint8)
     if images_NHWC.shape[1:3] == prepared.shape[1:3]:

@@ -24,6 +24,7 @@ class Draw(IntEnum):
     MIX_SHARE = 7
     MIX_Y = 8
     MIX_X = 9
+    MADE_UP = 10
 
 
 def uniform(seed: int, epoch: int, samples: Integers, draw: Draw) -> Floats:
@@ -39,6 +40,11 @@ def order(seed: int, epoch: int, num_samples: int, *, shuffle: bool = True) -> I
     if not shuffle:
         return np.arange(num_samples)
     return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(num_samples)
+
+
+def spread(num_samples: int, total: int) -> Integers:
+    """`num_samples` of `total` sample indices at equal distances: a share of every class where samples are sorted by class."""
+    return np.arange(num_samples, dtype=np.int64) * total // num_samples
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

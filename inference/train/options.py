@@ -80,7 +80,7 @@ class TrainConfig:
     num_workers: int = option(
         0, "threads that read and decode pictures; 0: what the cores allow", aliases=("dataloader_worker",), minimum=0
     )
-    cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
+    cache_mb: int = option(2048, "prepared pictures of sets in few files are kept in memory up to this size, in MB", minimum=0)
     # batches
     micro_batch_size: int = option(
         0, "pictures per replica and forward pass; 0: by the others, else 128", aliases=("batch_size",), minimum=0
@@ -151,17 +151,24 @@ class TrainConfig:
     first_checkpoint_epoch: float = option(
         0.0, "none before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
     )
-    keep_last: int = option(2, "checkpoints kept beside the best one; 0: all", minimum=0)
+    keep_last: int = option(2, "checkpoints kept beside the best one that was validated; 0: all", minimum=0)
     resume: str = option(
         "", "continue this run or checkpoint: its options hold, flags given now win", aliases=("restore_path",)
     )
     # validation and logs
-    validation: str = option("during", "when", choices=("none", "during", "after"), aliases=("validation_mode",))
-    validation_epochs: float = option(1.0, "epochs between validations", aliases=("validation_frequency",), minimum=0)
+    validation: str = option(
+        "during",
+        "during: now and then, and at the end; after: at the end only",
+        choices=("none", "during", "after"),
+        aliases=("validation_mode",),
+    )
+    validation_epochs: float = option(
+        1.0, "epochs between validations; 0: only at the end", aliases=("validation_frequency",), minimum=0
+    )
     valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     name_suffix: str = option("", "end of the run's name", aliases=("log_dir_string",))
-    logs_per_epoch: float = option(16.0, "lines of training.csv an epoch; 0: one at its end", minimum=0)
+    logs_per_epoch: float = option(16.0, "lines of training.csv an epoch; 0: one at the end of the run", minimum=0)
     tensorboard: bool = option(False, "write TensorBoard events as well")
     seed: int = option(0, "of weights, order and augmentation", minimum=0)
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")
@@ -169,6 +176,9 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     def __post_init__(self) -> None:
+        for name in ("config", "init_checkpoint"):
+            if self.resume and getattr(self, name):
+                raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both give the length: leave one out")
         if self.lr and self.base_learning_rate:

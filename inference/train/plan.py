@@ -97,10 +97,16 @@ def share(start: int, end: int, rank: int, replicas: int) -> tuple[int, int]:
 
 
 def micro_batches(start: int, end: int, size: int) -> list[tuple[int, int]]:
-    """A replica's share of a window in pieces of at most `size`; a last piece of one is evened out with the one before."""
+    """A replica's share of a window in pieces of at most `size`; [] if it is empty.
+
+    A last piece of one is evened out with the one before, or joins it where that is two: batch norm has no variance over one.
+    """
     borders = [*range(start, end, size), end]
-    if len(borders) > 2 and borders[-1] - borders[-2] == 1 and size > 2:
-        borders[-2] = borders[-3] + math.ceil((end - borders[-3]) / 2)
+    if len(borders) > 2 and borders[-1] - borders[-2] == 1 and size > 1:
+        if size == 2:
+            del borders[-2]
+        else:
+            borders[-2] = borders[-3] + math.ceil((end - borders[-3]) / 2)
     return [(one, other) for one, other in pairwise(borders) if one < other]
 
 

@@ -17,9 +17,9 @@ _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite", "relu",
     "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer", "train_only",
-    "seed",
+    "seed", "class_order",
 )  # fmt: skip
-_OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run")
+_OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix")
 
 
 def options_of(path: str) -> dict[str, Any]:
@@ -64,9 +64,15 @@ def restore(training: Training, found: Checkpoint) -> int:
         there, now = found.state[name], training.facts[name]
         if there != now:
             raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: continue it with the same")
+    if found.step > training.epochs.total_steps:
+        raise UsageError(
+            f"{found.path} is at update {found.step}, but the run would end at {training.epochs.total_steps}: give more "
+            "--epochs or --steps"
+        )
     training.network.load_state_dict(found.weights)
     checkpoint.restore_optimiser(training.optimiser, found)
     scale = found.state["loss_scale"]
     training.scale.value, training.scale.good_steps = scale["value"], scale["good_steps"]
     training.best = dict(found.state["best"])
+    training.seconds_before = found.state["total_s"]
     return found.step

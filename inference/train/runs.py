@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from inference.paths import safe_name, write_json
+from inference.paths import publishing, safe_name, write_json
 
 TRAINING_COLUMNS = (
     "step",
@@ -37,6 +37,42 @@ def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
         except FileExistsError:
             continue
     raise AssertionError("a thousand runs in one second")
+
+
+class Log(Protocol):
+    """What the loop tells."""
+
+    folder: Path
+
+    def say(self, line: str) -> None:
+        """A line."""
+
+    def training(self, row: dict[str, Any]) -> None:
+        """What some updates came to."""
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """What a validation came to."""
+
+    def close(self) -> None:
+        """Nothing more will be told."""
+
+
+class Silence:
+    """The log of a replica that is not the first."""
+
+    folder = Path()
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+    def training(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 class Run:
@@ -78,31 +114,48 @@ class Run:
 
 
 class _Table:
-    """A CSV file that is flushed after every row."""
+    """A CSV file that is flushed after every row. Rows beyond `from_step`, and one that was cut off, are taken out first."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], from_step: int) -> None:
-        rows = read_table(path)
-        kept = [row for row in rows if int(row["step"]) <= from_step]
-        self._file: TextIO = path.open("w", newline="")
+        kept = [row for row in read_table(path) if int(row["step"]) <= from_step]
+        write_table(path, columns, kept)
+        self._file: TextIO = path.open("a", newline="")
         self._writer = csv.DictWriter(self._file, columns)
-        self._writer.writeheader()
-        self._writer.writerows(kept)
-        self._file.flush()
 
     def add(self, row: dict[str, Any]) -> None:
-        self._writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+        """Append a row."""
+        self._writer.writerow({name: as_text(value) for name, value in row.items()})
         self._file.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
+
+
+def as_text(value: Any) -> str:
+    """A value as it stands in a CSV file of a run."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def write_table(path: Path, columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
+    """Make a CSV file of a run hold these rows; it stays untouched where it does."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode()
+    if not path.exists() or path.read_bytes() != data:
+        with publishing(path) as temporary:
+            temporary.write_bytes(data)
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file of a run; a last line that was cut off is left out. [] if there is none."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values() and (row.get("step") or "").isdigit()]
+    whole, _, _ = path.read_text().rpartition("\n")
+    rows = csv.DictReader(whole.splitlines())
+    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 
 
 def write_arguments(folder: Path, arguments: dict[str, Any]) -> None:
@@ -123,16 +176,6 @@ def memory_mb() -> float:
 
 def _events(folder: Path, from_step: int) -> Any:
     """A TensorBoard writer; what follows `from_step` in earlier files is hidden."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        from inference.errors import UsageError
+    from torch.utils.tensorboard import SummaryWriter
 
-        raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
     return SummaryWriter(str(folder), purge_step=from_step + 1 if from_step else None)
-
-
-def read_arguments(folder: Path) -> dict[str, Any]:
-    """The first arguments.json of a run."""
-    loaded: dict[str, Any] = json.loads((folder / "arguments.json").read_text())
-    return loaded

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from inference.train.optimisers import update
+from inference.train.replicas import add_over_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +120,18 @@ def run_step(
         losses.append(loss.detach())
         correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
-    gradients = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
     if replicas > 1:
-        _add_over_replicas(gradients)
+        for parameter in parameters:
+            if parameter.grad is None:  # nothing was left for this replica, but the others have a gradient
+                parameter.grad = torch.zeros_like(parameter)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if replicas > 1:
+        add_over_replicas(gradients)
     if scale != 1:
         torch._foreach_mul_(gradients, 1 / scale)
     finite = bool(torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()))
     if finite:
         update(optimiser, rate)
-    return Outcome(torch.stack(losses).sum(), torch.stack(correct).sum(), count, finite)
-
-
-def _add_over_replicas(gradients: list[Tensor]) -> None:
-    """Sum all gradients over the replicas, as one message."""
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    torch.distributed.all_reduce(flat)
-    for gradient, part in zip(gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    nothing = [torch.zeros((), device=gradients[0].device)]
+    return Outcome(torch.stack(losses or nothing).sum(), torch.stack(correct or nothing).sum(), count, finite)

@@ -29,12 +29,12 @@ CONFIGS = {
     "get_model": GetModelConfig,
     "partition_dataset": PartitionConfig,
     "infer_launch": LaunchConfig,
+    "train": TrainConfig,
+    "validate": ValidateConfig,
     "verify": VerifyConfig,
     "retry": RetryConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
-    "train": TrainConfig,
-    "validate": ValidateConfig,
 }
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [
