@@ -99,13 +99,20 @@ def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
-    """Put the state of a checkpoint into an optimiser over the same parameters."""
+    """Put the state of a checkpoint into an optimiser over the same parameters.
+
+    Tensors get the strides of their parameters, as they had: in 16 bits, torch rounds otherwise where strides differ.
+    """
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**checkpoint.optimiser, **checkpoint.state["optimiser_numbers"]}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
+    for parameter, values in optimiser.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def steps_of(run: Path) -> list[Path]:
