@@ -97,7 +97,9 @@ def test_a_batch_that_would_cut_the_epoch_otherwise_is_refused(tmp_path: Path, c
 def test_flags_given_win_and_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = cut_back(trained(tmp_path, **EACH, steps=3), 2)
     capsys.readouterr()
-    assert command("--resume", run, "--epochs", "1", "--lr", "0.01", "--lr_schedule", "constant", "--log_path", "elsewhere") == 0
+    assert (
+        command("--resume", run, "--epochs", "1", "--lr", "0.01", "--lr_schedule", "constant", "--log_path", "elsewhere") == 0
+    )
     told = capsys.readouterr().out.splitlines()
     assert [line for line in told if line.startswith("changed: ")] == [
         "changed: --epochs 1.0 (so far 0.0)",
