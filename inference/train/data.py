@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from inference.card import Recipe
-from inference.decode import decode, read_picture
+from inference.decode import decode, prepare_decoder, read_picture
 from inference.errors import RecordError, RunError
 from inference.preprocess import prepare
 from inference.readers.types import ArrayPictures, FilePictures
@@ -182,6 +182,7 @@ def file_samples(
     pictures: FilePictures, recipe: Recipe, *, num_threads: int, seed: int, crop_area: tuple[float, float] | None
 ) -> Samples:
     """Samples of picture files. Raises RunError, when it comes to it, naming a file that cannot be used."""
+    prepare_decoder()
 
     def picture(sample: int) -> Image.Image:
         path = pictures.paths[sample]

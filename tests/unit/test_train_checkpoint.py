@@ -1,4 +1,4 @@
-"""train/checkpoint.py: the same bits come back, an interrupted save leaves the older one, a broken one is named and passed over."""
+"""train/checkpoint.py: the same bits come back, an interrupted save leaves the older one, a broken one is named."""
 
 from __future__ import annotations
 
@@ -82,9 +82,10 @@ def test_b52_an_interrupted_save_leaves_the_older_one(
     def fails(*_: object) -> None:
         raise error
 
-    with monkeypatch.context() as patch, pytest.raises(raised):
-        patch.setattr(checkpoint, function, fails)
+    monkeypatch.setattr(checkpoint, function, fails)
+    with pytest.raises(raised):
         saved(tmp_path, 2)
+    monkeypatch.undo()
     assert checkpoints(tmp_path) == ["step-00000001"]
     assert checkpoint.find(tmp_path).step == 1
 

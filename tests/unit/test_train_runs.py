@@ -8,8 +8,8 @@ from typing import Any
 
 from inference.train.runs import Run, Silence, memory_mb, new_run, read_table, write_arguments
 
-ROW: dict[str, Any] = {"epoch": 0.25, "learning_rate": 0.1, "loss": 2.5, "accuracy": 1 / 3, "images_per_sec": 10.0, "loss_scale": 1.0,
-                       "memory_mb": 5.0, "total_s": 1.5}  # fmt: skip
+ROW: dict[str, Any] = {"epoch": 0.25, "learning_rate": 0.1, "loss": 2.5, "accuracy": 1 / 3, "images_per_sec": 10.0,
+                       "loss_scale": 1.0, "memory_mb": 5.0, "total_s": 1.5}  # fmt: skip
 
 
 def run_of(folder: Path, *steps: int, from_step: int = 0) -> None:

@@ -15,7 +15,7 @@ FP32 = Precision("32.32", "cpu")
 
 
 class Reads(nn.Module):
-    """Logits of 7 classes that stand in the first row of the picture's first channel; counts pictures and what batches it saw."""
+    """Logits of 7 classes that stand in the first row of the picture's first channel; keeps the sizes of its batches."""
 
     def __init__(self) -> None:
         super().__init__()
