@@ -54,16 +54,18 @@ class Data:
 def with_data_found(config: TrainConfig) -> TrainConfig:
     """The options with the data set's name and the absolute path of --data_dir, so that a resume from anywhere finds them.
 
-    A small set that is not there is fetched, unless that is switched off. Raises UsageError where the name is unknown.
+    A small set that is not there is fetched, unless that is switched off. Raises UsageError for an unknown data set or network.
     """
     place = Path(training_data_dir(config.data_dir))
     if config.dataset:
         name = config.dataset.lower() if config.dataset.lower() in FAKE else dataset_name(config.dataset)
     else:
         name = detect(place) if config.data_dir or os.environ.get("DATA_DIR") else "cifar10"
+    found = replace(config, dataset=name, data_dir=os.path.abspath(place))
+    model_of(found)  # a name that is none is told before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
         get_dataset(Request(name, place), say)
-    return replace(config, dataset=name, data_dir=os.path.abspath(place))
+    return found
 
 
 def model_of(config: TrainConfig) -> str:
@@ -118,8 +120,9 @@ def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
 
 
 def _read(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
-    place = Path(config.data_dir)
-    folder = place
+    folder = place = Path(config.data_dir)
+    if config.dataset in SETS and not place.exists():
+        raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
     if config.dataset in SETS and not find_reader(config.dataset).holds(place):
         folder = folder_of(config.dataset, place) or place
     return read_dataset(config.dataset, folder, split, class_order=config.class_order)

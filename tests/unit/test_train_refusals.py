@@ -26,6 +26,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--model", "resnet51"], "no network is called 'resnet51'; nearest are"),
         (["--dataset", "mnis"], "unknown data set 'mnis': legal are cifar10,"),
         (["--dataset", "mnist", "--data_dir", "empty", "--nodownload"], "empty"),
+        (
+            ["--data_dir", "absent", "--dataset", "cifar10", "--nodownload"],
+            "does not exist: bulkinfer get_dataset cifar10 --data_dir ",
+        ),
         (["--data_dir", "empty"], "holds no data set that is known"),
         ([*DIGITS, "--data_dir", "absent"], "does not exist: give the folder of the data set"),
         ([*DIGITS, "--global_batch_size", 12], "do not make --global_batch_size 12"),
