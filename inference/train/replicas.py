@@ -38,9 +38,8 @@ def find_world(asked: int) -> World:
         int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
     if asked and asked != world.replicas:
-        raise UsageError(
-            f"--replicas {asked}, but {world.replicas} of them run: put torchrun --nproc_per_node {asked} --no_python in front"
-        )
+        starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
+        raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")
     return world
 
 

@@ -110,15 +110,15 @@ LONG = [*TINY, "--dataset", "digits", "--data_dir", "data", "--steps", 60, "--lo
 def test_killed_in_mid_epoch_and_continued(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
-    words = [*LONG, "--dropout", 0.2, "--checkpoints_per_epoch", "5/4"]
+    words = [*LONG, "--dropout", 0.2, "--checkpoints_per_epoch", "5/3"]
     train(tmp_path, *words, "--log_path", straight)
     process = started(tmp_path, *words, "--log_path", cut)
     wait_for(process, "step: 23,")
     process.kill()
     process.communicate()
     ((expected,), (found,)) = list(straight.iterdir()), list(cut.iterdir())
-    assert len(table(found, "training.csv", "step")) >= 23
-    assert int(checkpoints(found)[-1][-8:]) % 5 != 0 or len(checkpoints(found)) == 2, "of mid-epoch"
+    assert len(table(found, "training.csv", "step")) >= 22
+    assert checkpoints(found)[-1] in ("step-00000021", "step-00000024"), "of mid-epoch"
     done = train(tmp_path, "--resume", found)
     assert f"run: {found}" in done.stdout
     assert_same_weights(expected, found)
@@ -268,9 +268,9 @@ def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
 def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
     """With group norm, to 1e-5; 42 pictures, so that the last update has 2. One run, which the first replica writes."""
     write_digits(tmp_path / "data", 42)
-    words = [*DIGITS, "--norm", "group", "--norm_groups", 4, "--steps", 11, "--lr", 0.02, "--mixup_alpha", 0.3]
+    words = [*DIGITS, "--norm", "group", "--norm_groups", 4, "--steps", 11, "--lr", 0.02]
     train(tmp_path, *words, "--log_path", "one")
-    launcher = [str(SCRIPTS / "python"), "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--no_python"]
+    launcher = [str(SCRIPTS / "python"), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--no_python"]
     found = subprocess.run(
         [*ONE_CORE, *launcher, *command("bulkinfer", "train", *words, "--micro_batch_size", 4, "--log_path", "two")],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,

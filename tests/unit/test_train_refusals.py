@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*DIGITS, "--micro_batch_size", 64], "is larger than the 40 training pictures"),
         ([*DIGITS, "--micro_batch_size", 1], "batch norm needs --micro_batch_size 2 or more"),
         ([*DIGITS, "--micro_batch_size", 5, "--mixup_alpha", 0.2], "--micro_batch_size 5 must be even"),
-        ([*DIGITS, "--replicas", 2], "put torchrun --nproc_per_node 2 --no_python in front"),
+        ([*DIGITS, "--replicas", 2], "put torchrun --standalone --nproc_per_node 2 --no_python in front"),
         ([*DIGITS, "--epochs", 2, "--steps", 3], "--epochs and --steps both give the length"),
         ([*DIGITS, "--warmup_epochs", 2, "--epochs", 2], "is the whole run or more"),
         ([*DIGITS, "--lr_drops", "30", "60"], "numbers from 0 to 1"),
