@@ -151,7 +151,7 @@ class ModelCard:
     versions: dict[str, str]
     external_data: str  # file name of the weights that all graphs of this folder share
     external_data_sha256: str
-    source: str = "zoo"  # or "onnx": adopted from a file, without which get_model cannot make it again
+    source: str = "zoo"  # or "onnx", "checkpoint": from a file or a run, without which get_model cannot make it again
     precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
     calibration: Calibration | None = None  # of a variant

@@ -19,7 +19,7 @@ def option(
     *,
     choices: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
-    minimum: int | None = None,
+    minimum: float | None = None,
     words: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.
@@ -61,14 +61,18 @@ class GetModelConfig:
         "of an adopted file: what the class values are; none: nothing is classified",
         choices=("auto", "logits", "probabilities", "none"),
     )
+    checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints")
     golden: str = option("", "of an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
     licence: str = option("", "of an adopted file: its licence, for the card")
 
     def __post_init__(self) -> None:
         given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
         given += ["scores"] if self.scores != "auto" else []
-        if given and not self.onnx:
-            raise UsageError(f"--{given[0]} belongs to --onnx FILE")
+        of_checkpoint = ("name", "licence") if self.checkpoint else ()
+        if (wrong := [name for name in given if name not in of_checkpoint]) and not self.onnx:
+            raise UsageError(f"--{wrong[0]} belongs to --onnx FILE")
+        if self.checkpoint and (self.onnx or self.weights != "auto" or self.model_name != type(self).model_name):
+            raise UsageError("--checkpoint names network and weights: leave out --onnx, --weights and --model_name")
         if self.onnx and not (self.name and self.recipe):
             raise UsageError(
                 "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
@@ -272,10 +276,9 @@ class BenchConfig:
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
-    found = data_dir or os.environ.get("DATA_DIR", "")
-    if not found:
-        raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
-    return found
+    if found := data_dir or os.environ.get("DATA_DIR", ""):
+        return found
+    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
 
 
 def resolve_data_dir(config: LaunchConfig) -> Path:

@@ -7,7 +7,9 @@ server can prove that the file is still the same, else begun again.
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.client
+import json
 import ssl
 import time
 import urllib.error
@@ -47,19 +49,29 @@ class _Transfer:
     done_bytes: int = 0
     size_bytes: int | None = None
     validator: str = ""
+    note: Path | None = None  # where the proof is kept for another process
+    address_sha256: str = ""
+
+    def write_note(self) -> None:
+        """Keep, beside the part, what another process needs to continue it."""
+        if self.note:
+            self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
 
 
-def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 0.5) -> None:
+def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 0.5, part_note: Path | None = None) -> None:
     """Write the file at `url` to `path`; `say` gets a line for every new attempt.
 
     A user and password in the address are sent as Basic authorization, to its own host only, and shown nowhere. Pauses
-    `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part.
+    `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part, which a later
+    call with the same `part_note` (a file beside it) continues, if the server can prove that its file is the same.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise DownloadError(f"{public(url)} is neither http nor https")
     opener = urllib.request.build_opener(_Redirects)
-    transfer = _Transfer()
-    with path.open("wb") as file:
+    transfer = _begun(url, path, part_note)
+    path.touch()
+    with path.open("r+b") as file:  # what an earlier process left goes when an answer begins, not before
+        file.seek(transfer.done_bytes)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 _attempt(opener, url, file, transfer)
@@ -72,6 +84,25 @@ def fetch(url: str, path: Path, say: Callable[[str], None], *, pause_s: float = 
                     raise DownloadError(f"{public(url)}: {reason}") from None
                 say(f"{public(url)}: {reason}; trying again")
                 time.sleep(pause_s * 2 ** (attempt - 1))
+
+
+def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
+    """What an earlier process left of this very address; nothing of it counts that cannot be proven.
+
+    The last byte is asked for again: nobody can be asked for the rest of a file that is whole.
+    """
+    transfer = _Transfer(note=part_note, address_sha256=hashlib.sha256(url.encode()).hexdigest())
+    if part_note is None or not path.is_file():
+        return transfer
+    try:
+        kept = json.loads(part_note.read_bytes())
+    except (OSError, ValueError):  # no note, or a part of one: nothing proves what the part belongs to
+        return transfer
+    is_same = isinstance(kept, dict) and kept.get("address_sha256") == transfer.address_sha256
+    if is_same and isinstance(kept.get("validator"), str) and kept["validator"]:
+        transfer.validator = kept["validator"]
+        transfer.done_bytes = max(path.stat().st_size - 1, 0)
+    return transfer
 
 
 def public(url: str) -> str:
@@ -151,3 +182,4 @@ def _begin(response: Any, file: Any, transfer: _Transfer) -> None:
     etag = headers.get("ETag", "")
     # Only a strong ETag, or a date, proves that a later part belongs to the same bytes.
     transfer.validator = etag if etag.startswith('"') else headers.get("Last-Modified", "")
+    transfer.write_note()

@@ -94,13 +94,13 @@ def _differences(card: ModelCard, config: GetModelConfig, request: Request, foun
             f"its weights are {card.weights.source} (sha256 {card.weights.sha256[:12]}, {card.weights.origin}), asked for are "
             f"{found.source} ({found.origin})"
         )
-    for package, version in _versions().items():
+    for package, version in export_versions().items():
         if (recorded := card.versions.get(package)) != version:
             reasons.append(f"it was made by {package} {recorded}, now {version}")
     return reasons
 
 
-def _versions() -> dict[str, str]:
+def export_versions() -> dict[str, str]:
     """Versions of what makes a graph, as far as installed: an export can be used and widened without torch."""
     found = {"bulkinfer": __version__}
     for package in _EXPORTERS:
@@ -141,7 +141,7 @@ def _export(config: GetModelConfig, request: Request, found: Found, folder: Path
         outputs={output: output for output in export.golden.outputs},
         labels=labels,
         num_parameters=export.num_parameters,
-        versions=_versions(),
+        versions=export_versions(),
         external_data=export.weights_file,
         external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
     )

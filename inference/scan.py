@@ -188,7 +188,7 @@ def _take_entries(
 ) -> Iterator[tuple[bytes, _DirectoryId, bool]]:
     for entry in entries:
         key = prefix + entry.name
-        if _is_ignored(entry.name, include_hidden):
+        if is_ignored(entry.name, include_hidden):
             result.ignored += 1
             continue
         try:
@@ -204,7 +204,8 @@ def _take_entries(
             result.not_pictures["pipes, sockets or devices"] += 1
 
 
-def _is_ignored(name: bytes, include_hidden: bool) -> bool:
+def is_ignored(name: bytes, include_hidden: bool) -> bool:
+    """Whether a file or folder of this name is no part of a data set: hidden, or made by a system for itself."""
     if name == b".DS_Store" or name == b"__MACOSX" or name.lower() == b"thumbs.db":
         return True
     return name.startswith(b".") and not include_hidden

@@ -17,15 +17,16 @@ class Site:
 
     "whole", "cut" (half of what was promised), "unsized" (no Content-Length), "stalled" (half, and the rest never),
     "silent" (connection closed without an answer), "other" (a range nobody asked for), a status number, or a URL to
-    redirect to. Ranges are served when `etag` is set and If-Range names it. `requests` collects (path, Range header,
-    bytes sent), `authorizations` the header of that name.
+    redirect to. `bodies` gives paths a body of their own; then others are not found. Ranges are served when `etag` is set
+    and If-Range names it. `requests` collects (path, Range header, bytes sent), `authorizations` the header of that name.
     """
 
-    body: bytes
+    body: bytes = b""
     script: list[str | int] = field(default_factory=lambda: ["whole"])
     etag: str = ETAG
     requests: list[tuple[str, str, int]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
+    bodies: dict[str, bytes] = field(default_factory=dict)
     port: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)  # ends what stalls
@@ -45,24 +46,30 @@ class _Handler(BaseHTTPRequestHandler):
         site = self.site
         with site.lock:
             step = site.script.pop(0) if len(site.script) > 1 else site.script[0]
-        asked = self.headers.get("Range", "")
         if isinstance(step, int):
             self._answer(step, b"", {})
         elif step == "silent":
             self.close_connection = True
         elif step.startswith(("http", "/", "ftp")):
             self._answer(302, b"", {"Location": step})
-        elif step == "other":
-            self._answer(206, site.body[:10], {"Content-Range": f"bytes 0-9/{len(site.body)}"})
-        elif asked and site.etag and self.headers.get("If-Range") == site.etag:
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
-            content_range = f"bytes {start}-{len(site.body) - 1}/{len(site.body)}"
-            self._answer(206, site.body[start:], {"Content-Range": content_range}, cut=step == "cut")
+        elif site.bodies and self.path not in site.bodies:
+            self._answer(404, b"", {})
         else:
-            self._answer(200, site.body, {}, cut=step in ("cut", "stalled"), sized=step != "unsized")
+            self._give(site.bodies.get(self.path, site.body), step)
         if step == "stalled":
             self.wfile.flush()
             site.over.wait()
+
+    def _give(self, body: bytes, step: str) -> None:
+        asked = self.headers.get("Range", "")
+        if step == "other":
+            self._answer(206, body[:10], {"Content-Range": f"bytes 0-9/{len(body)}"})
+        elif asked and self.site.etag and self.headers.get("If-Range") == self.site.etag:
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+            content_range = f"bytes {start}-{len(body) - 1}/{len(body)}"
+            self._answer(206, body[start:], {"Content-Range": content_range}, cut=step == "cut")
+        else:
+            self._answer(200, body, {}, cut=step in ("cut", "stalled"), sized=step != "unsized")
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False, sized: bool = True) -> None:
         sent = body[: len(body) // 2] if cut else body

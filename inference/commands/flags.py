@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from absl import flags
@@ -20,6 +20,7 @@ from absl import flags
 from inference import __version__
 from inference.errors import BulkinferError, UsageError, os_error_sentence
 from inference.flag_file import refuse_cut
+from inference.flag_values import flag_values
 from inference.runlog import make_printing_safe
 
 Config = TypeVar("Config")
@@ -44,15 +45,22 @@ class HelpRequested(Exception):  # noqa: N818 (it is no error)
     """The user asked for --help or --version; the message is the text to print."""
 
 
-def parse(command: str, config_class: type[Config], argv: Sequence[str], *, positional: str = "") -> Config:
+def parse(
+    command: str,
+    config_class: type[Config],
+    argv: Sequence[str],
+    *,
+    positional: str = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> Config:
     """Parse `argv` (without the program name) into a config.
 
-    `positional` names the field that takes one plain word, or all of them if it is a list.
-    Raises UsageError for anything wrong, HelpRequested for --help.
+    `positional` names the field that takes one plain word, or all of them if it is a list; `defaults` stand in for those of
+    the options. Raises UsageError for anything wrong, HelpRequested for --help.
     """
     options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     kinds = typing.get_type_hints(config_class)
-    values = _flag_values(options, kinds)
+    values = flag_values(options, kinds, defaults or {})
     refuse_cut(argv)
     try:
         words = values.read_flags_from_files(list(argv), force_gnu=True)
@@ -72,60 +80,8 @@ def parse(command: str, config_class: type[Config], argv: Sequence[str], *, posi
         raise UsageError(str(error).removeprefix("flag ").replace("\n", " ")) from None
 
 
-def _flag_values(options: dict[str, Any], kinds: dict[str, Any]) -> flags.FlagValues:
-    """A FlagValues of this command alone, one flag per option."""
-    values = flags.FlagValues()  # type: ignore[no-untyped-call]
-    for name, field in options.items():
-        kind, doc, choices = kinds[name], field.metadata["doc"], field.metadata["choices"]
-        if kind is bool:
-            flags.DEFINE_boolean(name, field.default, doc, flag_values=values)
-        elif kind is int:
-            parser = _IntegerParser(lower_bound=field.metadata["minimum"])
-            flags.DEFINE(parser, name, field.default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
-        elif kind is str and choices:
-            flags.DEFINE_enum(name, field.default, list(choices), doc, flag_values=values, case_sensitive=False)
-        elif kind is str:
-            flags.DEFINE_string(name, field.default, doc, flag_values=values)
-        else:
-            serializer = flags.CsvListSerializer(",")
-            items = _ListParser(choices, field.metadata["words"])
-            flags.DEFINE(items, name, list(field.default), doc, flag_values=values, serializer=serializer)
-    return values
-
-
-class _IntegerParser(flags.IntegerParser):
-    """Whole numbers, with an answer that people understand."""
-
-    def convert(self, argument: str | int) -> int:
-        try:
-            return int(super().convert(argument))
-        except (TypeError, ValueError):
-            raise ValueError("not a whole number") from None
-
-
-class _ListParser(flags.ListParser):
-    """Words separated by commas, at least one, each one of `choices` if there are any."""
-
-    def __init__(self, choices: tuple[str, ...], words: bool) -> None:
-        super().__init__()
-        self._choices, self._words = choices, words
-
-    def parse(self, argument: str | list[str]) -> list[str]:
-        if isinstance(argument, list):
-            return argument  # the default
-        if self._words:
-            argument = ",".join(argument.split())  # `--x a b` on one line of a flag file
-        items = [item for item in super().parse(argument) if item]
-        if not items:
-            raise ValueError("at least one value is needed")
-        for item in items:
-            if self._choices and item not in self._choices:
-                raise ValueError(f"value should be one of <{'|'.join(self._choices)}>, not {item!r}")
-        return items
-
-
 def _value(value: Any, kind: Any) -> Any:
-    return value.replace(_COMMA, ",") if kind is str else value if kind in (bool, int) else _items(value)
+    return value.replace(_COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
 
 
 def _items(values: list[str]) -> tuple[str, ...]:
@@ -165,7 +121,7 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
             if given is None and forced is None and rest and rest[0].lower() in _BOOLEANS:
                 given = rest.pop(0)
             value = _boolean(word, given, forced)
-        elif kinds[option] in (int, str):
+        elif kinds[option] in (int, float, str):
             value = given if given is not None else _next_value(word, rest, table)
         else:
             value = given if given is not None else _next_values(word, rest, table)
@@ -242,15 +198,22 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def run_command(
-    command: str, config_class: type[Config], action: Any, argv: Sequence[str] | None, *, positional: str = ""
+    command: str,
+    config_class: type[Config],
+    action: Any,
+    argv: Sequence[str] | None,
+    *,
+    positional: str = "",
+    defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> int:
     """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr.
 
+    `defaults_of(config)` may give other defaults, as a file that an option names holds them: flags given win over those.
     Without `argv` this is the command's own process, and it ends here (see leave).
     """
     make_printing_safe()
     try:
-        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional)
+        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional, defaults_of)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -275,9 +238,19 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def _guarded(command: str, config_class: type[Config], action: Any, argv: Sequence[str], positional: str) -> int:
+def _guarded(
+    command: str,
+    config_class: type[Config],
+    action: Any,
+    argv: Sequence[str],
+    positional: str,
+    defaults_of: Callable[[Any], Mapping[str, Any]] | None,
+) -> int:
     try:
-        code: int = action(parse(command, config_class, argv, positional=positional))
+        config = parse(command, config_class, argv, positional=positional)
+        if defaults_of is not None and (defaults := defaults_of(config)):
+            config = parse(command, config_class, argv, positional=positional, defaults=defaults)
+        code: int = action(config)
         return code
     except HelpRequested as text:
         print(text)

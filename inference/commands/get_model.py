@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from inference.card import Calibration
     from inference.provision import Provided
 
-_SOURCES = {"zoo": "torch", "onnx": "the original"}  # what a network's graphs are compared with, by where it comes from
+_SOURCES = {
+    "zoo": "torch",
+    "onnx": "the original",
+    "checkpoint": "torch",
+}  # what a network's graphs are compared with, by where it comes from
 
 _MADE = {"int8": "calibrated", "fp16": "converted"}  # a variant, by its precision
 
@@ -41,7 +45,12 @@ def _get_model(config: GetModelConfig) -> int:
 
         check_request(config)
     with advising("run get_model again"):
-        provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
+        if config.checkpoint:
+            from inference.trained import provide_trained
+
+            provided = provide_trained(config, say)
+        else:
+            provided = adopt(config, say) if config.onnx else widen(config) or provide(config, say)
         if config.precision != EXACT:
             say(f"{EXACT}: {provided.folder}, {provided.done} in {provided.seconds:.1f} s")
             provided = provide_variant(config, provided, say)

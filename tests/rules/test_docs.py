@@ -13,16 +13,27 @@ import pytest
 from inference import __version__
 from inference.__main__ import COMMANDS
 from inference.commands.flags import default_text
-from inference.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
+from inference.config import (
+    BenchConfig,
+    GetModelConfig,
+    LaunchConfig,
+    PartitionConfig,
+    RetryConfig,
+    VerifyConfig,
+)
+from inference.train.options import GetDatasetConfig, TrainConfig, ValidateConfig
 from tests.rules.source import ROOT
 
 CONFIGS = {
     "get_model": GetModelConfig,
     "partition_dataset": PartitionConfig,
     "infer_launch": LaunchConfig,
+    "train": TrainConfig,
+    "validate": ValidateConfig,
     "verify": VerifyConfig,
     "retry": RetryConfig,
     "bench": BenchConfig,
+    "get_dataset": GetDatasetConfig,
 }
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [
@@ -59,7 +70,7 @@ def test_every_command_has_a_config_here() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_option_tables_equal_the_flags(name: str) -> None:
-    title = name if name not in ("verify", "retry", "bench") else f"bulkinfer {name}"
+    title = name if name in ("get_model", "partition_dataset", "infer_launch") else f"bulkinfer {name}"
     expected = option_table(CONFIGS[name])
     assert table_under(f"### Options of {title}") == expected, "README.md should have:\n" + "\n".join(expected)
 

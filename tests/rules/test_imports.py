@@ -25,14 +25,15 @@ LAYERS = (
         "structure",
         "lifeline",
         "processes",
+        "published_sets",
     ),
-    ("runtime_reason", "stand_ins", "child", "flag_file", "claims"),
-    ("types", "config", "paths", "cores", "runlog", "download", "hub", "state_dict", "jpeg"),
+    ("runtime_reason", "stand_ins", "child", "flag_file", "flag_values", "claims"),
+    ("types", "config", "paths", "cores", "runlog", "download", "archives", "hub", "state_dict", "jpeg"),
     ("lease",),
     ("file_lock",),
     ("card", "parts", "entries", "scan", "decode", "output_lock", "providers", "steps", "progress", "kept", "in_flight"),
-    ("preprocess", "session", "postprocess", "devices", "manifest_file", "coco", "zoo", "graph_checks"),
-    ("manifest", "model_damage"),
+    ("preprocess", "session", "postprocess", "devices", "manifest_file", "coco", "zoo", "graph_checks", "readers"),
+    ("manifest", "model_damage", "get_dataset"),
     ("get_model_hint",),
     ("gate", "loader", "results", "partition", "listing", "weights", "graph_file", "messages", "model_lookup", "user_files"),
     ("calibration_pictures", "activation_ranges", "precision"),
@@ -55,6 +56,8 @@ LAYERS = (
     ("adopt_batch", "judge", "half", "simplify", "variant_request"),
     ("publisher", "local_engine", "reporter", "resume", "skip_done", "merge", "verify", "provision", "summary", "tuned_flags"),
     ("int8_variant", "fp16_variant"),
+    ("train",),
+    ("trained",),
     ("worker_process", "adopt", "variant", "measurement", "settle"),
     ("inline_engine", "bench_figures"),
     ("launcher",),
@@ -69,13 +72,13 @@ LAYERS = (
 
 # Packages that only these modules may import, wherever in the file the import stands.
 PLACES = {
-    "torch": {"zoo", "state_dict", "export", "provision"},
-    "torchvision": {"zoo"},
-    "timm": {"zoo"},
+    "torch": {"zoo", "state_dict", "export", "provision", "train"},
+    "torchvision": {"zoo", "train"},
+    "timm": {"zoo", "train"},
     "pretrainedmodels": {"zoo"},
     "efficientnet_lite_pytorch": {"zoo"},
     "huggingface_hub": {"hub"},
-    "safetensors": {"state_dict"},
+    "safetensors": {"state_dict", "train"},
     "onnx": {
         "export",
         "model_folder",
@@ -97,8 +100,9 @@ PLACES = {
     "onnxscript": {"export"},
     "onnxruntime": {"providers", "quantize", "half"},
     "simplejpeg": {"jpeg"},
-    "absl": {"commands.flags"},
+    "absl": {"commands.flags", "flag_values"},
     "rich": {"progress"},
+    "yaml": {"train"},
     "ray": set(),
     "tensorflow": set(),
 }
@@ -141,7 +145,8 @@ def test_imports_go_downwards(path: Path) -> None:
         if name.partition(".")[0] != "inference":
             continue
         theirs = unit(name.removeprefix("inference").removeprefix(".") or "__init__")
-        same_folder = ours == theirs and ours in ("zoo", "providers")  # __init__.py is the table over the files beside it
+        # the __init__.py of a family is the table over the files beside it
+        same_folder = ours == theirs and ours in ("zoo", "providers", "readers", "train")
         assert same_folder or level[theirs] < level[ours], f"{path}:{line}: {ours} imports {theirs}, which is not below it"
 
 

@@ -1,4 +1,4 @@
-"""What SECURITY.md promises of the source: no unpickling, no shell, no server, no archive unpacked, no YAML."""
+"""What SECURITY.md promises of the source: nothing runs what it reads, no shell, no server; archives and YAML in one place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ FORBIDDEN_MODULES = {
     *("pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml", "tarfile", "pty"),
     *("http.server", "socketserver", "xmlrpc", "multiprocessing", "asyncio", "flask", "uvicorn"),
 }
-ALLOWED_ATTRIBUTES = {"zipfile": {"BadZipFile"}, "socket": {"gethostname"}}
+# One file each may import one of these; test_archives, test_readers_cifar and test_train_named_configs show how it is used.
+ALLOWED_IMPORTS = {
+    "inference/archives.py": {"tarfile"},
+    "inference/readers/pickled_arrays.py": {"pickle"},
+    "inference/train/named_configs.py": {"yaml"},
+}
+ALLOWED_ATTRIBUTES = {"zipfile": {"BadZipFile", "ZipFile", "ZipInfo"}, "socket": {"gethostname"}}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}
 ENVIRONMENT = re.compile(r"environ(?:\.get|\.setdefault|\[)?[\[(]?\"([A-Z_0-9]+)\"")
 
@@ -31,7 +37,7 @@ def test_no_module_that_runs_serves_or_unpacks(path: Path) -> None:
     for node in ast.walk(tree(path)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-        for name in names:
+        for name in set(names) - ALLOWED_IMPORTS.get(shown(path), set()):
             assert name not in FORBIDDEN_MODULES, f"line {node.lineno}: {name}"
             assert name.partition(".")[0] not in FORBIDDEN_MODULES, f"line {node.lineno}: {name}"
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ALLOWED_ATTRIBUTES:
@@ -52,6 +58,12 @@ def test_numbers_and_weights_are_read_without_pickles(path: Path) -> None:
         given = {word.arg: ast.unparse(word.value) for word in call.keywords}
         if ast.unparse(call.func) == "torch.load":
             assert given["weights_only"] == "True", f"line {call.lineno}"
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "yaml":
+            assert call.func.attr == "safe_load", f"line {call.lineno}"
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "pickle":
+            assert call.func.attr == "UnpicklingError", (
+                f"line {call.lineno}: only our own Unpickler, which finds no names, reads"
+            )
         assert "allow_pickle" not in given, f"line {call.lineno}: {ast.unparse(call)}"
 
 

@@ -156,3 +156,56 @@ def test_a_password_goes_to_its_own_host_only_and_is_shown_nowhere(tmp_path: Pat
 )
 def test_what_of_an_address_is_shown(url: str, shown: str) -> None:
     assert public(url) == shown
+
+
+def test_a_part_is_continued_by_another_process(tmp_path: Path) -> None:
+    site = Site(BODY, ["cut", "silent"])
+    with serving(site):
+        with pytest.raises(DownloadError):
+            fetch(site.url("a"), tmp_path / "file", lambda _: None, pause_s=0.01, part_note=tmp_path / "note")
+        half = (tmp_path / "file").stat().st_size
+        assert half == len(BODY) // 2
+        site.script = ["whole"]
+        fetch(site.url("a"), tmp_path / "file", lambda _: None, pause_s=0.01, part_note=tmp_path / "note")
+    assert (tmp_path / "file").read_bytes() == BODY
+    assert site.requests[-1] == ("/a", f"bytes={half - 1}-", len(BODY) - half + 1), "one byte is asked for again"
+
+
+def test_a_whole_part_costs_one_byte(tmp_path: Path) -> None:
+    site = Site(BODY)
+    with serving(site):
+        for _ in range(2):
+            fetch(site.url("a"), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+    assert (tmp_path / "file").read_bytes() == BODY
+    assert site.requests[-1] == ("/a", f"bytes={len(BODY) - 1}-", 1)
+
+
+@pytest.mark.parametrize("spoiled", ["changed", "without ETag", "other address", "note", "no note"])
+def test_a_part_that_proves_nothing_is_begun_again(spoiled: str, tmp_path: Path) -> None:
+    site = Site(BODY)
+    with serving(site):
+        fetch(site.url("a"), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+        (tmp_path / "file").write_bytes(b"x" * 1000)
+        address = "b" if spoiled == "other address" else "a"
+        if spoiled == "changed":
+            site.etag = '"two"'
+        elif spoiled == "without ETag":
+            site.etag = ""
+        elif spoiled == "note":
+            (tmp_path / "note").write_bytes(b'{"address_sh')
+        elif spoiled == "no note":
+            (tmp_path / "note").unlink()
+        # each of these must not splice new bytes to the old ones
+        fetch(site.url(address), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+    assert (tmp_path / "file").read_bytes() == BODY
+
+
+def test_an_address_that_gives_nothing_leaves_the_part_of_another(tmp_path: Path) -> None:
+    site = Site(bodies={"/a": BODY})
+    with serving(site):
+        fetch(site.url("a"), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+        with pytest.raises(DownloadError, match="answered 404"):
+            fetch(site.url("b"), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+        fetch(site.url("a"), tmp_path / "file", lambda _: None, part_note=tmp_path / "note")
+    assert (tmp_path / "file").read_bytes() == BODY
+    assert site.requests[-1][2] == 1

@@ -1,0 +1,57 @@
+"""bulkinfer train: train a network of the zoo."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inference.commands.flags import parse, run_command
+from inference.train.options import TrainConfig
+from inference.train.waiting import wait_asleep
+
+COMMAND = "bulkinfer train"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults)
+
+
+# What says the same in two ways: where one is given now, what a run or --config says of the others does not hold.
+_RIVALS = (
+    ("epochs", "steps"),
+    ("lr", "base_learning_rate"),
+    ("norm_groups", "norm_channels_per_group"),
+)
+
+
+def _defaults(config: TrainConfig) -> Mapping[str, Any]:
+    """The options of the run that is continued, or those of --config."""
+    found: dict[str, Any] = {}
+    if config.resume:
+        wait_asleep()
+        from inference.train.resume import options_of
+
+        found = options_of(config.resume)
+    elif config.config:
+        from dataclasses import asdict
+
+        from inference.train.named_configs import words_of
+
+        found = asdict(parse(COMMAND, TrainConfig, words_of(config.config, config.config_path)))
+    for names in _RIVALS:
+        if any(getattr(config, name) for name in names):
+            found = {name: value for name, value in found.items() if name not in names}
+    return found
+
+
+def _run(config: TrainConfig) -> int:
+    wait_asleep()
+    from inference.train.session import run
+
+    return run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

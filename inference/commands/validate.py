@@ -1,0 +1,26 @@
+"""bulkinfer validate: accuracy of checkpoints, or speed of a network."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from inference.commands.flags import run_command
+from inference.train.options import ValidateConfig
+from inference.train.waiting import wait_asleep
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("bulkinfer validate", ValidateConfig, _run, argv, positional="path")
+
+
+def _run(config: ValidateConfig) -> int:
+    wait_asleep()
+    from inference.train.checking import run
+
+    return run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""`bulkinfer validate`: checkpoints one after the other on the pictures held out; or the speed of a network."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from inference.card import Recipe
+from inference.cores import core_budget
+from inference.errors import RunError, UsageError
+from inference.runlog import say, warn
+from inference.train import checkpoint
+from inference.train.built import build, rebuild
+from inference.train.checkpoint import Checkpoint
+from inference.train.data import Samples
+from inference.train.network_spelling import spelled
+from inference.train.networks import NetworkOptions, find_trainable, image_size
+from inference.train.opening import open_held_out
+from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.resume import options_of_state
+from inference.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from inference.train.setup import device_of
+from inference.train.step import Precision
+from inference.train.validation import Scores, evaluate
+
+_BATCHES = 100  # of a pass over generated pictures
+
+
+def run(config: ValidateConfig) -> int:
+    """Validate; returns 0. Raises UsageError where there is no checkpoint, RunError where one or the data are damaged."""
+    torch.set_num_threads(core_budget().usable)
+    if config.generated_data:
+        return measure(config)
+    paths = checkpoints_of(Path(config.path))
+    folder = paths[0].parent.parent
+    is_run = Path(config.path) == folder
+    done = {row["name"] for row in read_table(folder / "validation.csv")} if is_run and not config.again else set()
+    todo = [path for path in paths if path.name not in done]
+    if len(todo) < len(paths):
+        say(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
+    held_out: Samples | None = None
+    damaged = []
+    for path in todo:
+        try:
+            found = checkpoint.read(path)
+        except RunError as error:
+            damaged.append(path.name)
+            warn(f"bulkinfer validate: {error}")
+            continue
+        options = run_options(found, config)
+        if held_out is None:
+            held_out = open_held_out(options, Recipe(**found.state["recipe"]))
+        if list(held_out.class_names) != found.state["class_names"]:
+            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
+        scores = score(found, held_out, options, config)
+        say(f"{path.name}: {scores.sentence()}")
+        if not config.data_dir:
+            keep(folder, found, scores)
+    if damaged:
+        raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
+    return 0
+
+
+def checkpoints_of(path: Path) -> list[Path]:
+    """The checkpoints that a path means, ascending. Raises UsageError if there are none."""
+    if path.is_file():
+        path = path.parent
+    if (path / checkpoint.STATE).exists():
+        return [path]
+    if found := checkpoint.steps_of(path):
+        return found
+    raise UsageError(f"{path} holds no checkpoint: give a run folder below logs/, or one of its checkpoints")
+
+
+def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
+    """The options of the run, for its data as they are asked for now."""
+    options = TrainConfig(**options_of_state(found.state))
+    return replace(
+        options,
+        data_dir=config.data_dir or options.data_dir,
+        num_workers=config.num_workers,
+        cache_mb=config.cache_mb,
+        device=config.device,
+    )
+
+
+def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig) -> Scores:
+    """A checkpoint's scores."""
+    device = device_of(options)
+    precision = Precision(config.precision, device.type)
+    network = rebuild(found.state["network"], found.weights).to(device, precision.weights)
+    if options.channels_last:
+        network = network.to(memory_format=torch.channels_last)
+    mean, std = (torch.tensor(found.state["recipe"][name], device=device) for name in ("mean", "std"))
+    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or 128
+    return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
+
+
+def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
+    """The checkpoint's row of validation.csv, in place of an earlier one, and the confusion matrix beside it."""
+    path, name = folder / "validation.csv", found.path.name
+    rows = [row for row in read_table(path) if row["name"] != name]
+    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
+    rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
+    np.savetxt(folder / f"confusion-{name}.csv", scores.confusion, fmt="%d", delimiter=",")
+
+
+def measure(config: ValidateConfig) -> int:
+    """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
+    found = checkpoint.find(Path(config.path)) if config.path else None
+    if found is None:
+        model = find_trainable(spelled(config.model, config.model_size))
+        say(f"{model}: random weights: only the speed means anything")
+        side = config.image_size or image_size(model)
+        network = build(NetworkOptions(model, 1000)).eval()
+    else:
+        side = found.state["recipe"]["height"]
+        network = rebuild(found.state["network"], found.weights)
+    device = device_of(TrainConfig(device=config.device))
+    precision = Precision(config.precision, device.type)
+    network = network.to(device, precision.weights).to(memory_format=torch.channels_last)
+    images_NCHW = torch.randn(config.valid_batch_size or 128, 3, side, side, device=device, dtype=precision.input)
+    images_NCHW = images_NCHW.contiguous(memory_format=torch.channels_last)
+    times_s: list[float] = []
+    with torch.inference_mode(), precision.autocast():
+        for index in range(_BATCHES * (config.repeat + 1)):
+            start = time.perf_counter()
+            float(network(images_NCHW).sum())  # waits for the device
+            if index >= _BATCHES:
+                times_s.append(time.perf_counter() - start)
+    mean_s, *percentiles = np.mean(times_s), *np.percentile(times_s, (50, 95, 99))
+    latency = ", ".join(f"p{p} {1000 * value:.2f}" for p, value in zip((50, 95, 99), percentiles, strict=True))
+    say(
+        f"throughput: {len(images_NCHW) / mean_s:.1f} images/sec; latency of a batch in ms: mean {1000 * mean_s:.2f}, {latency}"
+    )
+    return 0

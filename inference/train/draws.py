@@ -1,0 +1,63 @@
+"""Random numbers as functions of (seed, epoch, sample): the same for any number of ranks and workers, and after a resume."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64, as are the constants of _mix
+
+
+class Draw(IntEnum):
+    """What a number decides: each has a sequence of its own. New ones go to the end, or runs would no longer reproduce."""
+
+    FLIP = 1
+    CROP_Y = 2
+    CROP_X = 3
+    AREA = 4
+    ASPECT = 5
+    MIX_KIND = 6
+    MIX_SHARE = 7
+    MIX_Y = 8
+    MIX_X = 9
+    MADE_UP = 10
+
+
+def uniform(seed: int, epoch: int, samples: Integers, draw: Draw) -> Floats:
+    """One number in [0, 1) for each sample index, by chained splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    state = _mix(np.array([seed], np.uint64))
+    for value in (epoch, int(draw)):
+        state = _mix(state ^ np.uint64(value))
+    return (_mix(state ^ samples.astype(np.uint64)) >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+
+
+def order(seed: int, epoch: int, num_samples: int, *, shuffle: bool = True) -> Integers:
+    """The sample indices of an epoch in the order in which all replicas together take them."""
+    if not shuffle:
+        return np.arange(num_samples)
+    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(num_samples)
+
+
+def spread(num_samples: int, total: int) -> Integers:
+    """`num_samples` of `total` sample indices at equal distances: a share of every class where samples are sorted by class."""
+    return np.arange(num_samples, dtype=np.int64) * total // num_samples
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """Seeds torch for one update on one rank (dropout, dropped blocks): nothing random has to be kept in a checkpoint."""
+    state = _mix(np.array([seed], np.uint64))
+    for value in (step, rank):
+        state = _mix(state ^ np.uint64(value))
+    return int(state[0] >> np.uint64(1))
+
+
+def _mix(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
+        mixed = values + _GAMMA
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(mixed ^ (mixed >> np.uint64(31)))

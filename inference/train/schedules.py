@@ -1,0 +1,88 @@
+"""Learning rates: pure functions of the number of updates done. Nothing here counts; a resumed run asks the same questions.
+
+A rate is: peak rate x shape(progress) x warm-up(progress). Progress is in epochs, so that schedules do not depend on the
+batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")
+WARM_UPS = ("shift", "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The rate after `done` of `total_steps` updates, `steps_per_epoch` of them an epoch.
+
+    - `constant`: 1.
+    - `stepped`: `decay` to the power of the number of `drops` passed, which are fractions of the run.
+    - `cosine`: half a cosine from 1 to `end_factor` (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
+    - `exponential`: `decay` per `decay_epochs`.
+    - `polynomial`: (1 - progress) ** `power` from 1 to `end_factor` (You et al., arXiv:1708.03888, use power 2).
+
+    Warm-up rises linearly over `warmup_epochs`, from 1 / n in the first of its n updates. `mask` multiplies the schedule, which
+    runs meanwhile; `shift` starts the schedule when it is over, and the schedule ends with the run all the same.
+    `staircase` makes progress in whole epochs; `updates_per_epoch` does so that many times an epoch (0: at every update).
+    """
+
+    peak: float
+    shape: str
+    total_steps: int
+    steps_per_epoch: int
+    drops: tuple[float, ...] = ()
+    decay: float = 0.1
+    decay_epochs: float = 1.0
+    power: float = 2.0
+    end_factor: float = 0.0
+    warmup_epochs: float = 0.0
+    warmup_mode: str = "shift"
+    staircase: bool = False
+    updates_per_epoch: int = 0
+
+    def rate(self, done: int) -> float:
+        """The learning rate of the update after `done` ones."""
+        warm_steps = self.warmup_epochs * self.steps_per_epoch
+        warm = min(1.0, (done + 1) / warm_steps) if warm_steps else 1.0
+        shift = warm_steps if self.warmup_mode == "shift" else 0.0
+        if done < shift:
+            return self.peak * warm
+        length = max(1.0, self.total_steps - shift)
+        updates = self._quantised(done - shift)
+        return self.peak * warm * _FUNCTIONS[self.shape](self, min(1.0, updates / length), updates / self.steps_per_epoch)
+
+    def _quantised(self, updates: float) -> float:
+        per_epoch = 1 if self.staircase else self.updates_per_epoch
+        if not per_epoch or per_epoch >= self.steps_per_epoch:
+            return updates
+        size = self.steps_per_epoch / per_epoch
+        return math.floor(updates / size + 1e-9) * size
+
+
+def _stepped(schedule: Schedule, progress: float, _epochs: float) -> float:
+    return float(schedule.decay ** bisect_right(sorted(schedule.drops), progress + 1e-12))
+
+
+def _cosine(schedule: Schedule, progress: float, _epochs: float) -> float:
+    return schedule.end_factor + (1 - schedule.end_factor) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def _exponential(schedule: Schedule, _progress: float, epochs: float) -> float:
+    return float(schedule.decay ** (epochs / schedule.decay_epochs))
+
+
+def _polynomial(schedule: Schedule, progress: float, _epochs: float) -> float:
+    return float(schedule.end_factor + (1 - schedule.end_factor) * (1 - progress) ** schedule.power)
+
+
+_FUNCTIONS: dict[str, Callable[[Schedule, float, float], float]] = {
+    "constant": lambda _schedule, _progress, _epochs: 1.0,
+    "stepped": _stepped,
+    "cosine": _cosine,
+    "exponential": _exponential,
+    "polynomial": _polynomial,
+}

@@ -1,0 +1,124 @@
+"""One run of `bulkinfer train` from options to exit code."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from inference.cores import core_budget
+from inference.errors import BulkinferError, UsageError
+from inference.runlog import say, versions, warn
+from inference.train import checkpoint, replicas
+from inference.train.checkpoint import Checkpoint
+from inference.train.loop import Training, train
+from inference.train.opening import with_data_found
+from inference.train.options import TrainConfig
+from inference.train.replicas import World, find_world
+from inference.train.resume import changed_options, restore
+from inference.train.runs import Log, Run, Silence, new_run, write_arguments
+from inference.train.setup import print_plan, set_up
+
+
+def run(config: TrainConfig) -> int:
+    """Train, or continue a run; returns 0, or 130 or 143 if a signal ended it after a last checkpoint.
+
+    Raises UsageError before anything is written, RunError later.
+    """
+    found = checkpoint.find(Path(config.resume)) if config.resume else None
+    folder = None if found is None else run_of(found.path)
+    world = find_world(config.replicas)
+    config = with_data_found(config)
+    changed = {} if found is None else changed_options(found, config)
+    torch.set_num_threads(max(1, core_budget().usable // world.local_replicas))
+    torch.use_deterministic_algorithms(config.deterministic)
+    training, plan = set_up(config, world)
+    done = 0 if found is None else restore(training, found)
+    if world.is_first:
+        tell(plan, changed, found, training.epochs.total_steps)
+    if config.dry_run or (found is not None and done == training.epochs.total_steps):
+        return 0
+    replicas.join(world, training.mean.device)
+    log = open_log(config, training, folder, plan, done) if world.is_first else Silence()
+    try:
+        with stopping(world) as stopped:
+            done = train(training, log, done, lambda: bool(stopped))
+    finally:
+        log.close()
+    replicas.leave(world)
+    if not stopped or done == training.epochs.total_steps:
+        return 0
+    name = signal.Signals(stopped[0]).name
+    warn(f"bulkinfer train: stopped by {name} after update {done}; bulkinfer train --resume {log.folder} goes on from there")
+    return 128 + stopped[0]
+
+
+def tell(plan: dict[str, str], changed: dict[str, tuple[Any, Any]], found: Checkpoint | None, total_steps: int) -> None:
+    """What is going to happen, on the screen."""
+    print_plan(plan)
+    for name, (before, now) in changed.items():
+        say(f"changed: --{name} {now} (so far {before})")
+    if found is not None:
+        say(f"resume: {found.step} of {total_steps} updates are done, from {found.path}")
+        if found.step == total_steps:
+            say("nothing is left to do: a larger --epochs or --steps makes the run longer")
+
+
+def open_log(config: TrainConfig, training: Training, folder: Path | None, plan: dict[str, str], done: int) -> Log:
+    """The log of a new run, or of one that is continued."""
+    if folder is None:
+        network = training.facts["network"]["model"]
+        folder = new_run(Path(config.log_path), network, training.facts["dataset"], config.name_suffix)
+    else:
+        checkpoint.clean(folder, done)
+    write_arguments(folder, {"config": asdict(config), "plan": plan, "from_step": done, "versions": versions()})
+    log = Run(folder, from_step=done, tensorboard=config.tensorboard)
+    log.say(f"run: {folder}")
+    return log
+
+
+@contextmanager
+def stopping(world: World) -> Iterator[list[int]]:
+    """A list that gets the number of the first SIGINT or SIGTERM; the update at work ends and is saved. A second acts at once.
+
+    Not with replicas: one that stops alone would leave the others waiting.
+    """
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        warn("bulkinfer train: stopping after this update; a second signal stops at once")
+
+    watched = (signal.SIGINT, signal.SIGTERM) if world.replicas == 1 else ()
+    before = {number: signal.getsignal(number) for number in watched if signal.getsignal(number) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_of(path: Path) -> Path:
+    """The folder of the run that a checkpoint belongs to. Raises UsageError if the run has later ones that can be read."""
+    folder = path.parent.parent
+    for later in checkpoint.steps_of(folder)[::-1]:
+        if later.name <= path.name:
+            break
+        try:
+            checkpoint.read(later)
+        except BulkinferError:
+            continue
+        raise UsageError(
+            f"{folder} has a later checkpoint, {later.name}: remove those after {path.name}, or continue from the last"
+        )
+    return folder

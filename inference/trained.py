@@ -1,0 +1,79 @@
+"""From a checkpoint of a training run to a finished models/<name>/, with the recipe that the run was validated with."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inference import model_folder, zoo
+from inference.card import ModelCard, Recipe, Weights, graph_path, read_sidecar
+from inference.config import GetModelConfig
+from inference.errors import UsageError
+from inference.file_lock import exclusive
+from inference.model_damage import damage
+from inference.provision import Provided, export_versions
+from inference.weights import Say
+
+if TYPE_CHECKING:
+    from inference.train.checkpoint import Checkpoint
+
+
+def provide_trained(config: GetModelConfig, say: Say) -> Provided:
+    """Make models/<name>/ hold the network of --checkpoint, doing only what is missing.
+
+    Raises UsageError where there is no checkpoint, RunError where it is damaged or cannot be exported.
+    """
+    from inference.train import checkpoint
+
+    start = time.monotonic()
+    found = checkpoint.find(Path(config.checkpoint))
+    name = config.name or f"{found.state['network']['model']}-{found.state['dataset']}"
+    folder = model_folder.open_folder(config.model_path, name)
+    with exclusive(folder / model_folder.LOCK, lambda: say(f"waiting for another get_model that works on {folder}")):
+        card, done = model_folder.existing_card(folder, say), "verified"
+        if card is None or not _is_of(card, found, config) or damage(folder, card):
+            if card is not None and card.source != "checkpoint":
+                raise UsageError(f"{folder} holds another network, {card.name} of {card.origin}: give this one another --name")
+            card, done = _export(config, name, found, folder, say), "exported"
+        elif not model_folder.has_batch_size(folder, config.batch_size):
+            model_folder.add_batch_size(folder, card, config.batch_size)
+            done = "added"
+        return Provided(folder, card, read_sidecar(graph_path(folder, config.batch_size)), done, time.monotonic() - start)
+
+
+def _is_of(card: ModelCard, found: Checkpoint, config: GetModelConfig) -> bool:
+    """Whether a model folder holds the export that is asked for."""
+    return (
+        card.weights.sha256 == found.state["sha256"]["weights.safetensors"]
+        and card.recipe == Recipe(**found.state["recipe"])
+        and card.input == config.input
+        and card.versions == export_versions()
+    )
+
+
+def _export(config: GetModelConfig, name: str, found: Checkpoint, folder: Path, say: Say) -> ModelCard:
+    with zoo.quiet():
+        from inference.export import export_network
+        from inference.train.built import rebuild
+    say(f"exporting {name} with the weights of {found.path}, {found.step} updates")
+    recipe = Recipe(**found.state["recipe"])
+    export = export_network(rebuild(found.state["network"], found.weights), recipe, config.input)
+    card = ModelCard(
+        name=name,
+        recipe=recipe,
+        weights=Weights("weights.safetensors", found.state["sha256"]["weights.safetensors"], str(found.path)),
+        licence=config.licence or "not stated",
+        origin=f"trained on {found.state['dataset']}, {found.state['num_samples']} pictures, {found.step} updates",
+        input=config.input,
+        outputs={output: output for output in export.golden.outputs},
+        labels=tuple(found.state["class_names"]),
+        num_parameters=export.num_parameters,
+        versions=export_versions(),
+        external_data=export.weights_file,
+        external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+        source="checkpoint",
+    )
+    model_folder.publish(folder, card, export, config.batch_size)
+    return card

@@ -1,0 +1,333 @@
+"""bulkinfer train and validate through the installed script: runs, stops, what is wrong, and back to infer_launch."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.commands import SCRIPTS, command, get_model, records, run
+from tests.training import VALID, assert_same_weights, checkpoints, table, weights, write_digits
+
+ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+TINY = ["--model", "cifar_resnet8", "--image_size", 8, "--micro_batch_size", 8]
+
+
+def train(home: Path, *words: object, code: int = 0, name: str = "train", **options: Any) -> Any:
+    """Run the command on one core: tiny networks gain nothing from more, and other work on those costs much."""
+    found = subprocess.run(
+        [*ONE_CORE, *command("bulkinfer", name, *words)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
+    assert found.returncode == code, (found.stdout, found.stderr)
+    return found
+
+
+def refused(home: Path, *words: object, name: str = "train", code: int = 2) -> str:
+    """The one sentence on stderr of a command that is refused."""
+    found = train(home, *words, name=name, code=code)
+    told: str = found.stderr
+    assert told.count("\n") == 1, told
+    assert told.startswith(f"bulkinfer {name}: ")
+    return told
+
+
+def only_run(home: Path) -> Path:
+    (found,) = (home / "logs").iterdir()
+    return found
+
+
+def test_generated_pictures(tmp_path: Path) -> None:
+    words = [*TINY, "--dataset", "generated", "--steps", 6, "--gradient_accumulation", 2, "--logs_per_epoch", 6250]
+    done = train(tmp_path, *words)
+    assert "batches: micro batch 8 x accumulation 2 x replicas 1 = global batch 16" in done.stdout
+    assert "data: generated: 50000 pictures, 1000 classes; validation: none" in done.stdout
+    assert "length: 6 updates, 3125 an epoch" in done.stdout
+    assert done.stderr == ""
+    folder = only_run(tmp_path)
+    assert len(table(folder, "training.csv", "step")) == 6
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "arguments.json", "checkpoints", "log.txt", "training.csv", "validation.csv",
+    ]  # fmt: skip
+    assert checkpoints(folder) == ["step-00000006"]
+    assert "there are none to validate with" in refused(tmp_path, folder, "--again", name="validate")
+    again = train(tmp_path, *words, "--seed", 0, "--name_suffix", "again")
+    assert again.returncode == 0
+    (other,) = set((tmp_path / "logs").iterdir()) - {folder}
+    assert_same_weights(folder, other)
+
+
+def test_scikit_learns_digits_reach_97_percent(tmp_path: Path) -> None:
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    folder = Path(package.submodule_search_locations[0]) / "datasets" / "data"
+    train(tmp_path, "--config", "digits_resnet8", "--data_dir", folder)
+    rows = table(only_run(tmp_path), "validation.csv", "epoch", "accuracy", "count")
+    assert [row[0] for row in rows] == [str(epoch) for epoch in range(1, 16)]
+    assert {row[2] for row in rows} == {"360"}
+    assert float(rows[-1][1]) >= 0.97
+
+
+def started(home: Path, *words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*ONE_CORE, *command("bulkinfer", "train", *words)],
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listening,
+    )  # fmt: skip
+
+
+def listening() -> None:
+    """Take SIGINT as from a terminal."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait_for(process: subprocess.Popen[str], begin: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(begin):
+            return
+    raise AssertionError(process.communicate())
+
+
+LONG = [*TINY, "--dataset", "digits", "--data_dir", "data", "--steps", 60, "--logs_per_epoch", 5, "--validation", "none"]
+
+
+def test_killed_in_mid_epoch_and_continued(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    words = [*LONG, "--dropout", 0.2, "--checkpoints_per_epoch", "5/3"]
+    train(tmp_path, *words, "--log_path", straight)
+    process = started(tmp_path, *words, "--log_path", cut)
+    wait_for(process, "step: 23,")
+    process.kill()
+    process.communicate()
+    ((expected,), (found,)) = list(straight.iterdir()), list(cut.iterdir())
+    assert len(table(found, "training.csv", "step")) >= 22
+    assert checkpoints(found)[-1] in ("step-00000021", "step-00000024"), "of mid-epoch"
+    done = train(tmp_path, "--resume", found)
+    assert f"run: {found}" in done.stdout
+    assert_same_weights(expected, found)
+    columns = ("step", "learning_rate", "loss", "accuracy")
+    assert table(expected, "training.csv", *columns) == table(found, "training.csv", *columns)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_can_be_continued(number: signal.Signals, tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    words = [*LONG, "--checkpoints_per_epoch", 0, "--steps", 100_000]
+    process = started(tmp_path, *words)
+    wait_for(process, "step: 12,")
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    lines = [line for line in told.splitlines() if not line.startswith("note: ")]
+    assert lines[0] == "bulkinfer train: stopping after this update; a second signal stops at once"
+    assert len(lines) == 2
+    assert lines[1].startswith(f"bulkinfer train: stopped by {number.name} after update ")
+    folder = only_run(tmp_path)
+    assert lines[1].endswith(f"; bulkinfer train --resume {folder.relative_to(tmp_path)} goes on from there")
+    (name,) = checkpoints(folder)
+    step = int(name[-8:])
+    train(tmp_path, "--resume", folder, "--steps", step + 2)
+    assert [int(row[0]) for row in table(folder, "training.csv", "step")] == list(range(1, step + 3))
+
+
+def as_pictures(data: Path, folder: Path) -> dict[str, int]:
+    """The validation pictures as PNG files; their labels by name."""
+    rows = [list(map(int, line.split(","))) for line in (data / "digits.csv").read_text().splitlines()][-VALID:]
+    folder.mkdir()
+    labels = {}
+    for number, row in enumerate(rows):
+        greys = (np.array(row[:-1]) * 255 + 8) // 16
+        Image.fromarray(greys.reshape(8, 8).astype(np.uint8)).save(folder / f"{number:03d}.png")
+        labels[f"{number:03d}.png"] = row[-1]
+    return labels
+
+
+def test_the_circle(tmp_path: Path) -> None:
+    """Train, validate, export, run: the accuracy is the same to the last picture, and each picture has the same class."""
+    data = write_digits(tmp_path / "data", 200)
+    words = [
+        *TINY,
+        "--image_size",
+        16,
+        "--dataset",
+        "digits",
+        "--data_dir",
+        "data",
+        "--epochs",
+        3,
+        "--lr",
+        0.05,
+        "--keep_last",
+        0,
+    ]
+    train(tmp_path, *words, "--validation", "none")
+    folder = only_run(tmp_path)
+    done = train(tmp_path, folder, name="validate")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == checkpoints(folder)
+    rows = table(folder, "validation.csv", "name", "accuracy", "count")
+    assert [row[0] for row in rows] == checkpoints(folder)
+    last = checkpoints(folder)[-1]
+    confusion = np.loadtxt(folder / f"confusion-{last}.csv", delimiter=",")
+    assert confusion.sum() == VALID
+    assert np.trace(confusion) / VALID == pytest.approx(float(rows[-1][1]), rel=1e-8)
+    assert float(rows[-1][1]) > 0.2, "learnt something"
+    assert "3 of 3 checkpoints are in validation.csv already" in train(tmp_path, folder, name="validate").stdout
+    again = train(tmp_path, folder, "--again", "--valid_batch_size", 7, name="validate")
+    assert again.stdout.count("top-1") == 3
+    assert table(folder, "validation.csv", "name", "accuracy", "count") == rows
+    labels = as_pictures(data, tmp_path / "pictures")
+    made = get_model(tmp_path, "--checkpoint", folder, "--name", "digits", "--batch_size", 16)
+    assert "next: infer_launch --model_name digits --batch_size 16" in made.stdout
+    launched = run("infer_launch", "--model_name", "digits", "--batch_size", 16, "--data_dir", "pictures", "--output", "out",
+                   "--precision", "fp32", "--device", "cpu", cwd=tmp_path)  # fmt: skip
+    assert launched.returncode == 0, launched.stderr
+    found = {key: row["class_ids"][0] for key, row in records(tmp_path / "out").items()}
+    assert found.keys() == labels.keys()
+    assert sum(found[key] == label for key, label in labels.items()) == round(float(rows[-1][1]) * VALID)
+    served = np.zeros((10, 10))
+    for key, label in labels.items():
+        served[label, found[key]] += 1
+    assert served.tolist() == confusion.tolist()
+    assert records(tmp_path / "out")["000.png"]["class_names"][0] == str(found["000.png"])
+    assert (
+        get_model(tmp_path, "--checkpoint", folder, "--name", "digits", "--batch_size", 16).stdout.count("already there") == 1
+    )
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    words = [
+        "--model-size",
+        18,
+        "--model",
+        "resnet",
+        "--data_dir",
+        "data",
+        "--dataset",
+        "digits",
+        "--image-size",
+        32,
+        "--dry_run",
+    ]
+    done = train(tmp_path, *words, "--total_batch_size", 8, "--gradient-accumulation-count", 2, "--base-learning-rate", -6,
+                 "--epochs", 2, "--lr-schedule", "stepped", "--warmup_epochs", 1)  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "network: resnet18, 11,181,642 parameters, input 32x32",
+        "data: digits: 40 pictures, 10 classes; validation: 360 pictures",
+        "batches: micro batch 4 x accumulation 2 x replicas 1 = global batch 8",
+        "length: 10 updates, 5 an epoch",
+        "rate: stepped, 0.125 at its peak, first 0.025, last 0.00125",
+        "precision: 32.32 on cpu",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+DIGITS = ["--dataset", "digits", "--data_dir", "data", *TINY]
+
+
+def test_wrong_uses(tmp_path: Path) -> None:
+    """The others are in tests/unit/test_train_refusals.py."""
+    assert "unknown data set 'mnis': legal are cifar10," in refused(tmp_path, "--dataset", "mnis")
+    assert "give a checkpoint or a run" in refused(tmp_path, name="validate")
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    words = [*DIGITS, "--steps", 8, "--validation", "none", "--lr", 1e30, "--momentum", 0, "--optimizer", "sgd"]
+    told = train(tmp_path, *words, code=1).stderr.splitlines()[-1]
+    assert told.startswith("bulkinfer train: the loss or a gradient is not finite in update ")
+    assert told.endswith("or go on over such updates with --on_nonfinite skip")
+    done = train(tmp_path, *words, "--on_nonfinite", "skip")
+    assert ": skipped\n" in done.stdout
+
+
+def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
+    words = ["--model", "cifar_resnet8", "--image_size", 8, "--generated_data", "--repeat", 1, "--valid_batch_size", 1]
+    done = train(tmp_path, *words, name="validate")
+    assert "random weights: only the speed means anything" in done.stdout
+    assert "images/sec; latency of a batch in ms: mean " in done.stdout
+
+
+def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
+    """With group norm, to 1e-5; 42 pictures, so that the last update has 2. One run, which the first replica writes."""
+    write_digits(tmp_path / "data", 42)
+    words = [*DIGITS, "--norm", "group", "--norm_groups", 4, "--steps", 11, "--lr", 0.02]
+    train(tmp_path, *words, "--log_path", "one")
+    launcher = [str(SCRIPTS / "python"), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--no_python"]
+    found = subprocess.run(
+        [*ONE_CORE, *launcher, *command("bulkinfer", "train", *words, "--micro_batch_size", 4, "--log_path", "two")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "batches: micro batch 4 x accumulation 1 x replicas 2 = global batch 8" in found.stdout
+    ((one,), (two,)) = list((tmp_path / "one").iterdir()), list((tmp_path / "two").iterdir())
+    expected, got = weights(one), weights(two)
+    assert (
+        max(float((expected[name] - got[name]).abs().max()) for name in expected if expected[name].dtype == torch.float32)
+        < 1e-5
+    )
+    with (one / "training.csv").open() as first, (two / "training.csv").open() as second:
+        for row, other in zip(csv.DictReader(first), csv.DictReader(second), strict=True):
+            assert float(row["loss"]) == pytest.approx(float(other["loss"]), rel=1e-4)
+
+
+def test_class_folders(tmp_path: Path) -> None:
+    """Pictures of files, resized and cropped by threads; a broken one ends the run with its name."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 8), ("val", 3)):
+        for name in ("cat", "dog"):
+            (tmp_path / "data" / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.jpg")
+    words = ["--model", "cifar_resnet8", "--data_dir", "data", "--image_size", 16, "--micro_batch_size", 4, "--epochs", 2]
+    done = train(tmp_path, *words, "--augment", "resized_crop", "--num_workers", 2)
+    assert "data: folder: 16 pictures, 2 classes; validation: 6 pictures" in done.stdout
+    assert table(only_run(tmp_path), "validation.csv", "count") == [["6"], ["6"]]
+    broken = tmp_path / "data" / "train" / "dog" / "3.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    told = train(tmp_path, *words, code=1).stderr
+    assert f"{broken} cannot be used (decode: " in told
+
+
+def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> None:
+    """A small tmpfs that the second checkpoint does not fit on."""
+    write_digits(tmp_path / "data")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", logs], check=True)
+    try:
+        told = train(tmp_path, *DIGITS, "--validation", "none", "--epochs", 3, "--keep_last", 0, code=1).stderr.splitlines()[-1]
+        assert "No space left on device" in told
+        assert checkpoints(only_run(tmp_path)) == ["step-00000005"]
+        train(tmp_path, "--resume", only_run(tmp_path), "--keep_last", 1, "--epochs", 2, code=1)
+        assert checkpoints(only_run(tmp_path)) == ["step-00000005"]
+    finally:
+        subprocess.run(["umount", logs], check=True)
+
+
+def test_time_of_a_run_goes_on(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    train(tmp_path, *DIGITS, "--validation", "none", "--steps", 3, "--logs_per_epoch", 5)
+    folder = only_run(tmp_path)
+    time.sleep(0.1)
+    train(tmp_path, "--resume", folder, "--steps", 5)
+    seconds = [float(row[0]) for row in table(folder, "training.csv", "total_s")]
+    assert seconds == sorted(seconds)

@@ -1,0 +1,88 @@
+"""Wrong uses of bulkinfer train and validate: one sentence each, exit code 2, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inference.commands import validate
+from tests.training import command, one_thread, write_digits
+
+DIGITS = ["--dataset", "digits", "--data_dir", "data", "--model", "cifar_resnet8", "--image_size", 8, "--micro_batch_size", 8]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("refusals")
+    write_digits(folder / "data")
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--model", "resnet51"], "no network is called 'resnet51'; nearest are"),
+        (["--dataset", "mnis"], "unknown data set 'mnis': legal are cifar10,"),
+        (["--dataset", "mnist", "--data_dir", "empty", "--nodownload"], "empty"),
+        (
+            ["--data_dir", "absent", "--dataset", "cifar10", "--nodownload"],
+            "does not exist: bulkinfer get_dataset cifar10 --data_dir ",
+        ),
+        (["--data_dir", "empty"], "holds no data set that is known"),
+        ([*DIGITS, "--data_dir", "absent"], "does not exist: give the folder of the data set"),
+        ([*DIGITS, "--global_batch_size", 12], "do not make --global_batch_size 12"),
+        ([*DIGITS, "--micro_batch_size", 64], "is larger than the 40 training pictures"),
+        ([*DIGITS, "--micro_batch_size", 1], "batch norm needs --micro_batch_size 2 or more"),
+        ([*DIGITS, "--micro_batch_size", 5, "--mixup_alpha", 0.2], "--micro_batch_size 5 must be even"),
+        ([*DIGITS, "--replicas", 2], "put torchrun --standalone --nproc_per_node 2 --no_python in front"),
+        ([*DIGITS, "--epochs", 2, "--steps", 3], "--epochs and --steps both give the length"),
+        ([*DIGITS, "--warmup_epochs", 2, "--epochs", 2], "is the whole run or more"),
+        ([*DIGITS, "--lr_drops", "30", "60"], "numbers from 0 to 1"),
+        ([*DIGITS, "--crop_area", "1,0.2", "--augment", "resized_crop"], "--crop_area 1 0.2"),
+        ([*DIGITS, "--crop_area", "some", "--augment", "resized_crop"], "--crop_area some"),
+        ([*DIGITS, "--base_learning_rate", "fast"], "--base_learning_rate 'fast' is not a number"),
+        ([*DIGITS, "--device", "cuda:99"], "--device cuda:99"),
+        ([*DIGITS, "--device", "abacus"], "--device 'abacus' is not known"),
+        ([*DIGITS, "--dataset_percentage", 0], "leaves nothing to train on"),
+        ([*DIGITS, "--train_only", "nothing"], "matches no parameter"),
+        ([*DIGITS, "--recompute", "layer9"], "matches no module"),
+        ([*DIGITS, "--init_checkpoint", "absent"], "holds no checkpoint that can be read"),
+        ([*DIGITS, "--expand_ratio", 4], "--expand_ratio does not fit cifar_resnet8"),
+        (["--config", "fashion"], "nearest are fashion_resnet20"),
+        (["--optimizer", "best"], "optimizer"),
+        (["--micro_batch_size", "1.5"], "not a whole number"),
+    ],
+)
+def test_wrong_uses(
+    words: list[object], reason: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    assert command(*words) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
+    assert len(told) == 1, told
+    assert told[0].startswith("bulkinfer train: ")
+    assert reason in told[0]
+    assert not (place / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "give a checkpoint or a run"),
+        (["absent"], "absent holds no checkpoint"),
+        (["absent", "--model", "resnet18"], "leave out --model"),
+        (["--generated_data"], "no network is called ''"),
+    ],
+)
+def test_wrong_uses_of_validate(
+    words: list[str], reason: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with one_thread():
+        assert validate.main(words) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith("bulkinfer validate: ")
+    assert reason in told
