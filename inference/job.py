@@ -247,10 +247,12 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
         return
     differing = differences(found["identity"], job.identity)
     is_asked = differing.keys() <= {"precision", "device"}
-    as_it_began = " ".join(f"--{name} {found['identity'][name]}" for name in differing) if is_asked else ""
+    advice = " ".join(f"--{name} {found['identity'][name]}" for name in differing) + " continues it" if is_asked else ""
+    if differing.keys() == {"manifest"}:
+        advice = f"--skip_done {output} --output NEW runs what has no ok row there"
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
-        "give another --output, or --overwrite to remove them" + (f"; {as_it_began} continues it" if as_it_began else "")
+        "give another --output, or --overwrite to remove them" + (f"; {advice}" if advice else "")
     )
 
 

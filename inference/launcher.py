@@ -16,6 +16,7 @@ from inference.devices import AUTO, Candidates, find_candidates, parse_device, p
 from inference.engine import Engine, make_engine
 from inference.errors import BulkinferError, UsageError
 from inference.job import Job, Launch, make_job, write_job
+from inference.kept_listing import kept_manifest, listed_before
 from inference.manifest import Dataset, open_dataset
 from inference.markers import MANIFEST_FILE
 from inference.messages import ManifestRef, RunSpec
@@ -40,6 +41,12 @@ def launch(config: LaunchConfig) -> int:
     log_dir = free_log_dir(job)
     output = None if job.dataset is None else Path(config.output or log_dir / "results")
     if output is not None and config.output:
+        if (listed := listed_before(joined(job, output), output)) is not None:
+            warn(
+                f"{job.command}: warning: {listed.root} has changed since the job in {output} began: it goes on with the "
+                f"{listed.num_records} pictures listed then; --skip_done {output} --output NEW runs what came since"
+            )
+            job, found = open_job(config, listed)
         job = joined(job, output)
         log_dir = free_log_dir(job)
     refuse_inside_partition(job, output or log_dir)
@@ -211,11 +218,6 @@ def run_engine(launch: Launch, aggregate: Aggregate) -> tuple[Engine, BulkinferE
         except BulkinferError as error:
             refusal = error
     return engine, refusal
-
-
-def kept_manifest(log_dir: Path, index: int) -> Path:
-    """Where a launch keeps the manifest of a partition that has none in the data set."""
-    return log_dir / (f"manifest-{index:05d}.parquet" if index else MANIFEST_FILE)
 
 
 def write_run(launch: Launch) -> Path:

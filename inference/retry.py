@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from inference.cores import core_budget
 from inference.devices import plan_workers
 from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, write_job
-from inference.launcher import announce, close_books, kept_manifest, open_job, run_engine
-from inference.manifest import Dataset, Manifest, Partition, Skipped
-from inference.markers import carries_dataset
+from inference.kept_listing import kept_dataset
+from inference.launcher import announce, close_books, open_job, run_engine
+from inference.manifest import Partition
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
 from inference.parts import STAGING, part_name, part_step
@@ -29,13 +28,6 @@ from inference.settle import settle
 from inference.structure import misfit
 from inference.summary import OK, clear_log
 from inference.types import Step
-
-
-class _Skipped(TypedDict):
-    outputs: list[str]
-    num_records: int
-    sha256: str
-
 
 _GIVEN = ("data_dir", "model_path", "log_path")  # of RetryConfig; the job's own where they are empty
 _PLAN = ("num_devices", "num_workers", "streams", "stall_timeout_s")  # of this machine, whatever the job began with
@@ -133,7 +125,7 @@ def _begun_job(config: RetryConfig, output: Path) -> Job:
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     begun = replace(begun_config(found, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     log_dir = Path(begun.log_path) / job_name(str(found["identity"].get("model_name")), found["fingerprint"])
-    job, candidates = open_job(begun, _kept_dataset(found, log_dir, begun))
+    job, candidates = open_job(begun, kept_dataset(found, log_dir, resolve_data_dir(begun)))
     return settle(replace(job, command="bulkinfer retry"), candidates, output)
 
 
@@ -147,35 +139,3 @@ def begun_config(found: dict[str, Any], output: Path) -> LaunchConfig:
             raise RunError(f"{output / JOB_FILE} is damaged ({told}): run the job with --overwrite, or into another --output")
     begun: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return LaunchConfig(**begun)
-
-
-def _kept_dataset(found: dict[str, Any], log_dir: Path, config: LaunchConfig) -> Dataset | None:
-    """The records of the job out of the manifests that its launch kept; None if it kept none, since partitions have theirs.
-
-    A picture of a plain folder that was mended has another size: scanned again, it would be another job.
-    """
-    manifests = {}
-    for index, entry in found["partitions"].items():
-        path = kept_manifest(log_dir, int(index))
-        if not path.is_file():
-            return None
-        manifests[int(index)] = Manifest.read(path)
-        if manifests[int(index)].content_hash != entry.get("manifest_sha256"):
-            return None
-    data_dir = resolve_data_dir(config)
-    manifests = {index: replace(manifest, root=_root(data_dir, index, manifest)) for index, manifest in manifests.items()}
-    skipped = found.get("skipped")
-    if skipped is not None and misfit(skipped, _Skipped):
-        return None
-    left_out = None if skipped is None else Skipped(tuple(skipped["outputs"]), skipped["num_records"], skipped["sha256"])
-    partitions = tuple(Partition(index, manifest, manifest.root) for index, manifest in sorted(manifests.items()))
-    hashed = str(found["identity"].get("manifest"))
-    return Dataset(data_dir, partitions, str(found.get("source")), hashed, skipped=left_out, is_listed=False)
-
-
-def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
-    """Where the pictures of a kept manifest lie now, since the data set may lie elsewhere than when the job began."""
-    root = os.path.abspath(os.fsencode(data_dir))
-    if not carries_dataset(root):  # a plain folder
-        return root
-    return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition

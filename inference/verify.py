@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -155,18 +156,26 @@ def _several(counted: pa.StructArray) -> pa.Array:
 
 def _look_around(output: Path, verdict: Verdict) -> None:
     """What else lies there: strange tables that readers of the folder would take in, damaged parts, an unfinished retry."""
-    for name in sorted(path.name for path in output.iterdir()):
-        if name.endswith(".parquet") and not name.startswith(("_", ".")) and part_step(name) is None:
-            verdict.faults.append(f"{name} is no part of the job, and whoever reads the folder reads it too: move it away")
-        elif name == STAGING:
-            verdict.notes.append(
-                f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"
-            )
+    for name in _foreign(output):
+        verdict.faults.append(f"{name} is no part of the job, and whoever reads the folder reads it too: move it away")
+    if (output / STAGING).exists():
+        verdict.notes.append(f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it")
     if verdict.faults:
         aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
         verdict.faults += [
             f"{name} was set aside as damaged; once its records have run again it can be removed" for name in aside
         ]
+
+
+def _foreign(output: Path) -> Iterator[str]:
+    """Files that readers of data sets in Parquet take in beside the parts: all but those whose names, or whose folders'
+    names, begin with _ or a dot.
+    """
+    for folder, folders, names in os.walk(output):
+        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
+        for name in sorted(names):
+            if not name.startswith(("_", ".")) and not (Path(folder) == output and part_step(name)):
+                yield str((Path(folder) / name).relative_to(output))
 
 
 def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:

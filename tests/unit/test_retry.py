@@ -22,7 +22,8 @@ from inference.commands import verify as verify_command
 from inference.config import LaunchConfig, RetryConfig
 from inference.errors import RunError, UsageError
 from inference.job import read_job
-from inference.launcher import kept_manifest, launch
+from inference.kept_listing import kept_manifest
+from inference.launcher import launch
 from inference.parts import STAGING
 from inference.results import write_part
 from inference.retry import begun_config, retry
