@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from inference.providers.engine_cache import LOCK_FILE, RECORD_FILE, drop_unsound, record
+from tests.temporaries import temporary_name
 
 BUILT_BY = {"onnxruntime": "1.31.1", "tensorrt-cu13": "10.9"}
 
@@ -58,3 +59,14 @@ def test_a_damaged_record_vouches_for_nothing(folder: Path, text: str) -> None:
     (folder / RECORD_FILE).write_text(text)
     assert drop_unsound(folder, BUILT_BY) != ""
     assert names(folder) == [LOCK_FILE, RECORD_FILE]
+
+
+def test_what_those_write_who_wait_for_the_lock_is_no_engine(folder: Path) -> None:
+    waiting = [temporary_name("00aa"), f"{LOCK_FILE}.heir-0123456789abcdef"]
+    for name in waiting:
+        (folder / name).write_text("{}")
+    assert drop_unsound(folder, BUILT_BY) == ""
+    record(folder, BUILT_BY)
+    for name in waiting:
+        (folder / name).unlink()
+    assert drop_unsound(folder, BUILT_BY) == ""
