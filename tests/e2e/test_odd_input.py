@@ -328,6 +328,6 @@ def test_a_card_that_does_not_fit_its_graph_is_refused(place: Path, field: str) 
     else:
         card["recipe"]["height"] += 1
     path.write_text(json.dumps(card))
-    found = launch(place, code=1)
+    found = launch(place, code=2)
     assert "card.json does not fit model_6.onnx" in found.stderr
     assert found.stderr.count("\n") == 1
