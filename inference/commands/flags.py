@@ -124,7 +124,11 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
         elif kinds[option] in (int, float, str):
             value = given if given is not None else _next_value(word, rest, table)
         else:
-            value = given if given is not None else _next_values(word, rest, table)
+            value = (
+                given
+                if given is not None
+                else _next_values(word, rest, table, options[option].metadata["choices"] if positional else ())
+            )
         words.append(f"--{option}={value}")
     return [*words, f"--{field}={','.join(plain)}"] if plain else words
 
@@ -147,10 +151,15 @@ def _next_value(word: str, rest: list[str], table: dict[str, Any]) -> str:
     return rest.pop(0)
 
 
-def _next_values(word: str, rest: list[str], table: dict[str, Any]) -> str:
-    """The words up to the next flag, joined by commas; `--` and a name is always a flag, if only a misspelt one."""
+def _next_values(word: str, rest: list[str], table: dict[str, Any], choices: tuple[str, ...]) -> str:
+    """The words up to the next flag, joined by commas; `--` and a name is always a flag, if only a misspelt one.
+
+    Where a plain word may follow, the values end before the first that is none of `choices`.
+    """
     items: list[str] = []
     while rest and not _is_flag(rest[0], table) and not (rest[0].startswith("--") and _split(rest[0])[0]):
+        if items and choices and not set(rest[0].split(",")) <= {*choices}:
+            break
         items.append(rest.pop(0))
     if not items:
         raise UsageError(f"{word} needs at least one value")

@@ -93,7 +93,7 @@ def test_b25_a_graph_of_batch_four_gives_the_rows_of_batch_one(count: int, cut: 
     found = {}
     for batch in (4, 1):
         adopt(convolution(batch), tmp_path, "--batch_size", batch)
-        words = ("--data_dir", "photos", "--batch_size", batch, "--batches_per_step", 2, "--num_devices", 1)
+        words = ("--data_dir", "photos", "--device", "cpu", "--batch_size", batch, "--batches_per_step", 2, "--num_devices", 1)
         found[batch] = launch(tmp_path, *words, code=3 if cut else 0)
         assert len(found[batch]) == count
         assert [name for name, row in found[batch].items() if row["status"] == "error"] == [cut] * bool(cut)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inference.commands import flags
-from inference.config import option
+from inference.config import RetryConfig, option
 from inference.errors import RunError, UsageError
 
 
@@ -188,3 +188,14 @@ def test_plain_words_of_a_list_are_one_value_each() -> None:
     assert flags.parse("retry", RetryConfig, ["a,b", "--streams", "2"], positional="output").output == "a,b"
     with pytest.raises(UsageError, match="word that belongs to no flag: 'b'"):
         flags.parse("retry", RetryConfig, ["a", "b"], positional="output")
+
+
+def test_a_plain_word_may_follow_a_list_of_known_words() -> None:
+    """As in `bulkinfer retry --stage read decode OUTPUT`."""
+    for words in (
+        ("--stage", "read", "decode", "out"),
+        ("out", "--stage", "read", "decode"),
+        ("--stage", "read,decode", "out"),
+    ):
+        found = flags.parse("bulkinfer retry", RetryConfig, words, positional="output")
+        assert (found.output, found.stage) == ("out", ("read", "decode"))
