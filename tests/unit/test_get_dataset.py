@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,11 @@ import pytest
 from inference import get_dataset as module
 from inference.errors import BulkinferError, DownloadError, RunError, UsageError
 from inference.get_dataset import Request, folder_of, get_dataset
-from inference.paths import process_start_ticks
 from inference.published_sets import SETS
 from inference.readers import READERS, read_dataset
 from tests.data_sets import cifar10_python, deb, marked_rows, mnist_files, tar, write_files, zipped
 from tests.http_server import Site, serving
+from tests.temporaries import temporary_name
 
 FASHION = mnist_files()
 
@@ -127,9 +126,7 @@ def test_a_server_without_ranges_begins_again(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_used_or_removed(tmp_path: Path) -> None:
     body = tar(cifar10_python())
     site = Site(body, ["cut", 404])
-    with subprocess.Popen(["sleep", "0"]) as gone:
-        ticks = process_start_ticks(gone.pid) or 1
-    (tmp_path / f"_tmp-{gone.pid}-{ticks}-00" / "unpacked").mkdir(parents=True)
+    (tmp_path / temporary_name("00") / "unpacked").mkdir(parents=True)
     request = Request("cifar10", tmp_path, "", "none")
     with serving(site):
         request = replace(request, url=site.url("c.tar.gz"))

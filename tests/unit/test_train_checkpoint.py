@@ -15,6 +15,7 @@ from torch import nn
 from inference.errors import RunError, UsageError
 from inference.train import checkpoint
 from inference.train.optimisers import OptimiserOptions, make_optimiser, update
+from tests.temporaries import temporary_name
 from tests.training import assert_same_weights, checkpoints, command, cut_back, trained
 
 STATE = {"best": {"step": 1, "accuracy": 0.5}, "text": "ß"}
@@ -109,7 +110,7 @@ def test_b52_a_run_goes_on_from_the_older_one(tmp_path: Path, capsys: pytest.Cap
     straight = trained(tmp_path, checkpoints_per_epoch=5, keep_last=0)
     cut = cut_back(straight, 8)
     os.truncate(cut / "checkpoints" / "step-00000008" / "weights.safetensors", 1000)
-    left_over = cut / "checkpoints" / "_tmp-1999999-12345-abcdef12"  # of a process that is gone
+    left_over = cut / "checkpoints" / temporary_name("abcdef12")  # of a process that is gone
     left_over.mkdir()
     capsys.readouterr()
     assert command("--resume", cut) == 0
