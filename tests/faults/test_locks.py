@@ -9,27 +9,17 @@ import time
 from pathlib import Path
 
 from tests.commands import command, run
+from tests.faults.slow_site import slow_site
 from tests.launches import write_photos
 from tests.models import write_tiny_model
-
-SITECUSTOMIZE = """
-import time, PIL.Image
-plain = PIL.Image.open
-def slow(fp, *args, **options):
-    time.sleep(0.1)
-    return plain(fp, *args, **options)
-PIL.Image.open = slow
-"""
 
 
 def test_a_launcher_that_has_lost_its_lock_stops(tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "models")
     write_photos(tmp_path / "photos", 90)
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SITECUSTOMIZE)
     words = ["--model_name", "tiny", "--data_dir", "photos", "--device", "cpu", "--precision", "fp32", "--num_devices", 1,
              "--output", "out", "--batches_per_step", 1]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    environment = os.environ | slow_site(tmp_path)
     with subprocess.Popen(command("infer_launch", *words), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
                           stdout=subprocess.DEVNULL) as process:  # fmt: skip
         deadline = time.monotonic() + 60

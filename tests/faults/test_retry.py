@@ -15,17 +15,9 @@ from inference.verify import verify
 from tests.commands import command, records, run
 from tests.faults.points import LAUNCHER, Plan
 from tests.faults.scene import Place, Scene, expect, key_of
+from tests.faults.slow_site import slow_site
 from tests.launches import write_photos
 from tests.models import write_tiny_model
-
-SITECUSTOMIZE = """
-import time, PIL.Image
-plain = PIL.Image.open
-def slow(fp, *args, **options):
-    time.sleep(0.1)
-    return plain(fp, *args, **options)
-PIL.Image.open = slow
-"""
 
 
 @pytest.mark.parametrize("staged", [0, 2])
@@ -36,14 +28,12 @@ def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
     good = {path: path.read_bytes() for path in sorted((tmp_path / "photos").iterdir())[::2]}
     for path in good:
         path.write_bytes(b"no picture")
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SITECUSTOMIZE)
     words = ["--model_name", "tiny", "--data_dir", "photos", "--device", "cpu", "--precision", "fp32", "--output", "out"]
     assert run("infer_launch", *words, "--num_devices", 2, "--batches_per_step", 2, cwd=tmp_path).returncode == 3
     before = records(tmp_path / "out")
     for path, data in good.items():
         path.write_bytes(data)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    environment = os.environ | slow_site(tmp_path)
     retry = command("bulkinfer", "retry", "out", "--num_devices", 1)
     staging = tmp_path / "out" / "_retry"
     with subprocess.Popen(retry, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
