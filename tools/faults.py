@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -112,6 +113,7 @@ def tell_matrix() -> None:
 
 def main() -> int:
     """Parse and run; 0 if every run ended as the undisturbed one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background deaf to it
     parser = argparse.ArgumentParser(description=__doc__, prog="tools/faults")
     parser.add_argument("--runs", type=int, default=200, help="disturbed jobs")
     parser.add_argument("--seed", type=int, default=1, help="of the random picks")
