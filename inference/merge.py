@@ -47,11 +47,13 @@ def failed_rows(output: Path, step: Step, fingerprint: str, stages: Collection[s
     yield from (step.start + int(index) for index in np.flatnonzero(found.to_numpy()))
 
 
-def merge(output: Path, staging: Path, fingerprint: str, parts: dict[str, Any]) -> tuple[int, int]:
+def merge(
+    output: Path, staging: Path, fingerprint: str, parts: dict[str, Any], *, before_rename: Callable[[], None]
+) -> tuple[int, int]:
     """Put what lies in `staging` into the parts of `output`; returns how many error rows became ok, and how many did not.
 
     `parts`, of _job.json, is brought up to date; the caller writes it. What an earlier try has done is not done again.
-    Raises RunError if a part of `output` is damaged.
+    `before_rename` is asked before each part is replaced, and may refuse. Raises RunError if a part of `output` is damaged.
     """
     staged = staged_keys(staging, fingerprint)
     read = lru_cache(maxsize=2)(lambda step: read_part(staging, step, fingerprint)[1])
@@ -66,7 +68,7 @@ def merge(output: Path, staging: Path, fingerprint: str, parts: dict[str, Any]) 
         merged, gained, same = _merged(table, staged.get(step.partition, {}), read)
         now_ok, still = now_ok + gained, still + same
         if merged is not None:
-            parts[name] = _rewrite(output, part, table, merged, gained).as_json()
+            parts[name] = _rewrite(output, part, table, merged, gained, before_rename).as_json()
     return now_ok, still
 
 
@@ -101,10 +103,10 @@ def _differ(rows: pa.Table, others: pa.Table) -> list[bool]:
     return [one != other for one, other in zip(rows.to_pylist(), others.to_pylist(), strict=True)]
 
 
-def _rewrite(output: Path, part: Part, old: pa.Table, new: pa.Table, gained: int) -> Part:
+def _rewrite(output: Path, part: Part, old: pa.Table, new: pa.Table, gained: int, before_rename: Callable[[], None]) -> Part:
     """Publish the new rows under the name of the part."""
     facts = json.loads(old.schema.metadata[METADATA_KEY])
     facts |= {"replaces": part.sha256, "retried": facts.get("retried", 0) + gained}
-    sha256 = publish_table(output / part_name(part.step), new, facts)
+    sha256 = publish_table(output / part_name(part.step), new, facts, before_rename=before_rename)
     stages = {str(item["values"]): int(item["counts"]) for item in pc.value_counts(new["stage"].drop_null()).to_pylist()}
     return Part(part.step, len(new) - sum(stages.values()), stages, sha256, part.sha256)

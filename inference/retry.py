@@ -17,6 +17,7 @@ from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, Launch, describe_job, job_name, read_job, write_job
 from inference.kept_listing import kept_dataset
 from inference.launcher import announce, close_books, open_job, run_engine
+from inference.lease import Lease
 from inference.manifest import Partition
 from inference.merge import failed_rows, merge
 from inference.output_lock import output_lock
@@ -56,7 +57,7 @@ def retry(config: RetryConfig) -> int:
         clear_log(own_log)
         description = claim_output(job, output)
         remaining_steps(job, output, description)
-        put_in_staged(job, output, description)
+        put_in_staged(job, output, description, lease)
         failed = _failed(job, output, description["parts"], config.stage)
         _tell(output, failed)
         launch = Launch(job, plan, own_log, output, description, [], (log_lease, lease), log_dir)
@@ -64,7 +65,7 @@ def retry(config: RetryConfig) -> int:
         if not failed:
             return close_books(launch, aggregate, None, None)
         engine, refusal = run_engine(_staged(launch, output / STAGING, failed), aggregate)
-        return close_books(launch, aggregate, engine, refusal, lambda: put_in_staged(job, output, description))
+        return close_books(launch, aggregate, engine, refusal, lambda: put_in_staged(job, output, description, lease))
 
 
 def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Launch:
@@ -87,14 +88,17 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     return Launch(job, launch.plan, launch.log_dir, staging, description, todo, launch.leases)
 
 
-def put_in_staged(job: Job, output: Path, description: dict[str, Any]) -> None:
-    """Put what a retry, this one or one that was killed, has done into the parts, and write it down."""
+def put_in_staged(job: Job, output: Path, description: dict[str, Any], lease: Lease) -> None:
+    """Put what a retry, this one or one that was killed, has done into the parts, and write it down.
+
+    Raises RunError before a part is replaced whose output, which `lease` was taken on, is another's meanwhile.
+    """
     staging = output / STAGING
     if not staging.is_dir():
         return write_job(output, description)
     remove_stale_temporaries(staging)
     write_job(output, description)  # a part may be one step ahead of what is recorded, and no more
-    now_ok, still = merge(output, staging, job.fingerprint, description["parts"])
+    now_ok, still = merge(output, staging, job.fingerprint, description["parts"], before_rename=lease.check)
     write_job(output, description)
     for path in ours_in(staging):
         path.unlink()

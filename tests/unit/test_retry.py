@@ -24,6 +24,7 @@ from inference.errors import RunError, UsageError
 from inference.job import read_job
 from inference.kept_listing import kept_manifest
 from inference.launcher import launch
+from inference.output_lock import LOCK_FILE
 from inference.parts import STAGING
 from inference.results import write_part
 from inference.retry import begun_config, retry
@@ -144,11 +145,11 @@ def test_a_killed_retry_loses_nothing(
     module: Any = {"merge": merge_module, "retry": retry_module, "launcher": launcher_module}[place]
     plain, made = getattr(module, name), []
 
-    def killed(*words: Any) -> Any:
+    def killed(*words: Any, **options: Any) -> Any:
         made.append(words)
         if len(made) > calls:
             raise Killed
-        return plain(*words)
+        return plain(*words, **options)
 
     mend(tmp_path, whole, 0, 1, 2)
     with monkeypatch.context() as patch:
@@ -169,8 +170,8 @@ def test_a_resume_holds_after_a_killed_retry(tmp_path: Path, whole: dict[str, by
     made: list[Any] = []
     plain = merge_module.publish_table
 
-    def killed(*words: Any) -> Any:
-        made.append(plain(*words))
+    def killed(*words: Any, **options: Any) -> Any:
+        made.append(plain(*words, **options))
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -287,7 +288,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
     output = tmp_path / "out"
     mend(tmp_path, whole, 0, 1, 2)
 
-    def killed(*words: Any) -> Any:
+    def killed(*words: Any, **options: Any) -> Any:
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -348,6 +349,30 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     assert not (log_dir / "summary.json").exists()
 
 
+def test_a_retry_that_has_lost_its_lock_replaces_no_part(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another took it for dead while it wrote the rows of a part: the look comes right before the rename."""
+    output, plain = tmp_path / "out", merge_module.publish_table
+    lock = output / LOCK_FILE
+
+    def overtaken(*words: Any, **options: Any) -> Any:
+        lock.write_text(json.dumps({**json.loads(lock.read_text()), "token": "theirs"}))
+        return plain(*words, **options)
+
+    mend(tmp_path, whole, 0, 1, 2)
+    before = {path.name: path.read_bytes() for path in output.glob("part-*")}
+    with monkeypatch.context() as patch:
+        patch.setattr(merge_module, "publish_table", overtaken)
+        with pytest.raises(RunError, match=f"{LOCK_FILE} is gone or another's"):
+            retry(RetryConfig(output=str(output)))
+    assert {path.name: path.read_bytes() for path in output.glob("part-*")} == before
+    lock.unlink()
+    assert retry(RetryConfig(output=str(output))) == 0
+    assert all(row["status"] == "ok" for row in records(output).values())
+    assert verify(output).faults == []
+
+
 @pytest.mark.parametrize("module", [retry_module, resume_module], ids=["rows put in", "parts noted"])
 def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, module: Any
@@ -392,7 +417,7 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
         rows = filled_rows(Step(0, start, end), task(), errors=failed)
         write_part(staging, rows, end - start, {**facts, "number": number})
     before, parts = pq.read_table(output / part.name), {part.name: part.as_json()}
-    assert merge_module.merge(output, staging, "f", parts) == (4, 2)
+    assert merge_module.merge(output, staging, "f", parts, before_rename=lambda: None) == (4, 2)
     after = pq.read_table(output / part.name)
     assert after["key"].equals(before["key"])
     assert {n: error for n, error in enumerate(after["error"].to_pylist()) if error} == {2: "gone", 8: "cut"}
@@ -401,4 +426,4 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
     expected = pq.read_table(tmp_path / undisturbed.name)
     is_ok = [n for n in range(12) if n not in (2, 8)]
     assert after.take(is_ok).replace_schema_metadata(None).equals(expected.take(is_ok).replace_schema_metadata(None))
-    assert merge_module.merge(output, staging, "f", parts) == (0, 2)
+    assert merge_module.merge(output, staging, "f", parts, before_rename=lambda: None) == (0, 2)
