@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.metadata
-import re
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from inference.config import GetModelConfig
 from inference.errors import RunError, UsageError
 from inference.file_lock import exclusive
 from inference.foreign import Foreign, open_foreign, precision, run_each
+from inference.get_model_hint import source_words
 from inference.graph_checks import Golden, golden_images
 from inference.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
 from inference.graph_rewrite import GraphOutput
@@ -32,18 +32,11 @@ from inference.user_golden import check_user_golden, read_user_golden
 from inference.variant_request import check_network
 from inference.weights import Say
 
-_LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
-
 
 def adopt(config: GetModelConfig, say: Say) -> Provided:
     """Make models/<name>/ of the graph of `config`. Raises UsageError or RunError with one sentence for all that hinders it."""
     start = time.monotonic()
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", config.name):
-        raise UsageError(f"--name {config.name!r}: letters, digits, dot, dash and underscore make a name")
-    if len(config.name) > _LONGEST_NAME:
-        raise UsageError(f"--name: {len(config.name)} characters, at most {_LONGEST_NAME} make a name")
-    if config.name.lower().startswith("timm_") or zoo.plain(config.name) in map(zoo.plain, zoo.NETWORKS):
-        raise UsageError(f"--name {config.name}: a network of get_model --list is called so, or one of timm: give another name")
+    model_folder.check_own_name(config.name)
     try:
         card, export = _prepare(config, say)
     except ModuleNotFoundError as error:
@@ -51,8 +44,9 @@ def adopt(config: GetModelConfig, say: Say) -> Provided:
     folder = model_folder.open_folder(config.model_path, config.name)
     with exclusive(folder / model_folder.LOCK, lambda: say(f"waiting for another get_model that works on {folder}")):
         there = model_folder.existing_card(folder, say)
-        if there is not None and there.source == "zoo":
-            raise UsageError(f"--name {config.name}: {folder} holds a network of the zoo: give another name")
+        if there is not None and there.source != "onnx":
+            of = "of the zoo" if there.source == "zoo" else "that was trained"
+            raise UsageError(f"--name {config.name}: {folder} holds a network {of}: give another name")
         check_network(config, card, folder)
         if there == card and not damage(folder, card) and not card.fixed_batch:
             return _widen(folder, card, config.batch_size, start)
@@ -62,7 +56,7 @@ def adopt(config: GetModelConfig, say: Say) -> Provided:
 
 
 def widen(config: GetModelConfig) -> Provided | None:
-    """Add a batch size to an adopted network, from its folder alone; None if no adopted network has the name."""
+    """Add a batch size to a network that was adopted or trained, from its folder alone; None if none of these has the name."""
     start = time.monotonic()
     folder, _ = named_folder(config.model_path, config.model_name)
     if not _is_adopted(folder, config.model_name):
@@ -70,15 +64,17 @@ def widen(config: GetModelConfig) -> Provided | None:
     folder = model_folder.open_folder(config.model_path, folder.name)
     with exclusive(folder / model_folder.LOCK, lambda: None):
         card = read_card(folder / CARD)
+        made = "adopted from" if card.source == "onnx" else "made of"
+        option, source, *_ = source_words(card, folder.name)
         if config.weights != "auto" or config.weights_sha256:
-            raise UsageError(f"--weights: {card.name} was adopted from {card.weights.source}, which holds its own")
+            raise UsageError(f"--weights: {card.name} was {made} {source}, which holds its own")
         if config.input not in (card.input, GetModelConfig.input):
-            raise UsageError(f"--input {config.input}: {card.name} was adopted with --input {card.input}")
+            raise UsageError(f"--input {config.input}: {card.name} was {made.split()[0]} with --input {card.input}")
         if config.batch_size != (card.fixed_batch or config.batch_size):
             raise UsageError(f"{card.name} runs at batch {card.fixed_batch} only: its graph fixes that batch inside")
         check_network(config, card, folder)
         if told := damage(folder, card):
-            raise RunError(f"{folder}: {told}: run get_model --onnx again with {card.weights.source}")
+            raise RunError(f"{folder}: {told}: run get_model {option} again with {source}")
         return _widen(folder, card, config.batch_size, start)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from inference import zoo
 from inference.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from inference.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from inference.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
@@ -25,7 +26,18 @@ if TYPE_CHECKING:
     from inference.graph_file import Export
 
 GOLDEN, LOCK = GOLDEN_FILE, ".lock"
+_LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
+
+
+def check_own_name(name: str) -> None:
+    """Raises UsageError for a --name that makes no folder, or that get_model knows as a network of its list."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise UsageError(f"--name {name!r}: letters, digits, dot, dash and underscore make a name")
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(f"--name: {len(name)} characters, at most {_LONGEST_NAME} make a name")
+    if name.lower().startswith("timm_") or zoo.plain(name) in map(zoo.plain, zoo.NETWORKS):
+        raise UsageError(f"--name {name}: a network of get_model --list is called so, or one of timm: give another name")
 
 
 def open_folder(model_path: str, name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 def provide_trained(config: GetModelConfig, say: Say) -> Provided:
     """Make models/<name>/ hold the network of --checkpoint, doing only what is missing.
 
-    Raises UsageError where there is no checkpoint, RunError where it is damaged or cannot be exported.
+    Raises UsageError where there is no checkpoint or the name is no good, RunError where it is damaged or cannot be exported.
     """
     from inference.train import checkpoint
 
     start = time.monotonic()
     found = checkpoint.find(Path(config.checkpoint))
-    name = config.name or f"{found.state['network']['model']}-{found.state['dataset']}"
+    network = str(found.state["network"]["model"]).removeprefix("timm_")  # such a name would be one of timm's
+    name = config.name or f"{network}-{found.state['dataset']}"
+    model_folder.check_own_name(name)
     folder = model_folder.open_folder(config.model_path, name)
     with exclusive(folder / model_folder.LOCK, lambda: say(f"waiting for another get_model that works on {folder}")):
         card, done = model_folder.existing_card(folder, say), "verified"
@@ -63,7 +66,7 @@ def _export(config: GetModelConfig, name: str, found: Checkpoint, folder: Path, 
     card = ModelCard(
         name=name,
         recipe=recipe,
-        weights=Weights("weights.safetensors", found.state["sha256"]["weights.safetensors"], str(found.path)),
+        weights=Weights("weights.safetensors", found.state["sha256"]["weights.safetensors"], os.path.abspath(found.path)),
         licence=config.licence or "not stated",
         origin=f"trained on {found.state['dataset']}, {found.state['num_samples']} pictures, {found.step} updates",
         input=config.input,
