@@ -224,7 +224,8 @@ def test_batch_norms_in_training_are_refused(home: Home) -> None:
 
 
 def test_random_numbers_are_called_so(home: Home) -> None:
-    nodes = [helper.make_node("RandomNormalLike", ["y"], ["noise"], scale=1e-4), helper.make_node("Add", ["y", "noise"], ["z"])]
+    """Ten times what rounding may change: less may pass for rounding in one pair of runs."""
+    nodes = [helper.make_node("RandomNormalLike", ["y"], ["noise"], scale=1e-3), helper.make_node("Add", ["y", "noise"], ["z"])]
     told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), scores="logits")
     assert "m.onnx draws random numbers: z differs from run to run" in told
 

@@ -69,9 +69,7 @@ def test_a_network_of_another_kind_stays(home: Path) -> None:
     card = read_card(path)
     write_card(path, replace(card, source="onnx"))
     try:
-        with pytest.raises(
-            UsageError, match=r"holds another network, net of trained on digits.*: give this one another --name"
-        ):
+        with pytest.raises(UsageError, match=r"holds another network, net of trained on .*: give this one another --name"):
             provide_trained(config_of(home, input="float32"), lambda _: None)
     finally:
         write_card(path, card)
