@@ -77,8 +77,14 @@ def write_golden(path: Path, golden: Golden) -> None:
 def read_golden(path: Path) -> Golden:
     """Read golden.npz. Raises DamagedError if it is missing or damaged."""
     try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            return Golden(arrays["images"], {name: arrays[name] for name in arrays.files if name != "images"})
+        with path.open("rb") as file, np.load(file) as loaded:
+            arrays = dict(loaded)
+        images = arrays.pop("images")
+        if not all(isinstance(values, np.ndarray) and values.ndim for values in (images, *arrays.values())):
+            raise ValueError("not all of it are arrays")  # numpy hands out the bytes of what has no header
+        if images.dtype != np.uint8 or images.ndim != 4 or {*map(len, arrays.values())} - {len(images)}:
+            raise ValueError("its arrays are not pictures and a row for each")
+        return Golden(images, arrays)
     except BROKEN_ARRAYS as error:
         raise DamagedError(f"{path} is missing or damaged ({first_line(error)})") from None
 

@@ -150,8 +150,12 @@ def test_a_graph_whose_weights_lie_outside_of_its_folder_is_refused(place: Path,
 
 def test_modules_beside_the_pictures_are_not_imported(place: Path) -> None:
     for name in ("numpy", "PIL", "pyarrow", "inference", "onnxruntime", "sitecustomize"):
-        (place / f"{name}.py").write_text("raise SystemExit('imported from the working directory')\n")
+        (place / f"{name}.py").write_text(
+            f"open('imported-{name}', 'w').close()\nraise SystemExit('from the working directory')\n"
+        )
     launch(place, code=0)
+    assert list(place.glob("imported-*")) == []
+    assert [row["status"] for row in records(place / "out").values()] == ["ok"]
 
 
 def test_names_that_are_not_utf8_come_through_every_command(place: Path) -> None:

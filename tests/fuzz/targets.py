@@ -13,8 +13,8 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from pathlib import Path
 from inference import claims
 from inference.card import GraphSidecar, ModelCard, Weights, read_card, read_sidecar
 from inference.commands import flags
-from inference.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, VerifyConfig
+from inference.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
 from inference.decode import decode as decode_picture
 from inference.decode import prepare_decoder
 from inference.entries import Entry
@@ -44,6 +44,7 @@ COMMANDS = {
     "infer_launch": LaunchConfig,
     "verify": VerifyConfig,
     "bench": BenchConfig,
+    "retry": RetryConfig,
 }
 MAX_PIXELS = 1_000_000  # so that no time goes into pixels
 OURS = (UsageError, RunError)
@@ -51,9 +52,10 @@ OURS = (UsageError, RunError)
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of input: `run` takes any bytes, `seeds` makes sound ones."""
+    """One kind of input: `run` takes any bytes and returns what they were refused with; `seeds` makes sound ones, and some
+    that are just not."""
 
-    run: Callable[[bytes], None]
+    run: Callable[[bytes], list[str]]
     seeds: Callable[[], list[bytes]]
 
 
@@ -71,16 +73,27 @@ def _written(name: str, data: bytes) -> Path:
     return path
 
 
+@contextmanager
+def _refusals(told: list[str], *errors: type[Exception]) -> Iterator[None]:
+    """An error of ours is no finding: its sentence goes into `told`."""
+    try:
+        yield
+    except errors as error:
+        told.append(str(error))
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def card(data: bytes) -> None:
+def card(data: bytes) -> list[str]:
     """card.json and a sidecar."""
-    with suppress(*OURS):
+    told = list[str]()
+    with _refusals(told, *OURS):
         read_card(_written("card.json", data))
-    with suppress(*OURS):
+    with _refusals(told, *OURS):
         read_sidecar(_written("model_6.json", data).with_suffix(".onnx"))
+    return told
 
 
 def card_seeds() -> list[bytes]:
@@ -93,16 +106,17 @@ def card_seeds() -> list[bytes]:
     return [_json({"format": 1, **asdict(whole)}), _json({"format": 1, **asdict(sidecar)})]
 
 
-def manifest(data: bytes) -> None:
+def manifest(data: bytes) -> list[str]:
     """manifest.parquet, as the launcher reads it whole, and as a worker reads the lines of its steps."""
-    path = _written("manifest.parquet", data)
-    with suppress(*OURS):
+    path, told = _written("manifest.parquet", data), list[str]()
+    with _refusals(told, *OURS):
         list(Manifest.read(path).records())
-    with suppress(*OURS):
+    with _refusals(told, *OURS):
         _, metadata = open_manifest(path)
         again = Manifest.read_again(path, metadata["content_hash"], hashlib.sha256(data).hexdigest())
         list(again.records())
         again.keys_sha256(again.num_records)
+    return told
 
 
 def manifest_seeds() -> list[bytes]:
@@ -115,11 +129,13 @@ def manifest_seeds() -> list[bytes]:
     return found
 
 
-def job(data: bytes) -> None:
+def job(data: bytes) -> list[str]:
     """_job.json."""
     _written(JOB_FILE, data)
-    with suppress(*OURS):
+    told = list[str]()
+    with _refusals(told, *OURS):
         read_job(_folder())
+    return told
 
 
 def job_seeds() -> list[bytes]:
@@ -134,14 +150,16 @@ def job_seeds() -> list[bytes]:
     return [_json(whole)]
 
 
-def words(data: bytes) -> None:
+def words(data: bytes) -> list[str]:
     """A command line: words that end with a zero byte; the first byte chooses the command."""
     name, config = list(COMMANDS.items())[data[0] % len(COMMANDS) if data else 0]
     given = [word.decode("utf-8", "surrogateescape") for word in data[1:].split(b"\0")]
+    told = list[str]()
     if any("flagfile" in word for word in given):
-        return  # which would read any file of this machine
-    with suppress(*OURS, flags.HelpRequested):
-        flags.parse(name, config, given, positional="output" if name == "verify" else "")
+        return told  # which would read any file of this machine
+    with suppress(flags.HelpRequested), _refusals(told, *OURS):
+        flags.parse(name, config, given, positional="output" if name in ("verify", "retry") else "")
+    return told
 
 
 def words_seeds() -> list[bytes]:
@@ -152,17 +170,20 @@ def words_seeds() -> list[bytes]:
         b"\1--data_dir\0photos\0--balance\0bytes\0--mode=copy\0--include-hidden",
         b"\3out",
         b"\4--tune\0--seconds\x003\0--help",
+        b"\5--stage\0read\0decode\0out\0--dry_run",
     ]
 
 
-def flag_file(data: bytes) -> None:
+def flag_file(data: bytes) -> list[str]:
     """A file for --flagfile."""
+    told = list[str]()
     if b"flagfile" in data:
-        return  # which would read any file of this machine
+        return told  # which would read any file of this machine
     path = _written("some.flags", data)
     for name, config in (("infer_launch", LaunchConfig), ("bench", BenchConfig)):
-        with suppress(*OURS, flags.HelpRequested):
+        with suppress(flags.HelpRequested), _refusals(told, *OURS):
             flags.parse(name, config, ["--flagfile", str(path)])
+    return told
 
 
 def flag_file_seeds() -> list[bytes]:
@@ -172,7 +193,7 @@ def flag_file_seeds() -> list[bytes]:
     ]
 
 
-def decode(data: bytes) -> None:
+def decode(data: bytes) -> list[str]:
     """A picture file; its length chooses how it is decoded."""
     prepare_decoder()
     orientation, at_least = ("exif", "stored")[len(data) % 2], (0, 30)[len(data) // 2 % 2]
@@ -185,10 +206,11 @@ def decode(data: bytes) -> None:
         assert 0 < picture.width * picture.height <= MAX_PIXELS
         assert 0 < picture.frames < 2**31
         assert at_least or picture.image.size == (picture.width, picture.height)
-        return
+        return []
     assert refused.stage == "decode"
     assert refused.message.isprintable(), refused.message
     assert len(refused.message) < 400, refused.message
+    return [refused.message]
 
 
 def decode_seeds() -> list[bytes]:
@@ -208,16 +230,17 @@ def decode_seeds() -> list[bytes]:
     return found + [bombs.BOMBS[name]() for name in small]
 
 
-def jpeg_header(data: bytes) -> None:
+def jpeg_header(data: bytes) -> list[str]:
     """What is read of a JPEG before its pixels."""
     try:
         header = read_header(data)
         check_scans(data, header)
     except IndexError:  # it ends before its first scan: documented
-        return
-    except RecordError:
-        return
+        return ["ends early"]
+    except RecordError as error:
+        return [error.message]
     assert 2 <= header.scan_at < len(data)
+    return []
 
 
 def jpeg_header_seeds() -> list[bytes]:
@@ -225,13 +248,15 @@ def jpeg_header_seeds() -> list[bytes]:
     return [encode(photo(24, 16), "JPEG"), encode(photo(24, 16), "JPEG", progressive=True), exif, pictures.cmyk_jpeg()]
 
 
-def picture_claims(data: bytes) -> None:
+def picture_claims(data: bytes) -> list[str]:
     """What is read of the other formats before a decoder sees them; the first byte chooses the format."""
     name = READABLE[data[0] % len(READABLE)] if data else "PNG"
-    with suppress(RecordError):
+    told = list[str]()
+    with _refusals(told, RecordError):
         claims.check_claims(data[1:], name, MAX_PIXELS)
-    with suppress(ValueError):
+    with _refusals(told, ValueError):
         assert 1 <= claims.count_frames(data[1:], name, 1) <= claims.MOST_FRAMES
+    return told
 
 
 def picture_claims_seeds() -> list[bytes]:
@@ -239,14 +264,16 @@ def picture_claims_seeds() -> list[bytes]:
     return found + [bytes([READABLE.index(name)]) + pictures.animated(name) for name in ("GIF", "PNG", "TIFF")]
 
 
-def golden(data: bytes) -> None:
-    """golden.npz, as it is, and as the array of pictures in a sound one."""
-    with suppress(RunError):
+def golden(data: bytes) -> list[str]:
+    """golden.npz, as it is, and as the array of pictures in a sound one; refused is what neither reads."""
+    told = list[str]()
+    with _refusals(told, RunError):
         read_golden(_written("golden.npz", data))
     with zipfile.ZipFile(path := _folder() / "around.npz", "w") as archive:
         archive.writestr("images.npy", data)
-    with suppress(RunError):
+    with _refusals(told, RunError):
         read_golden(path)
+    return told
 
 
 def golden_seeds() -> list[bytes]:

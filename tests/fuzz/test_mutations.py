@@ -57,10 +57,20 @@ def peak_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
 
+# Of the seeds, by target: a card is no sidecar and the other way round, bench has no --tuned_for and no --synthetic, six
+# pictures claim too much, a negative --limit; an npz is no array, and an array no npz.
+REFUSED = {"card": 2, "words": 1, "flag_file": 2, "decode": 6, "golden": 2}
+
+
+def are_sentences(told: list[str]) -> bool:
+    return all(sentence.strip() and len(sentence) < 1000 for sentence in told)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_sound_input_is_no_finding(name: str) -> None:
-    for data in seeds(name):
-        TARGETS[name].run(data)
+def test_sound_input_is_taken(name: str) -> None:
+    told = [sentence for data in seeds(name) for sentence in TARGETS[name].run(data)]
+    assert len(told) == REFUSED.get(name, 0), told
+    assert are_sentences(told)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +81,7 @@ def test_damaged_input_gives_a_sentence_or_a_result(name: str) -> None:
     @given(st.integers(0, 2**63), st.sampled_from(seeds(name)))
     def damaged(seed: int, data: bytes) -> None:
         with no_hang():
-            TARGETS[name].run(mutate(data, seeds(name), Random(seed)))
+            assert are_sentences(TARGETS[name].run(mutate(data, seeds(name), Random(seed))))
 
     damaged()
     assert peak_bytes() - before < MOST_MEMORY_BYTES
@@ -82,7 +92,7 @@ def test_damaged_input_gives_a_sentence_or_a_result(name: str) -> None:
 @given(data=st.binary(max_size=400))
 def test_any_bytes_give_a_sentence_or_a_result(name: str, data: bytes) -> None:
     with no_hang():
-        TARGETS[name].run(data)
+        assert are_sentences(TARGETS[name].run(data))
 
 
 TEXT = st.text(max_size=20)
@@ -103,7 +113,7 @@ def test_whole_json_of_another_structure(name: str, data: Any) -> None:
     value = json.loads(data.draw(st.sampled_from(seeds(name))))
     holder, key = data.draw(st.sampled_from(list(_places(value))))
     holder[key] = data.draw(JSON)
-    TARGETS[name].run(json.dumps(value).encode())
+    assert are_sentences(TARGETS[name].run(json.dumps(value).encode()))
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from inference.commands import flags
+from inference.config import LaunchConfig
 from inference.errors import UsageError
 from inference.flag_file import END_MARK, FIRST_LINE, refuse_cut
 
@@ -20,7 +22,10 @@ OURS = f"{FIRST_LINE} at noon\n# more\n--streams=2\n"
 def test_files_that_are_whole_or_of_others(tmp_path: Path, text: str) -> None:
     """Somebody may add flags at the end, and write a file with comments alone, or with nothing."""
     (tmp_path / "a").write_text(text)
-    refuse_cut(["--flagfile", str(tmp_path / "a")])
+    words = ["--flagfile", str(tmp_path / "a")]
+    refuse_cut(words)
+    given = [int(line.rpartition("=")[2]) for line in text.splitlines() if line.startswith("--streams=")]
+    assert flags.parse("infer_launch", LaunchConfig, words).streams == (given[-1] if given else LaunchConfig.streams)
 
 
 @pytest.mark.parametrize("text", [OURS, FIRST_LINE[:30], FIRST_LINE, f"{OURS}{END_MARK[:-1]}"])
@@ -42,8 +47,13 @@ def test_files_that_another_names(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_left_to_who_reads_it(tmp_path: Path) -> None:
+    """Here it gives no sentence, and waits for nobody: a pipe has no end to look at."""
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    refuse_cut(["--flagfile", str(tmp_path / "binary"), "--flagfile", str(tmp_path / "none"), "--flagfile"])
+    for name in ("binary", "none"):
+        refuse_cut(["--flagfile", str(tmp_path / name)])
+        with pytest.raises(UsageError, match=r"^--flagfile: .*(no text file that can be read|Can't open|No such file)"):
+            flags.parse("infer_launch", LaunchConfig, ["--flagfile", str(tmp_path / name)])
+    refuse_cut(["--flagfile", str(tmp_path / "binary"), "--flagfile"])
     os.mkfifo(tmp_path / "pipe")
     refuse_cut(["--flagfile", str(tmp_path / "pipe")])
     refuse_cut([])
