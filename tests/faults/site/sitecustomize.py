@@ -1,5 +1,5 @@
 """On PYTHONPATH of a launch under test: Python imports this first of all, in the launcher and in its workers."""
 
-from tests.faults.points import install_from_environment
+from tests.faults.wrapping import install_from_environment
 
 install_from_environment()
