@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from inference.commands import train
-from inference.train import session
+from inference.train import launch
 from inference.train.options import TrainConfig
 
 VALID = 360  # that the reader keeps for validation
@@ -66,7 +66,7 @@ def trained(home: Path, **options: Any) -> Path:
     logs = home / "logs"
     before = set(logs.iterdir()) if logs.exists() else set()
     with one_thread():
-        assert session.run(config_of(home, **options)) == 0
+        assert launch.run(config_of(home, **options)) == 0
     (folder,) = set(logs.iterdir()) - before
     return folder
 

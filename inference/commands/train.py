@@ -48,7 +48,7 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
 
 def _run(config: TrainConfig) -> int:
     wait_asleep()
-    from inference.train.session import run
+    from inference.train.launch import run
 
     return run(config)
 

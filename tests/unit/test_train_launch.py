@@ -1,4 +1,4 @@
-"""train/session.py and setup.py: odd ends of epochs, what is refused at the start, what a run leaves."""
+"""train/launch.py and setup.py: odd ends of epochs, what is refused at the start, what a run leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from inference.errors import UsageError
-from inference.train import session
+from inference.train import launch
 from inference.train.opening import augmentation_of, model_of, with_data_found
 from inference.train.options import TrainConfig
 from inference.train.plan import Batches
@@ -37,7 +37,7 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
         ({"micro_batch_size": 1}, "batch norm needs --micro_batch_size 2 or more"),
     ):
         with pytest.raises(UsageError, match=reason), one_thread():
-            session.run(config_of(tmp_path, **options))
+            launch.run(config_of(tmp_path, **options))
     assert not (tmp_path / "logs").exists()
     with pytest.raises(UsageError, match="has 3 pictures for 2 replicas, and batch norm needs 2 each"):
         check_batches(TrainConfig(), Batches(4, 1, 2), 11)
@@ -92,7 +92,7 @@ def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
     assert torch.equal(before["layer1.0.conv1.weight"], after["layer1.0.conv1.weight"])
     assert not torch.equal(before["fc.weight"], after["fc.weight"])
     with pytest.raises(UsageError, match="does not fit this network and its classes: Missing key"), one_thread():
-        session.run(config_of(tmp_path, init_checkpoint=str(first), model="cifar_resnet14"))
+        launch.run(config_of(tmp_path, init_checkpoint=str(first), model="cifar_resnet14"))
 
 
 @pytest.mark.parametrize(

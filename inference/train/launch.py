@@ -1,4 +1,4 @@
-"""One run of `bulkinfer train` from options to exit code."""
+"""One launch of `bulkinfer train` from options to exit code: a new run, or one that is continued."""
 
 from __future__ import annotations
 
