@@ -29,15 +29,19 @@ class EventLog:
     """One JSON object a line, each with the time; every line is on disk's way before the next thing happens."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1)
+        self._path, self._file = path, path.open("a", buffering=1)
 
     def write(self, event: Any) -> None:
         """Append one event: a frozen dataclass, its class as the kind."""
         self.note(type(event).__name__, **asdict(event))
 
     def note(self, kind: str, **facts: Any) -> None:
-        """Append a line of another kind."""
-        self._file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **facts}) + "\n")
+        """Append a line of another kind. Raises OSError that names the file."""
+        try:
+            self._file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **facts}) + "\n")
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def close(self) -> None:
         """Close the file; further writes fail."""

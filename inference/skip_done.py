@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inference.entries import PickedLines, content_hash
-from inference.errors import UsageError
+from inference.errors import RunError, UsageError
 from inference.job import JOB_FILE, Job, differences, read_job
 from inference.manifest import Dataset, Partition, Skipped
 from inference.ok_rows import COLUMNS, done_rows, identities, large_keys
+from inference.parts import part_name
 from inference.paths import canonical_json
+from inference.results import published_steps
+from inference.runlog import warn
 
 # What may differ: which pictures, how they are handed out, limits, which change no ok row, and devices: in one precision they
 # differ in last bits. What `auto` made of precision is no part of what was asked for, and is compared by check_settled.
@@ -30,7 +33,13 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     Raises UsageError if one of those is no output, is this job's own, or its rows are of another kind; RunError if damaged.
     """
     outputs = tuple(job.config.skip_done)
-    done = _Done.of(done_rows([(Path(output), check_alike(job, Path(output))) for output in outputs]))
+    earlier = [(Path(output), check_alike(job, Path(output))) for output in outputs]
+    for output, found in earlier:
+        _tell_gone(job, output, found)
+    try:
+        done = _Done.of(done_rows(earlier))
+    except RunError as error:
+        raise RunError(f"--skip_done: {error}; the infer_launch of that job sets it aside and mends it") from None
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -42,6 +51,14 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
     skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)
     return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
+
+
+def _tell_gone(job: Job, output: Path, found: Mapping[str, Any]) -> None:
+    """Parts that an earlier output had and has no more: what they held is not known to be done."""
+    gone = set(found["parts"]) - {part_name(step) for step in published_steps(output)}
+    if gone:
+        told = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
+        warn(f"{job.command}: warning: --skip_done {output}: {told}, so what was there runs again: bulkinfer verify {output}")
 
 
 def check_alike(job: Job, output: Path) -> dict[str, Any]:

@@ -110,3 +110,11 @@ def test_streams_that_are_no_terminal_of_ours_are_left_alone(monkeypatch: pytest
     monkeypatch.setattr(sys, "stderr", strangers[1])
     make_printing_safe()
     assert (sys.stdout, sys.stderr) == strangers
+
+
+def test_a_full_disk_is_told_with_the_file() -> None:
+    log = EventLog(Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        log.note("anything")
+    with pytest.raises(OSError, match="No space left on device"):  # what is still in the buffer
+        log.close()

@@ -14,7 +14,7 @@ import pytest
 from inference.commands import infer_launch, partition_dataset
 from inference.commands import verify as verify_command
 from inference.config import LaunchConfig, RetryConfig
-from inference.errors import UsageError
+from inference.errors import RunError, UsageError
 from inference.job import read_job
 from inference.launcher import launch
 from inference.paths import canonical_json
@@ -206,3 +206,19 @@ def test_several_words(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) 
     words += [f"--{name}={getattr(second, name)}" for name in ("model_path", "log_path", "data_dir", "output", "engine")]
     assert infer_launch.main([*words, "--skip_done", first.output, f"{first.output}/../out"]) == 0
     assert f"9 records have ok rows in {first.output}, {first.output}/../out" in capsys.readouterr().out
+
+
+def test_parts_that_are_gone_or_damaged_are_told(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    second, parts = grown(first), sorted(Path(first.output).glob("part-*"))
+    whole = parts[0].read_bytes()
+    parts[0].write_bytes(whole[:-9])
+    with pytest.raises(
+        RunError, match=f"^--skip_done: .*{parts[0].name} is damaged .*; the infer_launch of that job sets it aside"
+    ):
+        launch(second)
+    parts[0].unlink()
+    assert launch(second) == 0
+    assert (
+        f"warning: --skip_done {first.output}: {parts[0].name} is gone, so what was there runs again" in capsys.readouterr().err
+    )
+    assert {"000-black.png", "003-blue.png"} <= set(records(Path(second.output)))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -216,6 +217,8 @@ def test_a_stop_publishes_what_is_whole(tmp_path: Path, monkeypatch: pytest.Monk
 
     def stop_at_record_nine(record: Any, *rest: Any) -> Any:
         if record.number == 9:
+            while place.worker._source is None:  # loading begins before the loader is known to the worker
+                time.sleep(0.001)
             place.worker.take(Stop())
         return plain(record, *rest)
 
