@@ -22,7 +22,7 @@ def command(name: str, *words: object) -> list[str]:
     return [str(SCRIPTS / name), *map(str, words)]
 
 
-def run(name: str, *words: object, cwd: Path, timeout_s: float = 120, env: dict[str, str] | None = None) -> Any:
+def run(name: str, *words: object, cwd: Path, timeout_s: float = 600, env: dict[str, str] | None = None) -> Any:
     """Run a command to its end; the result has returncode, stdout and stderr as text."""
     environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | (env or {})
     return subprocess.run(

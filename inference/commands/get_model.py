@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from inference.commands.flags import run_command
 from inference.config import EXACT, GetModelConfig
 from inference.errors import advising
+from inference.waiting import spin_briefly
 
 if TYPE_CHECKING:
     from inference.card import Calibration
@@ -33,6 +34,7 @@ def _get_model(config: GetModelConfig) -> int:
     if config.list:
         _print_networks()
         return 0
+    spin_briefly()
     from inference.adopt import adopt, widen
     from inference.provision import provide
 

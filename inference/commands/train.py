@@ -8,7 +8,7 @@ from typing import Any
 
 from inference.commands.flags import parse, run_command
 from inference.train.options import TrainConfig
-from inference.train.waiting import wait_asleep
+from inference.waiting import spin_briefly
 
 COMMAND = "bulkinfer train"
 
@@ -30,7 +30,7 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
     """The options of the run that is continued, or those of --config."""
     found: dict[str, Any] = {}
     if config.resume:
-        wait_asleep()
+        spin_briefly()
         from inference.train.resume import options_of
 
         found = options_of(config.resume)
@@ -47,7 +47,7 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
 
 
 def _run(config: TrainConfig) -> int:
-    wait_asleep()
+    spin_briefly()
     from inference.train.launch import run
 
     return run(config)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inference.commands.flags import run_command
 from inference.train.options import ValidateConfig
-from inference.train.waiting import wait_asleep
+from inference.waiting import spin_briefly
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ValidateConfig) -> int:
-    wait_asleep()
+    spin_briefly()
     from inference.train.checking import run
 
     return run(config)

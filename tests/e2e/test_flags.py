@@ -133,7 +133,7 @@ def test_every_way_to_start_a_command(place: Path) -> None:
 
 def python_m(place: Path, *words: str) -> Any:
     command = [sys.executable, "-m", "inference", *words]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_list_of_commands(place: Path) -> None:

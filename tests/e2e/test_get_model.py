@@ -124,7 +124,7 @@ def test_b65_two_processes_and_a_hostile_server_fetch_once_and_export_the_same_b
             )
             for _ in range(2)
         ]
-        results = [(*process.communicate(timeout=150), process.returncode) for process in processes]
+        results = [(*process.communicate(timeout=300), process.returncode) for process in processes]
         assert [(error, code) for _, error, code in results] == [("", 0), ("", 0)]
         printed = sorted((out for out, _, _ in results), key=lambda out: "exported and checked" in out)
         assert "model_6.onnx is already there" in printed[0]

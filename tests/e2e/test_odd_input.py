@@ -272,7 +272,7 @@ def test_random_weights_are_warned_about_and_recorded(place: Path) -> None:
 
 def launch_without_privileges(place: Path, output: str) -> Any:
     words = [*UNPRIVILEGED, *command("infer_launch", *LAUNCH, "--output", output)]
-    return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_b20_unreadable_folders_and_files_are_told(place: Path) -> None:
@@ -313,8 +313,8 @@ def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
 def test_closed_stdout_and_stderr_change_nothing(place: Path, words: tuple[str, ...]) -> None:
     write(place, {"a.png": solid("red")})
     line = " ".join(command(*words))
-    assert subprocess.run(["sh", "-c", f"{line} >&-"], cwd=place, timeout=60, check=False).returncode == 0
-    assert subprocess.run(["sh", "-c", f"{line} >&- 2>&-"], cwd=place, timeout=60, check=False).returncode == 0
+    assert subprocess.run(["sh", "-c", f"{line} >&-"], cwd=place, timeout=300, check=False).returncode == 0
+    assert subprocess.run(["sh", "-c", f"{line} >&- 2>&-"], cwd=place, timeout=300, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("field", ["labels", "recipe"])

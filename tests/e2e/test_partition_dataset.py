@@ -22,7 +22,7 @@ JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0 not decoded here"
 
 def run(*arguments: str | os.PathLike[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
     plain = {name: value for name, value in os.environ.items() if name != "DATA_DIR"}
-    return subprocess.run([SCRIPT, *arguments], cwd=cwd, env=plain | environment, capture_output=True, timeout=60, check=False)
+    return subprocess.run([SCRIPT, *arguments], cwd=cwd, env=plain | environment, capture_output=True, timeout=300, check=False)
 
 
 def succeeded(result: subprocess.CompletedProcess[bytes], code: int = 0) -> str:
@@ -203,7 +203,7 @@ def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
     (tmp_path / "photos/shut noext").chmod(0)
     arguments = ["--data_dir", "photos", "--partitions", "1", "--mode", mode]
     for repeat in (False, True):
-        result = subprocess.run([*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        result = subprocess.run([*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=300, check=False)
         out = succeeded(result, 3)
         assert "found 3 pictures" in out
         assert ("nothing to do" in out) == repeat
@@ -220,7 +220,7 @@ def test_b20_a_folder_that_is_shut_altogether(tmp_path: Path) -> None:
     put(tmp_path / "photos", "1.jpg")
     (tmp_path / "photos").chmod(0)
     result = subprocess.run(
-        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=300, check=False
     )
     assert "photos cannot be searched: Permission denied" in refused(result)
 
@@ -230,7 +230,7 @@ def test_b22_an_output_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets").chmod(0o555)
     result = subprocess.run(
-        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+        [*UNPRIVILEGED, SCRIPT, "--data_dir", "photos"], cwd=tmp_path, capture_output=True, timeout=300, check=False
     )
     assert "Permission denied: datasets/" in refused(result, 1)
 

@@ -19,7 +19,7 @@ LINE = re.compile(
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     pictures.write_files(folder / "photos", {f"{i}.jpg": pictures.jpeg(seed=i) for i in range(20)})
-    made = run("get_model", "--batch-size", 6, "--weights", "random", cwd=folder, timeout_s=300)
+    made = run("get_model", "--batch-size", 6, "--weights", "random", cwd=folder, timeout_s=600)
     assert made.returncode == 0, made.stderr
     split = run("partition_dataset", "--partitions", 8, cwd=folder, env={"DATA_DIR": "photos"})
     assert split.returncode == 0, split.stderr
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_eight_devices_synthetic_twice(place: Path) -> None:
     for _ in range(2):
-        found = run("infer_launch", "--num_ipus", 8, "--synthetic", cwd=place, timeout_s=180)
+        found = run("infer_launch", "--num_ipus", 8, "--synthetic", cwd=place, timeout_s=600)
         assert found.returncode == 0, found.stdout + found.stderr
         lines = [line for line in found.stdout.splitlines() if line.startswith("Total ")]
         assert lines
@@ -44,7 +44,7 @@ def test_eight_devices_synthetic_twice(place: Path) -> None:
 
 
 def test_eight_devices_on_pictures(place: Path) -> None:
-    found = run("infer_launch", "--num_ipus", 8, cwd=place, timeout_s=180)
+    found = run("infer_launch", "--num_ipus", 8, cwd=place, timeout_s=600)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "records: 20 = 20 ok + 0 errors" in found.stdout
     assert "the weights are random" in found.stderr
@@ -53,7 +53,7 @@ def test_eight_devices_on_pictures(place: Path) -> None:
 def test_another_batch_size_costs_less_than_a_megabyte(place: Path) -> None:
     folder = place / "models" / "resnext101_32x4d"
     before = {path.name: path.stat().st_size for path in folder.iterdir()}
-    made = run("get_model", "--batch_size", 16, "--weights", "random", cwd=place, timeout_s=300)
+    made = run("get_model", "--batch_size", 16, "--weights", "random", cwd=place, timeout_s=600)
     assert made.returncode == 0, made.stderr
     after = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert {"model_16.onnx", "model_6.onnx"} <= set(after)

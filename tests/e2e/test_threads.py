@@ -46,7 +46,7 @@ def on_one_cpu(name: str, *words: object, cwd: Path, env: dict[str, str] | None 
     """A command that is limited to the last CPU that we may use."""
     line = ["taskset", "-c", str(CPUS[-1]), *command(name, *words)]
     return subprocess.run(
-        line, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
+        line, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -113,7 +113,7 @@ def under_quota(place: Path, quota_us: str, *words: object) -> str:
     line = shlex.join(command("infer_launch", *LAUNCH, "--dry_run", *words))
     mounted = f"mount --bind {shlex.quote(str(groups))} /sys/fs/cgroup && exec {line}"
     found = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mounted], cwd=place, capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-m", "sh", "-c", mounted], cwd=place, capture_output=True, text=True, timeout=300, check=False
     )
     assert (found.returncode, found.stderr) == (0, "")
     return next(text for text in found.stdout.splitlines() if text.startswith("cores: "))

@@ -133,7 +133,7 @@ def test_a_signal_ends_a_run_that_can_be_continued(number: signal.Signals, tmp_p
     process = started(tmp_path, *words)
     wait_for(process, "step: 12,")
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     lines = [line for line in told.splitlines() if not line.startswith("note: ")]
     assert lines[0] == "bulkinfer train: stopping after this update; a second signal stops at once"

@@ -19,6 +19,7 @@ LAYERS = (
         "signatures",
         "links",
         "markers",
+        "waiting",
         "decoder_notices",
         "metrics",
         "split",
@@ -171,7 +172,7 @@ def test_packages_stay_in_their_places(path: Path) -> None:
 
 def in_fresh_process(code: str) -> str:
     """What `code` prints on stdout and stderr in a new interpreter."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout + done.stderr
 
 

@@ -102,7 +102,7 @@ def decoded_in_a_child(files: dict[str, bytes], folder: Path) -> dict[str, tuple
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))  # noqa: E731
     child = subprocess.run(
         [sys.executable, "-c", _DECODE_FILES, *(str(folder / name) for name in files)], capture_output=True, text=True,
-        cwd=ROOT, timeout=120, check=False, preexec_fn=limit,
+        cwd=ROOT, timeout=300, check=False, preexec_fn=limit,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr[-2000:]
     assert child.stderr == ""

@@ -43,7 +43,7 @@ InFlight(1, 1, {marks}).loaders[0].set(0, 41, 42)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     ours = InFlight(1, 1, marks)
-    done = subprocess.run([sys.executable, "-c", code], pass_fds=[marks], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], pass_fds=[marks], check=False, timeout=300)
     os.close(marks)
     assert done.returncode == -signal.SIGKILL
     assert ours.loading() == [Step(0, 41, 42)]

@@ -1,4 +1,4 @@
-"""train/waiting.py: what is set where the environment says nothing."""
+"""waiting.py: what is set where the environment says nothing."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 
 import pytest
 
-from inference.train.waiting import wait_asleep
+from inference.waiting import spin_briefly
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        ({}, {"GOMP_SPINCOUNT": "5000"}),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
         ({"GOMP_SPINCOUNT": "1000"}, {"GOMP_SPINCOUNT": "1000"}),
     ],
 )
-def test_threads_sleep_unless_told_otherwise(
+def test_threads_sleep_soon_unless_told_otherwise(
     before: dict[str, str], after: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
@@ -25,6 +25,6 @@ def test_threads_sleep_unless_told_otherwise(
         monkeypatch.delenv(name)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
-    wait_asleep()
+    spin_briefly()
     found = {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ}
     assert found == after
