@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.commands.flags import parse, run_command
+from inference.train.memory import keep_freed_memory
 from inference.train.options import TrainConfig
 from inference.waiting import spin_briefly
 
@@ -48,6 +49,7 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
 
 def _run(config: TrainConfig) -> int:
     spin_briefly()
+    keep_freed_memory()
     from inference.train.launch import run
 
     return run(config)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from inference.commands.flags import run_command
+from inference.train.memory import keep_freed_memory
 from inference.train.options import ValidateConfig
 from inference.waiting import spin_briefly
 
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: ValidateConfig) -> int:
     spin_briefly()
+    keep_freed_memory()
     from inference.train.checking import run
 
     return run(config)

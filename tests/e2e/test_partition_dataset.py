@@ -203,7 +203,9 @@ def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
     (tmp_path / "photos/shut noext").chmod(0)
     arguments = ["--data_dir", "photos", "--partitions", "1", "--mode", mode]
     for repeat in (False, True):
-        result = subprocess.run([*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=300, check=False)
+        result = subprocess.run(
+            [*UNPRIVILEGED, SCRIPT, *arguments], cwd=tmp_path, capture_output=True, timeout=300, check=False
+        )
         out = succeeded(result, 3)
         assert "found 3 pictures" in out
         assert ("nothing to do" in out) == repeat
