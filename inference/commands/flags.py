@@ -214,15 +214,22 @@ def run_command(
     *,
     positional: str = "",
     defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
+    translate: Callable[[Sequence[str]], tuple[list[str], list[str]]] | None = None,
 ) -> int:
     """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr.
 
     `defaults_of(config)` may give other defaults, as a file that an option names holds them: flags given win over those.
+    `translate(argv)` may give other words for those of other programs, and notes to print.
     Without `argv` this is the command's own process, and it ends here (see leave).
     """
     make_printing_safe()
+    words, notes = list(sys.argv[1:] if argv is None else argv), list[str]()
+    if translate is not None:
+        words, notes = translate(words)
     try:
-        code = _guarded(command, config_class, action, sys.argv[1:] if argv is None else argv, positional, defaults_of)
+        for note in notes:
+            print(note)
+        code = _guarded(command, config_class, action, words, positional, defaults_of)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

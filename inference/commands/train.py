@@ -6,7 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inference.commands import validate
 from inference.commands.flags import parse, run_command
+from inference.train.foreign_words import path_to_validate, translate
 from inference.train.memory import keep_freed_memory
 from inference.train.options import TrainConfig
 from inference.waiting import spin_briefly
@@ -16,7 +18,10 @@ COMMAND = "bulkinfer train"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults)
+    path = path_to_validate(sys.argv[1:] if argv is None else argv)
+    if path is not None:
+        return validate.main([path])
+    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
 
 
 # What says the same in two ways: where one is given now, what a run or --config says of the others does not hold.
@@ -40,7 +45,8 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
 
         from inference.train.named_configs import words_of
 
-        found = asdict(parse(COMMAND, TrainConfig, words_of(config.config, config.config_path)))
+        words, _ = translate(words_of(config.config, config.config_path))
+        found = asdict(parse(COMMAND, TrainConfig, words))
     for names in _RIVALS:
         if any(getattr(config, name) for name in names):
             found = {name: value for name, value in found.items() if name not in names}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from inference.commands.flags import run_command
+from inference.train.foreign_words import translate_for_validation
 from inference.train.memory import keep_freed_memory
 from inference.train.options import ValidateConfig
 from inference.waiting import spin_briefly
@@ -13,7 +14,7 @@ from inference.waiting import spin_briefly
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("bulkinfer validate", ValidateConfig, _run, argv, positional="path")
+    return run_command("bulkinfer validate", ValidateConfig, _run, argv, positional="path", translate=translate_for_validation)
 
 
 def _run(config: ValidateConfig) -> int:

@@ -1,4 +1,4 @@
-"""`bulkinfer validate`: checkpoints one after the other on the pictures held out; or the speed of a network."""
+"""`bulkinfer validate`: checkpoints one after the other on the pictures held out; or a network's accuracy or speed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from inference.train.network_spelling import spelled
 from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.opening import open_held_out
 from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.pretrained import open_subject, validate_subject
 from inference.train.resume import options_of_state
 from inference.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from inference.train.setup import device_of
@@ -35,6 +36,8 @@ def run(config: ValidateConfig) -> int:
     torch.set_num_threads(core_budget().usable)
     if config.generated_data:
         return measure(config)
+    if not config.path:
+        return validate_network(config)
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
     is_run = Path(config.path) == folder
@@ -62,6 +65,16 @@ def run(config: ValidateConfig) -> int:
             keep(folder, found, scores)
     if damaged:
         raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
+    return 0
+
+
+def validate_network(config: ValidateConfig) -> int:
+    """The scores of a network that no run has made."""
+    subject = open_subject(config)
+    device = device_of(TrainConfig(device=config.device))
+    precision = Precision(config.precision, device.type)
+    scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
+    say(f"{subject.name}: {scores.sentence()}")
     return 0
 
 

@@ -33,7 +33,7 @@ def run(config: TrainConfig) -> int:
     """
     found = checkpoint.find(Path(config.resume)) if config.resume else None
     folder = None if found is None else run_of(found.path)
-    world = find_world(config.replicas)
+    world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
     torch.set_num_threads(max(1, core_budget().usable // world.local_replicas))
@@ -78,7 +78,8 @@ def open_log(config: TrainConfig, training: Training, folder: Path | None, plan:
     else:
         checkpoint.clean(folder, done)
     write_arguments(folder, {"config": asdict(config), "plan": plan, "from_step": done, "versions": versions()})
-    log = Run(folder, from_step=done, tensorboard=config.tensorboard)
+    pictures = training.epochs.pictures(training.epochs.total_steps) - training.epochs.pictures(done)
+    log = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures)
     log.say(f"run: {folder}")
     return log
 

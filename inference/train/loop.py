@@ -39,6 +39,7 @@ class Training:
 
     config: TrainConfig
     network: nn.Module
+    forward: Callable[[Tensor], Tensor]  # the network, compiled where that is asked for
     optimiser: torch.optim.Optimizer
     samples: Samples
     chosen: Integers
@@ -73,6 +74,7 @@ def train(training: Training, run: Log, done: int, stop: Callable[[], bool]) -> 
     window = Window()
     for outcome, rate, scale in updates(training, done):
         done += 1
+        run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
         window.add(outcome)
         if not outcome.finite:
             told_not_finite(training, run, done)
@@ -127,7 +129,7 @@ def updates(training: Training, done: int) -> Iterator[tuple[Outcome, float, flo
         rate, scale = training.schedule.rate(done), training.scale.at(done / epochs.total_steps)
         torch.manual_seed(step_seed(config.seed, done, training.world.rank))
         outcome = run_step(
-            training.network,
+            training.forward,
             training.optimiser,
             (make_input(training, item, images) for item, images in pending if len(images)),
             window_size=end - start,

@@ -105,20 +105,21 @@ def open_data(config: TrainConfig, size: int = 0) -> Data:
         recipe = recipe_for(config.dataset, size, whole=True)
         make = generated_samples if config.dataset == "generated" else synthetic_samples
         return Data(config.dataset, make(size, config.seed), None, recipe, replace(augmentation, crop_area=None))
-    pictures = _read(config, "train")
+    pictures = read_split(config, "train")
     recipe = recipe_for(config.dataset, size, whole=isinstance(pictures, ArrayPictures))
-    held_out = None if config.validation == "none" else _samples(_read(config, "valid"), recipe, config, None)
-    return Data(config.dataset, _samples(pictures, recipe, config, augmentation.crop_area), held_out, recipe, augmentation)
+    held_out = None if config.validation == "none" else samples_of(read_split(config, "valid"), recipe, config, None)
+    return Data(config.dataset, samples_of(pictures, recipe, config, augmentation.crop_area), held_out, recipe, augmentation)
 
 
 def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
     """The validation pictures alone, prepared by a recipe. Raises UsageError where there are none."""
     if config.dataset in FAKE:
         raise UsageError(f"the run was trained on {config.dataset} pictures: there are none to validate with")
-    return _samples(_read(config, "valid"), recipe, config, None)
+    return samples_of(read_split(config, "valid"), recipe, config, None)
 
 
-def _read(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
+def read_split(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
+    """The pictures of a split ("train" or "valid") as they lie there. Raises UsageError where they are missing or broken."""
     folder = place = Path(config.data_dir)
     if config.dataset in SETS and not place.exists():
         raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
@@ -127,9 +128,10 @@ def _read(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
     return read_dataset(config.dataset, folder, split, class_order=config.class_order)
 
 
-def _samples(
+def samples_of(
     pictures: ArrayPictures | FilePictures, recipe: Recipe, config: TrainConfig, crop_area: tuple[float, float] | None
 ) -> Samples:
+    """Pictures as prepared batches."""
     threads = config.num_workers or core_budget().usable
     if isinstance(pictures, ArrayPictures):
         cache_bytes = config.cache_mb * 1_000_000

@@ -10,6 +10,7 @@ from inference.errors import UsageError
 from inference.train.schedules import SHAPES, WARM_UPS
 
 PRECISIONS = ("32.32", "16.32", "16.16")
+HALF_TYPES = ("bfloat16", "float16")
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
@@ -103,6 +104,7 @@ class TrainConfig:
     epochs: float = option(0.0, "length in epochs; 0: by --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0)
     steps: int = option(0, "length in updates, in place of --epochs", aliases=("max_steps",), minimum=0)
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
+    half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
     loss_scaling: float = option(1.0, "what the loss is multiplied with, static or at the end of a ramp", minimum=0)
     loss_scaling_mode: str = option("static", "how the loss scale moves", choices=LOSS_SCALINGS)
     recompute: tuple[str, ...] = option(
@@ -112,6 +114,7 @@ class TrainConfig:
         aliases=("recompute_checkpoints",),
     )
     channels_last: bool = option(True, "pictures and weights in channels-last memory")
+    compile: bool = option(False, "compile the network with torch.compile first: faster updates after some tens of seconds")
     optimizer: str = option("nesterov", "how the weights move", choices=OPTIMISERS, aliases=("optimiser",))
     momentum: float = option(0.9, "of momentum, nesterov, rmsprop and lars", minimum=0)
     weight_decay: float = option(0.0, "decoupled: each update shrinks the weights by rate x this", minimum=0)
@@ -195,7 +198,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class ValidateConfig:
-    """Accuracy of checkpoints on the validation pictures of their data set, or speed of a network on made-up ones."""
+    """Accuracy of checkpoints, or of a network with its published weights, on validation pictures; or speed on made-up ones."""
 
     path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
     again: bool = option(False, "also checkpoints that validation.csv of the run holds already")
@@ -207,8 +210,13 @@ class ValidateConfig:
     cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
     device: str = option("auto", "cpu, cuda or auto")
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
-    model: str = option("", "without PATH: a network with random weights", aliases=("model_name",))
+    model: str = option(
+        "", "without PATH: a network of the zoo with its weights, or any other with random ones", aliases=("model_name",)
+    )
     model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))
+    weights: str = option("auto", "without PATH: those of the zoo (auto), random, a file or a URL")
+    model_path: str = option("models", "without PATH: folder of model folders, where fetched weights are kept")
+    dataset: str = option("", "without PATH: the data set in --data_dir, where that does not tell", aliases=("data",))
     image_size: int = option(0, "without PATH: side of the network's input, in pixels; 0: the network's own", minimum=0)
     generated_data: bool = option(False, "random pictures: images/sec and latency instead of accuracy")
     repeat: int = option(10, "passes over 100 batches of --generated_data, after one to warm up", minimum=1)
@@ -216,8 +224,11 @@ class ValidateConfig:
     def __post_init__(self) -> None:
         if self.path and self.model:
             raise UsageError("a checkpoint says what network it is of: leave out --model")
-        if not self.path and not self.generated_data:
-            raise UsageError("give a checkpoint or a run, or --model NAME --generated_data for the speed of a network")
+        if not self.path and not self.model and not self.model_size:
+            raise UsageError("give a checkpoint or a run, or --model NAME for a network that no run has made")
+        for name in ("dataset", "weights", "model_path") if self.path else ("weights", "model_path"):
+            if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):
+                raise UsageError(f"--{name} is for a network that no run has made, and its accuracy: leave it out")
 
 
 @dataclass(frozen=True)

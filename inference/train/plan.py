@@ -83,6 +83,11 @@ class Epochs:
         start = position * self.global_batch
         return start, self.num_samples if position == self.steps_per_epoch - 1 else start + self.global_batch
 
+    def pictures(self, done: int) -> int:
+        """How many pictures the first `done` updates take."""
+        epochs, position = divmod(done, self.steps_per_epoch)
+        return epochs * self.num_samples + position * self.global_batch
+
 
 def steps_in(num_samples: int, global_batch: int) -> int:
     """Updates in an epoch."""

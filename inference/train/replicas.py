@@ -29,14 +29,16 @@ class World:
         return self.rank == 0
 
 
-def find_world(asked: int) -> World:
-    """The replicas that torchrun started. Raises UsageError where another number is asked for."""
+def find_world(asked: int, *, is_plan: bool = False) -> World:
+    """The replicas that torchrun started, or for a plan those asked for. Raises UsageError where another number is asked for."""
     world = World(
         int(os.environ.get("RANK", "0")),
         int(os.environ.get("WORLD_SIZE", "1")),
         int(os.environ.get("LOCAL_RANK", "0")),
         int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
+    if is_plan and asked and world.replicas == 1:
+        return World(replicas=asked, local_replicas=asked)
     if asked and asked != world.replicas:
         starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
         raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")

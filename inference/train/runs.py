@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from inference.paths import publishing, safe_name, write_json
+from inference.progress import Screen
 
 TRAINING_COLUMNS = (
     "step",
@@ -47,6 +48,9 @@ class Log(Protocol):
     def say(self, line: str) -> None:
         """A line."""
 
+    def advance(self, pictures: int) -> None:
+        """So many more pictures are trained on."""
+
     def training(self, row: dict[str, Any]) -> None:
         """What some updates came to."""
 
@@ -65,6 +69,9 @@ class Silence:
     def say(self, line: str) -> None:
         """Nothing."""
 
+    def advance(self, pictures: int) -> None:
+        """Nothing."""
+
     def training(self, row: dict[str, Any]) -> None:
         """Nothing."""
 
@@ -76,10 +83,14 @@ class Silence:
 
 
 class Run:
-    """Writes what a run tells. Files are continued where they exist; `from_step` drops rows that a resumed run makes again."""
+    """Writes what a run tells. Files are continued where they exist; `from_step` drops rows that a resumed run makes again.
 
-    def __init__(self, folder: Path, *, from_step: int, tensorboard: bool) -> None:
+    On a terminal a bar shows how many of the `pictures` that are left to do are done.
+    """
+
+    def __init__(self, folder: Path, *, from_step: int, tensorboard: bool, pictures: int | None = None) -> None:
         self.folder = folder
+        self._screen = Screen(pictures).__enter__()
         self._log = (folder / "log.txt").open("a", buffering=1)
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
@@ -87,8 +98,12 @@ class Run:
 
     def say(self, line: str) -> None:
         """A line on the screen and in log.txt."""
-        print(line, flush=True)
+        self._screen.line(line)
         self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+
+    def advance(self, pictures: int) -> None:
+        """The bar moves."""
+        self._screen.advance(pictures)
 
     def training(self, row: dict[str, Any]) -> None:
         """A row of training.csv."""
@@ -107,7 +122,8 @@ class Run:
                     self._events.add_scalar(f"{kind}/{name}", value, row["step"])
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files; the bar stays as it is."""
+        self._screen.__exit__(None, None, None)
         for file in (self._log, self._training, self._validation, self._events):
             if file is not None:
                 file.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from inference.train.recompute import recompute
 from inference.train.replicas import World
 from inference.train.schedules import Schedule
 from inference.train.step import LossScale, Precision
+
+_COMPILERS = ("g++", "clang++")  # that torch.compile looks for
 
 
 def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:
@@ -81,7 +84,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     steps_per_epoch = steps_in(num_samples, batches.global_batch)
     steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
-    precision = Precision(config.precision, device.type)
+    precision = Precision(config.precision, device.type, config.half_type)
     torch.manual_seed(config.seed)
     options = network_options(config, len(data.train.class_names))
     network = build(options)
@@ -96,6 +99,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     training = Training(
         config=config,
         network=network,
+        forward=torch.compile(network) if config.compile else network,
         optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
         samples=data.train,
         chosen=spread(num_samples, len(data.train.labels)),
@@ -128,6 +132,10 @@ def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong whatever the data are."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
+    if config.compile and not any(map(shutil.which, _COMPILERS)):
+        raise UsageError(f"--compile needs a C++ compiler ({' or '.join(_COMPILERS)}): install one, or leave it out")
+    if config.compile and config.recompute:
+        raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
     if config.dataset_percentage == 0:
         raise UsageError("--dataset_percentage 0 leaves nothing to train on")
 
@@ -230,8 +238,14 @@ def told_plan(training: Training, batches: Batches, data: Data, num_parameters: 
         "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
         "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
         f"last {schedule.rate(epochs.total_steps - 1):.4g}",
-        "precision": f"{training.precision.name} on {training.mean.device}",
+        "precision": f"{training.precision.name}{of_halves(training)} on {training.mean.device}",
     }
+
+
+def of_halves(training: Training) -> str:
+    """The type of 16 bits, where there are any."""
+    precision = training.precision
+    return "" if precision.name == "32.32" else f" ({precision.half_type})"
 
 
 def print_plan(plan: dict[str, Any]) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from inference.train.optimisers import update
@@ -22,16 +22,16 @@ from inference.train.replicas import add_over_replicas
 class Precision:
     """Arithmetic and weights: 32.32 all float32; 16.32 autocast over float32 weights; 16.16 weights in 16 bits as well.
 
-    16 bits are bfloat16 on processors, and float16 on GPUs unless `bf16`.
+    `half_type` is the type of 16 bits: bfloat16, or float16, whose small range asks for a loss scale.
     """
 
     name: str
     device: str
-    bf16: bool = True
+    half_type: str = "bfloat16"
 
     @property
     def half(self) -> torch.dtype:
-        return torch.bfloat16 if self.bf16 or self.device == "cpu" else torch.float16
+        return torch.float16 if self.half_type == "float16" else torch.bfloat16
 
     @property
     def weights(self) -> torch.dtype:
@@ -95,7 +95,7 @@ def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torc
 
 
 def run_step(
-    network: nn.Module,
+    network: Callable[[Tensor], Tensor],
     optimiser: torch.optim.Optimizer,
     parts: Iterable[tuple[Tensor, Tensor, Tensor]],
     *,

@@ -45,6 +45,9 @@ def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batc
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
         assert {plan.epoch_of(step) for step in steps} == {epoch}
         taken = [n for step in steps for n in range(*plan.window(step))]
+        assert [plan.pictures(step + 1) - plan.pictures(step) for step in steps] == [
+            end - start for start, end in map(plan.window, steps)
+        ]
         assert taken == list(range(num_samples))
     sizes = [end - start for start, end in map(plan.window, range(per_epoch))]
     assert global_batch == 1 or min(sizes) > 1, "batch norm has no variance over one"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from inference.train.runs import Run, Silence, memory_mb, new_run, read_table, write_arguments
 
@@ -63,6 +67,26 @@ def test_tables_of_a_run_that_is_looked_at_are_not_written(tmp_path: Path) -> No
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_many_pictures_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    log = Run(tmp_path, from_step=0, tensorboard=False, pictures=40)
+    log.advance(30)
+    log.say("step: 1")
+    log.close()
+    assert "step: 1" in terminal.getvalue()
+    assert "30/40" in terminal.getvalue()
+    assert (tmp_path / "log.txt").read_text().endswith(" step: 1\n")
+
+
 def test_arguments_of_each_start_are_kept(tmp_path: Path) -> None:
     for number in range(3):
         write_arguments(tmp_path, {"number": number})
@@ -74,6 +98,7 @@ def test_arguments_of_each_start_are_kept(tmp_path: Path) -> None:
 def test_other_replicas_are_silent(tmp_path: Path, capsys: Any) -> None:
     log = Silence()
     log.say("x")
+    log.advance(1)
     log.training({})
     log.validation({})
     log.close()

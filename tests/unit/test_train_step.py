@@ -114,9 +114,10 @@ def test_loss_scales() -> None:
     assert static.at(0.0) == 8.0
 
 
+@pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["16.32", "16.16"])
-def test_sixteen_bits_learn(name: str) -> None:
-    precision = Precision(name, "cpu")
+def test_sixteen_bits_learn(name: str, half_type: str) -> None:
+    precision = Precision(name, "cpu", half_type)
     model = network("none").to(precision.weights)
     images, targets, labels = batch(16)
     optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
@@ -126,7 +127,7 @@ def test_sixteen_bits_learn(name: str) -> None:
         for _ in range(60)
     ]
     assert losses[-1] < 0.8 * losses[0]
-    assert next(model.parameters()).dtype == (torch.float32 if name == "16.32" else torch.bfloat16)
+    assert next(model.parameters()).dtype == (torch.float32 if name == "16.32" else getattr(torch, half_type))
 
 
 def test_smoothed_targets_are_torchs() -> None:

@@ -1,0 +1,154 @@
+"""Networks that no run has made, for `bulkinfer validate`: the zoo's with published weights, any other with random ones.
+
+Shape letters: N batch, H height, W width, C channels, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from inference import state_dict, weights, zoo
+from inference.card import RANDOM_WEIGHTS, Recipe
+from inference.errors import UsageError
+from inference.runlog import say
+from inference.train.built import build
+from inference.train.data import Samples, Work, recipe_for
+from inference.train.network_spelling import spelled
+from inference.train.networks import NetworkOptions, find_trainable, image_size
+from inference.train.opening import FAKE, read_split, samples_of, with_data_found
+from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.validation import Scores, evaluate
+from inference.readers.types import ArrayPictures
+from inference.train.step import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A network in evaluation mode, how its pictures are prepared, and the pictures to judge it by."""
+
+    name: str
+    network: nn.Module
+    recipe: Recipe
+    held_out: Samples
+
+
+class _Outputs(nn.Module):
+    """The network as evaluate() needs it: takes RGB, gives N x K."""
+
+    def __init__(self, network: nn.Module, *, is_bgr: bool) -> None:
+        super().__init__()
+        self.network, self._is_bgr = network, is_bgr
+
+    def forward(self, images_NCHW: Tensor) -> Tensor:
+        logits: Tensor = self.network(images_NCHW.flip(1) if self._is_bgr else images_NCHW)
+        return logits.flatten(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Relabelled:
+    """Samples whose labels number the network's classes."""
+
+    samples: Samples
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        return self.samples.batches(work)
+
+
+def open_subject(config: ValidateConfig) -> Subject:
+    """The network that --model names and the validation pictures of --data_dir.
+
+    Raises UsageError where they do not fit together, RunError or DownloadError where the weights cannot be had.
+    """
+    if config.dataset.lower() in FAKE:
+        raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
+    options = with_data_found(
+        TrainConfig(
+            dataset=config.dataset, data_dir=config.data_dir, num_workers=config.num_workers, cache_mb=config.cache_mb,
+            device=config.device,
+        )  # fmt: skip
+    )
+    pictures = read_split(options, "valid")
+    if config.weights == RANDOM_WEIGHTS or not _is_in_zoo(config.model):
+        name = find_trainable(spelled(config.model, config.model_size))
+        say(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
+        side = config.image_size or image_size(name)
+        recipe = recipe_for(options.dataset, side, whole=isinstance(pictures, ArrayPictures))
+        torch.manual_seed(0)
+        network = build(NetworkOptions(name, len(pictures.class_names))).eval()
+        return Subject(name, network, recipe, samples_of(pictures, recipe, options, None))
+    name, network, recipe = _of_zoo(config)
+    names = zoo.labels(name)
+    side = (recipe.height, recipe.width)
+    with torch.inference_mode():
+        num_classes = network(torch.zeros(1, 3, *side)).shape[1]
+    positions = class_positions(pictures.class_names, names, num_classes)
+    held_out = samples_of(pictures, recipe, options, None)
+    shown = names or tuple(map(str, range(num_classes)))
+    return Subject(name, network, recipe, _Relabelled(held_out, positions[pictures.labels], shown))
+
+
+def _is_in_zoo(model: str) -> bool:
+    try:
+        zoo.find(model)
+    except UsageError:
+        return False
+    return True
+
+
+def _of_zoo(config: ValidateConfig) -> tuple[str, nn.Module, Recipe]:
+    """Name, network with its weights, and recipe."""
+    name, spec = zoo.find(config.model)
+    if config.image_size not in (0, spec.recipe.height):
+        raise UsageError(f"--image_size {config.image_size}: {name} with its weights is for {spec.recipe.height} pixels")
+    request = weights.Request(name, spec, config.weights, "", Path(config.model_path) / weights.CACHE)
+    found = weights.find(request, say)
+    assert found.path is not None, "random weights do not come here"
+    network = zoo.build(name)
+    state_dict.load(network, found.path, zoo.adapter(name))
+    say(f"{name}: weights {found.path.name} ({found.origin})")
+    return name, _Outputs(network, is_bgr=spec.recipe.channels == "BGR").eval(), spec.recipe
+
+
+def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
+    """For each class folder, the number of its class in the network's outputs.
+
+    Folders as many as classes are in the order of the classes; else their names are numbers from 0, or names of classes. Raises
+    UsageError if they are neither.
+    """
+    if len(folders) == num_classes:
+        return np.arange(num_classes)
+    if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
+        return np.array([int(folder) for folder in folders])
+    numbers = {name: number for number, name in enumerate(class_names)}
+    if all(folder in numbers for folder in folders):
+        return np.array([numbers[folder] for folder in folders])
+    raise UsageError(
+        f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "
+        "by number of class, from 0, or by name, or have one for each class"
+    )
+
+
+def validate_subject(subject: Subject, *, batch_size: int, precision: Precision, device: torch.device) -> Scores:
+    """Its scores; every picture counts once."""
+    recipe = subject.recipe
+    std = [1 / (255 * scale) for scale in recipe.scale]
+    mean = [-offset * each for offset, each in zip(recipe.offset, std, strict=True)]
+    if recipe.channels == "BGR":  # they are in the order of the network's channels; pictures are RGB
+        mean, std = mean[::-1], std[::-1]
+    network = subject.network.to(device, precision.weights).to(memory_format=torch.channels_last)
+    return evaluate(
+        network,
+        subject.held_out,
+        batch_size=batch_size,
+        precision=precision,
+        mean=torch.tensor(mean, device=device),
+        std=torch.tensor(std, device=device),
+    )
