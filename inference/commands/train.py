@@ -6,11 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inference.commands import validate
 from inference.commands.flags import parse, run_command
 from inference.train.foreign_words import path_to_validate, translate
 from inference.train.memory import keep_freed_memory
-from inference.train.options import TrainConfig
+from inference.train.options import TrainConfig, ValidateConfig
 from inference.waiting import spin_briefly
 
 COMMAND = "bulkinfer train"
@@ -20,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     path = path_to_validate(sys.argv[1:] if argv is None else argv)
     if path is not None:
-        return validate.main([path])
+        return run_command("bulkinfer validate", ValidateConfig, _validate, [path], positional="path")
     return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
 
 
@@ -57,6 +56,14 @@ def _run(config: TrainConfig) -> int:
     spin_briefly()
     keep_freed_memory()
     from inference.train.launch import run
+
+    return run(config)
+
+
+def _validate(config: ValidateConfig) -> int:
+    spin_briefly()
+    keep_freed_memory()
+    from inference.train.checking import run
 
     return run(config)
 

@@ -52,10 +52,10 @@ def read_dataset(
     reader = find_reader(name)
     _check_folder(data_dir)
     if not reader.has_class_folders:
-        if class_order != "text":
+        if class_order == "number":
             raise UsageError(f"--class_order belongs to data sets in class folders, and {name} is none")
         return reader.read(data_dir, split, say)
-    if class_order not in folders.CLASS_ORDERS:
+    if class_order not in (*folders.CLASS_ORDERS, folders.BY_NAME):
         raise UsageError(f"--class_order {class_order}: legal are {' and '.join(folders.CLASS_ORDERS)}")
     return reader.read(data_dir, split, say, class_order)
 

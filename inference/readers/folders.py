@@ -21,6 +21,7 @@ TRAIN_FOLDERS = ("train",)
 VALID_FOLDERS = ("val", "validation", "valid")
 _TEST_FOLDER = "test"  # stands in for validation where there is none
 CLASS_ORDERS = ("text", "number")
+BY_NAME = "auto"  # for callers to whom the order says nothing: by number where all names are numbers
 
 
 def holds(data_dir: Path) -> bool:
@@ -34,7 +35,7 @@ def read(data_dir: Path, split: str, say: Say, class_order: str = "text") -> Fil
     `class_order` "number" sorts names that are all whole numbers by value. Raises UsageError if a folder is missing, cannot
     be read or is empty, and if the classes of training and validation differ.
     """
-    assert class_order in CLASS_ORDERS, class_order
+    assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
     train, valid = _train(data_dir), _valid(data_dir)
     folder = train if split == "train" else valid
     if folder is None:
@@ -105,6 +106,8 @@ def _check_same(train: Path, valid: Path) -> None:
 def _ordered(folder: Path, names: list[bytes], class_order: str, say: Say) -> list[bytes]:
     """Names sorted by `class_order`; says so where the other order would give other labels."""
     are_numbers = all(name.isdigit() for name in names)
+    if class_order == BY_NAME:
+        return sorted(names, key=int) if are_numbers else names
     if not are_numbers:
         if class_order == "number":
             other = next(name for name in names if not name.isdigit())

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from inference import state_dict, weights, zoo
 from inference.card import RANDOM_WEIGHTS, Recipe
 from inference.errors import UsageError
+from inference.readers.folders import BY_NAME
+from inference.readers.types import ArrayPictures
 from inference.runlog import say
 from inference.train.built import build
 from inference.train.data import Samples, Work, recipe_for
@@ -23,9 +25,8 @@ from inference.train.network_spelling import spelled
 from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.opening import FAKE, read_split, samples_of, with_data_found
 from inference.train.options import TrainConfig, ValidateConfig
-from inference.train.validation import Scores, evaluate
-from inference.readers.types import ArrayPictures
 from inference.train.step import Precision
+from inference.train.validation import Scores, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class _Outputs(nn.Module):
         return logits.flatten(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Relabelled:
     """Samples whose labels number the network's classes."""
 
@@ -69,30 +70,34 @@ def open_subject(config: ValidateConfig) -> Subject:
     """
     if config.dataset.lower() in FAKE:
         raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
-    options = with_data_found(
-        TrainConfig(
-            dataset=config.dataset, data_dir=config.data_dir, num_workers=config.num_workers, cache_mb=config.cache_mb,
-            device=config.device,
-        )  # fmt: skip
-    )
+    is_random = config.weights == RANDOM_WEIGHTS or not _is_in_zoo(config.model)
+    options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
+                          num_workers=config.num_workers, cache_mb=config.cache_mb)  # fmt: skip
+    return _random(config, with_data_found(options)) if is_random else _published(config, with_data_found(options))
+
+
+def _random(config: ValidateConfig, options: TrainConfig) -> Subject:
+    """A network with random weights, for the classes that the pictures have."""
+    name = find_trainable(spelled(config.model, config.model_size))
     pictures = read_split(options, "valid")
-    if config.weights == RANDOM_WEIGHTS or not _is_in_zoo(config.model):
-        name = find_trainable(spelled(config.model, config.model_size))
-        say(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
-        side = config.image_size or image_size(name)
-        recipe = recipe_for(options.dataset, side, whole=isinstance(pictures, ArrayPictures))
-        torch.manual_seed(0)
-        network = build(NetworkOptions(name, len(pictures.class_names))).eval()
-        return Subject(name, network, recipe, samples_of(pictures, recipe, options, None))
+    say(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
+    recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
+    torch.manual_seed(0)
+    network = build(NetworkOptions(name, len(pictures.class_names))).eval()
+    return Subject(name, network, recipe, samples_of(pictures, recipe, options, None))
+
+
+def _published(config: ValidateConfig, options: TrainConfig) -> Subject:
+    """A network of the zoo with its weights, and pictures labelled by its classes."""
     name, network, recipe = _of_zoo(config)
+    pictures = read_split(options, "valid")
     names = zoo.labels(name)
-    side = (recipe.height, recipe.width)
     with torch.inference_mode():
-        num_classes = network(torch.zeros(1, 3, *side)).shape[1]
+        num_classes = network(torch.zeros(1, 3, recipe.height, recipe.width)).shape[1]
     positions = class_positions(pictures.class_names, names, num_classes)
-    held_out = samples_of(pictures, recipe, options, None)
     shown = names or tuple(map(str, range(num_classes)))
-    return Subject(name, network, recipe, _Relabelled(held_out, positions[pictures.labels], shown))
+    held_out = _Relabelled(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
+    return Subject(name, network, recipe, held_out)
 
 
 def _is_in_zoo(model: str) -> bool:
@@ -120,13 +125,13 @@ def _of_zoo(config: ValidateConfig) -> tuple[str, nn.Module, Recipe]:
 def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
     """For each class folder, the number of its class in the network's outputs.
 
-    Folders as many as classes are in the order of the classes; else their names are numbers from 0, or names of classes. Raises
-    UsageError if they are neither.
+    Folders named by numbers mean these, from 0; else there are as many as classes and they are in the order of the classes, or
+    they are named as the classes are. Raises UsageError if they are none of it.
     """
-    if len(folders) == num_classes:
-        return np.arange(num_classes)
     if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
         return np.array([int(folder) for folder in folders])
+    if len(folders) == num_classes:
+        return np.arange(num_classes)
     numbers = {name: number for number, name in enumerate(class_names)}
     if all(folder in numbers for folder in folders):
         return np.array([numbers[folder] for folder in folders])

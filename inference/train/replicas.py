@@ -30,7 +30,7 @@ class World:
 
 
 def find_world(asked: int, *, is_plan: bool = False) -> World:
-    """The replicas that torchrun started, or for a plan those asked for. Raises UsageError where another number is asked for."""
+    """The replicas that torchrun started; for a plan, those asked for. Raises UsageError where another number is asked for."""
     world = World(
         int(os.environ.get("RANK", "0")),
         int(os.environ.get("WORLD_SIZE", "1")),

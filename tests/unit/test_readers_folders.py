@@ -77,6 +77,7 @@ def test_b56_no_warning_where_both_orders_agree(tmp_path: Path) -> None:
     write_files(tmp_path, {f"train/{number:03}/x.jpg": b"x" for number in range(12)})
     assert read(tmp_path)[1] == []
     assert read(tmp_path, class_order="number")[0].class_names == read(tmp_path)[0].class_names
+    assert read(tmp_path, class_order="auto")[1] == []
 
 
 def test_b56_order_by_number_needs_numbers(tmp_path: Path) -> None:

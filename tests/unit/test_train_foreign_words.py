@@ -38,31 +38,31 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 COMMANDS = [
     ("--data-dir=./", "C", "cifar_resnet20, "),
     (
-        "--data-dir=./ --size x50 --dataset IMAGENET --base-learning-rate -6 --batch-size 32 --replication-factor 2 --num-ipus 2 "
-        "--gradient-accumulation-factor 4 --recompute --no-prng --pipeline",
+        "--data-dir=./ --size x50 --dataset IMAGENET --base-learning-rate -6 --batch-size 32 --replication-factor 2 "
+        "--num-ipus 2 --gradient-accumulation-factor 4 --recompute --no-prng --pipeline",
         "D",
         "resnext50, ; micro batch 32 x accumulation 4 x replicas 2 = global batch 256; 4 at its peak",
     ),
     ("--data imagenet --imagenet-data-path .", "D", "folder: 2100 pictures, 2 classes; validation: 4 pictures"),
     (
-        "--model resnet50 --data cifar10 --normlayer group --groupnorm-group-num 32 --replicas 4 --batch-size 4 "
+        "--data-dir . --model resnet50 --data cifar10 --normlayer group --groupnorm-group-num 32 --replicas 4 --batch-size 4 "
         "--device-iteration 2 --pipeline-splits layer1/2 layer2/3 layer3/3 --enable-pipeline-recompute --no-validation "
         "--precision half --gradient-accumulation 64",
         "C",
         "resnet50, ; input 224x224; validation: none; = global batch 1024; 16.16 (bfloat16) on cpu",
     ),
     (
-        "--model efficientnet-b0 --precision half --pipeline-splits _blocks/1/_project_conv _blocks/4/_bn1 _blocks/10 "
-        "--device-iteration 1 --available-memory-proportion 0.1 --enable-pipeline-recompute --no-validation --batch-size 4 "
-        "--gradient-accumulation 128 --epoch 10 --replicas 4",
+        "--data-dir . --model efficientnet-b0 --precision half --pipeline-splits _blocks/1/_project_conv _blocks/4/_bn1 "
+        "_blocks/10 --device-iteration 1 --available-memory-proportion 0.1 --enable-pipeline-recompute --no-validation "
+        "--batch-size 4 --gradient-accumulation 128 --epoch 10 --replicas 4",
         "D",
         "efficientnet_b0, ; validation: none; = global batch 2048; 20 updates, 2 an epoch; 16.16 (bfloat16) on cpu",
     ),
     ("--model resnet --model-size 50 --dataset imagenet --data-dir . --batch-size 8", "D", "resnet50, ; micro batch 8 x"),
     (
-        "--dataset imagenet --data-dir . --model-size 50 --batch-size 2 --shards 2 --pipeline --gradient-accumulation-count 128 "
-        "--pipeline-splits b3/0/relu --pipeline-schedule Grouped --available-memory-proportion 0.4 --enable-recomputation "
-        "--replicas 4",
+        "--dataset imagenet --data-dir . --model-size 50 --batch-size 2 --shards 2 --pipeline "
+        "--gradient-accumulation-count 128 --pipeline-splits b3/0/relu --pipeline-schedule Grouped "
+        "--available-memory-proportion 0.4 --enable-recomputation --replicas 4",
         "D",
         "resnet50, ; micro batch 2 x accumulation 128 x replicas 4 = global batch 1024",
     ),
@@ -83,9 +83,9 @@ COMMANDS = [
         "resnext101, ; = global batch 768; 0.375 at its peak; validation: none",
     ),
     (
-        "--model efficientnet --model-size B0 --data-dir . --shards 4 --batch-size 4 --pipeline --gradient-accumulation-count 128 "
-        "--pipeline-splits block2b block4a block6a --enable-recomputation --pipeline-schedule Grouped --optimiser RMSprop "
-        "--precision 16.32",
+        "--model efficientnet --model-size B0 --data-dir . --shards 4 --batch-size 4 --pipeline "
+        "--gradient-accumulation-count 128 --pipeline-splits block2b block4a block6a --enable-recomputation "
+        "--pipeline-schedule Grouped --optimiser RMSprop --precision 16.32",
         "D",
         "efficientnet_b0, ; = global batch 512; 16.32 (bfloat16) on cpu",
     ),
@@ -98,8 +98,8 @@ COMMANDS = [
     ("--config digits_resnet8 --epochs 50 --dataset imagenet --data-dir .", "D", "3300 updates, 66 an epoch"),
     *(
         (
-            "--model cifar_resnet8 --num-epochs 6 --precision 16.16 --micro-batch-size 8 --validation False --half-partials True "
-            f"--gradient-accumulation 8 --logs-per-epoch {logs} --data-dir .",
+            "--model cifar_resnet8 --num-epochs 6 --precision 16.16 --micro-batch-size 8 --validation False "
+            f"--half-partials True --gradient-accumulation 8 --logs-per-epoch {logs} --data-dir .",
             "C",
             "cifar_resnet8, ; validation: none; = global batch 64",
         )

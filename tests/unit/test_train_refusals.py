@@ -73,7 +73,7 @@ def test_wrong_uses(
         ([], "give a checkpoint or a run"),
         (["absent"], "absent holds no checkpoint"),
         (["absent", "--model", "resnet18"], "leave out --model"),
-        (["--generated_data"], "no network is called ''"),
+        (["--generated_data"], "give a checkpoint or a run, or --model NAME"),
     ],
 )
 def test_wrong_uses_of_validate(

@@ -1,6 +1,6 @@
 """A picture of a run: accuracy in training and validation, and the learning rate, over the epochs. Needs matplotlib.
 
-    python tools/bench/curve.py logs/RUN FILE.png
+python tools/bench/curve.py logs/RUN FILE.png
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python tools/bench/train_memory.py [--scratch DIR]
 
 Peak memory of `bulkinfer train` with resnet50 at 224 x 224 in batches of 16, plain and with `--recompute blocks`, less that of
-batches of 2, is that of the activations of 14 pictures. 1,281,167 names in 1,000 class folders are listed by a run of one update
-with 2 and with 16 loader threads, beside one with 2,000 names.
+batches of 2, is that of the activations of 14 pictures. 1,281,167 names in 1,000 class folders are listed by a run of one
+update with 2 and with 16 loader threads, beside one with 2,000 names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ def measure_recomputing(scratch: Path) -> None:
     """The activations' share that --recompute blocks saves."""
 
     def peak(batch_size: int, *words: object) -> float:
-        words = ("train", "--dataset", "synthetic", "--model", "resnet50", "--micro_batch_size", batch_size, "--steps", 3, *words)
+        words = (
+            "train",
+            "--dataset",
+            "synthetic",
+            "--model",
+            "resnet50",
+            "--micro_batch_size",
+            batch_size,
+            "--steps",
+            3,
+            *words,
+        )
         return run("bulkinfer", *words, "--checkpoints_per_epoch", 0, cwd=scratch)[1] / MIB
 
     kept, again = (peak(LARGE, *words) - peak(SMALL, *words) for words in ((), ("--recompute", "blocks")))
