@@ -74,6 +74,7 @@ _VALUES: dict[str, tuple[str, dict[str, str]]] = {
     "recompute_mode": ("recompute", {"auto": "blocks", "manual": "", "none": ""}),
 }  # fmt: skip
 _GROUPS = ("groups", "groupnorm_group_num", "norm_num_groups")  # elsewhere these alone mean group norm
+_FAKES = ("--dataset=generated", "--dataset=synthetic")
 _CHECKPOINTS = ("checkpoint_input_dir", "checkpoint_input_path", "checkpoint_path", "checkpoint_output_dir")
 _NORMS = ("norm", "norm_type", "normlayer", "batch_norm", "group_norm")
 
@@ -129,6 +130,8 @@ def _translate(
             ours.append(word)
             if name in _GROUPS and names.isdisjoint(_NORMS):
                 ours.insert(len(ours) - 1, "--norm=group")
+    fakes = [word for word in ours if word in _FAKES]  # they win over the data set that such a command names as well
+    ours = [word for word in ours if word not in _FAKES] + fakes
     return ours, [f"note: {', '.join(flags)}: {why}" for why, flags in left_out.items()]
 
 

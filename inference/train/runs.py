@@ -90,11 +90,11 @@ class Run:
 
     def __init__(self, folder: Path, *, from_step: int, tensorboard: bool, pictures: int | None = None) -> None:
         self.folder = folder
-        self._screen = Screen(pictures).__enter__()
         self._log = (folder / "log.txt").open("a", buffering=1)
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
         self._events = _events(folder, from_step) if tensorboard else None
+        self._screen = Screen(pictures).__enter__()
 
     def say(self, line: str) -> None:
         """A line on the screen and in log.txt."""

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from inference.errors import UsageError
-from inference.train import launch
+from inference.train import launch, setup
 from inference.train.opening import augmentation_of, model_of, with_data_found
 from inference.train.options import TrainConfig
 from inference.train.plan import Batches
 from inference.train.setup import check_batches, device_of
-from tests.training import checkpoints, config_of, one_thread, table, trained, weights, write_digits
+from tests.training import assert_same_weights, checkpoints, config_of, one_thread, table, trained, weights, write_digits
 
 
 @pytest.mark.parametrize("mixing", [{"mixup_alpha": 0.2}, {"cutmix_alpha": 1.0}, {}])
@@ -83,6 +83,24 @@ def test_seeds_decide_everything(tmp_path: Path) -> None:
     one, again, other = (trained(tmp_path, seed=seed, deterministic=seed == 1) for seed in (1, 1, 2))
     assert all(torch.equal(value, weights(again)[name]) for name, value in weights(one).items())
     assert not torch.equal(weights(one)["fc.weight"], weights(other)["fc.weight"])
+
+
+def test_the_compiled_network_makes_the_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.Size] = []
+
+    def compiled(network: torch.nn.Module) -> Any:
+        return lambda images: calls.append(images.shape) or network(images)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(setup.shutil, "which", lambda name: f"/bin/{name}")
+    plain, found = (trained(tmp_path / str(flag), compile=flag) for flag in (False, True))
+    assert_same_weights(plain, found)
+    assert len(calls) == 12
+    with pytest.raises(UsageError, match="--compile and --recompute both decide"):
+        launch.run(config_of(tmp_path, compile=True, recompute=("blocks",)))
+    monkeypatch.setattr(setup.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler \(g\+\+ or clang"):
+        launch.run(config_of(tmp_path, compile=True))
 
 
 def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
