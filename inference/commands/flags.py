@@ -13,6 +13,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
 from absl import flags
@@ -21,6 +22,7 @@ from inference import __version__
 from inference.errors import BulkinferError, UsageError, os_error_sentence
 from inference.flag_file import refuse_cut
 from inference.flag_values import flag_values
+from inference.help_text import help_text
 from inference.runlog import make_printing_safe
 
 Config = TypeVar("Config")
@@ -53,12 +55,27 @@ def parse(
     positional: str = "",
     defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Parse `argv` (without the program name) into a config.
+    """Parse `argv` (without the program name) into a config; see parse_values.
+
+    Raises UsageError for anything wrong, HelpRequested for --help.
+    """
+    return config_class(**parse_values(command, config_class, argv, positional=positional, defaults=defaults))
+
+
+def parse_values(
+    command: str,
+    config_class: type[Any],
+    argv: Sequence[str],
+    *,
+    positional: str = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The values of a config's fields, before they are checked against each other.
 
     `positional` names the field that takes one plain word, or all of them if it is a list; `defaults` stand in for those of
     the options. Raises UsageError for anything wrong, HelpRequested for --help.
     """
-    options = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    options = {field.name: field for field in dataclasses.fields(config_class)}
     kinds = typing.get_type_hints(config_class)
     values = flag_values(options, kinds, defaults or {})
     refuse_cut(argv)
@@ -75,7 +92,7 @@ def parse(
         raise HelpRequested(f"{command} (bulkinfer {__version__})")
     try:
         values([command, *words])
-        return config_class(**{name: _value(values[name].value, kinds[name]) for name in options})
+        return {name: _value(values[name].value, kinds[name]) for name in options}
     except flags.Error as error:
         raise UsageError(str(error).removeprefix("flag ").replace("\n", " ")) from None
 
@@ -182,30 +199,6 @@ def _unknown(command: str, word: str, known: list[str]) -> str:
     return f"{kind}: {word!r}" + (f"; did you mean --{near[0]}?" if near else f"; see {command} --help")
 
 
-def help_text(command: str, config_class: type[Any]) -> str:
-    """The --help text: what the command does, then each flag with its doc, legal values and default."""
-    lines = [f"{command}: {config_class.__doc__}", "", f"usage: {command} [flags]", ""]
-    kinds = typing.get_type_hints(config_class)
-    for field in dataclasses.fields(config_class):
-        is_switch = kinds[field.name] is bool
-        names = [f"--{'[no]' if is_switch else ''}{field.name}", *(f"--{alias}" for alias in field.metadata["aliases"])]
-        choices, default = field.metadata["choices"], default_text(field)
-        facts = [f"one of {', '.join(choices)}"] if choices and kinds[field.name] is str else []
-        facts += [f"any of {', '.join(choices)}"] if choices and kinds[field.name] is not str else []
-        facts += [f"default {default}"] if default else []
-        lines += [f"  {', '.join(names)}", f"      {field.metadata['doc']}" + (f" ({'; '.join(facts)})" if facts else "")]
-    lines += ["  --flagfile", "      read flags from this file, one per line", "  --help", "      print this and stop"]
-    lines += ["  --version", "      print the version and stop"]
-    return "\n".join(lines)
-
-
-def default_text(field: dataclasses.Field[Any]) -> str:
-    """The default of an option as one would type it; empty if there is none."""
-    if isinstance(field.default, tuple):
-        return ",".join(field.default)
-    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-
-
 def run_command(
     command: str,
     config_class: type[Config],
@@ -218,7 +211,7 @@ def run_command(
 ) -> int:
     """Parse, run `action(config) -> exit code`, and turn every user-caused failure into one sentence on stderr.
 
-    `defaults_of(config)` may give other defaults, as a file that an option names holds them: flags given win over those.
+    `defaults_of(values)` may give other defaults, as a file that an option names holds them: flags given win over those.
     `translate(argv)` may give other words for those of other programs, and notes to print.
     Without `argv` this is the command's own process, and it ends here (see leave).
     """
@@ -263,9 +256,10 @@ def _guarded(
     defaults_of: Callable[[Any], Mapping[str, Any]] | None,
 ) -> int:
     try:
-        config = parse(command, config_class, argv, positional=positional)
-        if defaults_of is not None and (defaults := defaults_of(config)):
-            config = parse(command, config_class, argv, positional=positional, defaults=defaults)
+        defaults: Mapping[str, Any] = {}
+        if defaults_of is not None:  # what is given may fit only beside those
+            defaults = defaults_of(SimpleNamespace(**parse_values(command, config_class, argv, positional=positional)))
+        config = parse(command, config_class, argv, positional=positional, defaults=defaults)
         code: int = action(config)
         return code
     except HelpRequested as text:

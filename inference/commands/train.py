@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.commands.flags import parse, run_command
-from inference.train.foreign_words import path_to_validate, translate
+from inference.train.foreign_words import translate, translate_for_validation, words_to_validate
 from inference.train.memory import keep_freed_memory
 from inference.train.options import TrainConfig, ValidateConfig
 from inference.waiting import spin_briefly
@@ -17,9 +17,11 @@ COMMAND = "bulkinfer train"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    path = path_to_validate(sys.argv[1:] if argv is None else argv)
-    if path is not None:
-        return run_command("bulkinfer validate", ValidateConfig, _validate, [path], positional="path")
+    words = words_to_validate(sys.argv[1:] if argv is None else argv)
+    if words is not None:
+        return run_command(
+            "bulkinfer validate", ValidateConfig, _validate, words, positional="path", translate=translate_for_validation
+        )
     return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
 
 
@@ -31,7 +33,7 @@ _RIVALS = (
 )
 
 
-def _defaults(config: TrainConfig) -> Mapping[str, Any]:
+def _defaults(config: Any) -> Mapping[str, Any]:
     """The options of the run that is continued, or those of --config."""
     found: dict[str, Any] = {}
     if config.resume:
@@ -44,7 +46,9 @@ def _defaults(config: TrainConfig) -> Mapping[str, Any]:
 
         from inference.train.named_configs import words_of
 
-        words, _ = translate(words_of(config.config, config.config_path))
+        words, notes = translate(words_of(config.config, config.config_path))
+        for note in notes:
+            print(note)
         found = asdict(parse(COMMAND, TrainConfig, words))
     for names in _RIVALS:
         if any(getattr(config, name) for name in names):

@@ -60,6 +60,11 @@ def read_dataset(
     return reader.read(data_dir, split, say, class_order)
 
 
+def holds_any(data_dir: Path) -> bool:
+    """Whether a folder holds any data set."""
+    return data_dir.is_dir() and any(reader.holds(data_dir) for reader in READERS.values())
+
+
 def detect(data_dir: Path) -> str:
     """The name of the data set in a folder. Raises UsageError if there is none, or more than one."""
     _check_folder(data_dir)

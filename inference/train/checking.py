@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,12 @@ from inference.cores import core_budget
 from inference.errors import RunError, UsageError
 from inference.runlog import say, warn
 from inference.train import checkpoint
-from inference.train.built import build, rebuild
+from inference.train.built import rebuild
 from inference.train.checkpoint import Checkpoint
 from inference.train.data import Samples
-from inference.train.network_spelling import spelled
-from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.opening import open_held_out
 from inference.train.options import TrainConfig, ValidateConfig
-from inference.train.pretrained import open_subject, validate_subject
+from inference.train.pretrained import network_for_speed, open_subject, validate_subject
 from inference.train.resume import options_of_state
 from inference.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from inference.train.setup import device_of
@@ -40,7 +39,7 @@ def run(config: ValidateConfig) -> int:
         return validate_network(config)
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
-    is_run = Path(config.path) == folder
+    is_run = Path(os.path.abspath(config.path)) == folder
     done = {row["name"] for row in read_table(folder / "validation.csv")} if is_run and not config.again else set()
     todo = [path for path in paths if path.name not in done]
     if len(todo) < len(paths):
@@ -72,7 +71,7 @@ def validate_network(config: ValidateConfig) -> int:
     """The scores of a network that no run has made."""
     subject = open_subject(config)
     device = device_of(TrainConfig(device=config.device))
-    precision = Precision(config.precision, device.type)
+    precision = Precision(config.precision, device.type, config.half_type)
     scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
     say(f"{subject.name}: {scores.sentence()}")
     return 0
@@ -80,6 +79,7 @@ def validate_network(config: ValidateConfig) -> int:
 
 def checkpoints_of(path: Path) -> list[Path]:
     """The checkpoints that a path means, ascending. Raises UsageError if there are none."""
+    path = Path(os.path.abspath(path))
     if path.is_file():
         path = path.parent
     if (path / checkpoint.STATE).exists():
@@ -104,7 +104,7 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
 def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig) -> Scores:
     """A checkpoint's scores."""
     device = device_of(options)
-    precision = Precision(config.precision, device.type)
+    precision = Precision(config.precision, device.type, config.half_type)
     network = rebuild(found.state["network"], found.weights).to(device, precision.weights)
     if options.channels_last:
         network = network.to(memory_format=torch.channels_last)
@@ -127,15 +127,13 @@ def measure(config: ValidateConfig) -> int:
     """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
     found = checkpoint.find(Path(config.path)) if config.path else None
     if found is None:
-        model = find_trainable(spelled(config.model, config.model_size))
+        model, network, side = network_for_speed(config)
         say(f"{model}: random weights: only the speed means anything")
-        side = config.image_size or image_size(model)
-        network = build(NetworkOptions(model, 1000)).eval()
     else:
         side = found.state["recipe"]["height"]
         network = rebuild(found.state["network"], found.weights)
     device = device_of(TrainConfig(device=config.device))
-    precision = Precision(config.precision, device.type)
+    precision = Precision(config.precision, device.type, config.half_type)
     network = network.to(device, precision.weights).to(memory_format=torch.channels_last)
     images_NCHW = torch.randn(config.valid_batch_size or 128, 3, side, side, device=device, dtype=precision.input)
     images_NCHW = images_NCHW.contiguous(memory_format=torch.channels_last)

@@ -161,6 +161,7 @@ def clean(run: Path, step: int) -> None:
 
 def find(path: Path) -> Checkpoint:
     """The checkpoint that a path means: its folder, a file in it, or a run."""
+    path = Path(os.path.abspath(path))  # the run is two folders above a checkpoint, also of one in the working directory
     if path.is_file():
         path = path.parent
     if (path / STATE).exists():

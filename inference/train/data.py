@@ -71,15 +71,22 @@ class Samples(Protocol):
     labels: np.ndarray
     class_names: tuple[str, ...]
 
+    def move_to(self, device: torch.device) -> None:
+        """Keep what is kept in memory on this device."""
+
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         """Each micro batch as uint8 N x H x W x C, in order."""
 
 
 class CachedSamples:
-    """All prepared pictures in memory, on the device: an index makes a batch."""
+    """All prepared pictures in memory: an index makes a batch."""
 
     def __init__(self, images_NHWC: Tensor, labels: np.ndarray, class_names: tuple[str, ...]) -> None:
         self._images_NHWC, self.labels, self.class_names = images_NHWC, labels, class_names
+
+    def move_to(self, device: torch.device) -> None:
+        """Keep the pictures in the memory of this device from now on."""
+        self._images_NHWC = self._images_NHWC.to(device)
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         for item in work:
@@ -102,6 +109,9 @@ class LoadedSamples:
     ) -> None:
         self._picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+
+    def move_to(self, device: torch.device) -> None:
+        """Nothing is kept."""
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         size = (self._recipe.height, self._recipe.width, 3)

@@ -27,6 +27,11 @@ class _Made:
         self._size, self._seed, self._once = size, seed, once
         self._noise = random.integers(0, 256, 2 * size * size * 3, np.uint8)
         self._kept: dict[int, Tensor] = {}
+        self._device = torch.device("cpu")
+
+    def move_to(self, device: torch.device) -> None:
+        """Keep batches that are made once on this device."""
+        self._device = device if self._once else self._device
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         """Each micro batch as uint8 N x H x W x C, in order."""
@@ -36,7 +41,7 @@ class _Made:
                 continue
             count = len(item.samples)
             if count not in self._kept:
-                self._kept[count] = self._make(np.arange(count), 0)
+                self._kept[count] = self._make(np.arange(count), 0).to(self._device)
             yield item, self._kept[count]
 
     def _make(self, samples: Integers, epoch: int) -> Tensor:

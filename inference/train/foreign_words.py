@@ -32,8 +32,9 @@ _LEFT_OUT: dict[str, tuple[int, str]] = {
         (1, _OTHER_HARDWARE),
     ),
     "available_memory_proportion": (2, _OTHER_HARDWARE),
+    "ckpt_all_instances": (0, "the replicas have the same weights, and the first one saves them"),
     **dict.fromkeys(
-        ("prng", "half_partial", "half_partials", "enable_half_partials", "fp_exceptions", "enable_fp_exceptions", "nanoo",
+        ("prng", "half_partial", "half_partials", "enable_half_partials", "nanoo",
          "saturate_on_overflow", "simulation", "stochastic_rounding", "enable_stochastic_rounding", "offload_optimizer",
          "optimizer_state_offloading", "enable_optimizer_rts", "offload_fp32_weight_copy", "gather_conv_output",
          "conv_dithering", "enable_conv_dithering", "disable_variable_offloading", "on_demand", "fused_preprocessing",
@@ -42,20 +43,20 @@ _LEFT_OUT: dict[str, tuple[int, str]] = {
     ),
     **dict.fromkeys(
         ("eight_bit_io", "eight_bit_transfer", "accelerator_side_preprocess", "normalise_input", "stable_norm",
-         "ckpt_all_instances"),
+         "fp_exceptions", "enable_fp_exceptions"),
         (0, _ALWAYS_SO),
     ),
 }  # fmt: skip
 
 # Flags with a fixed meaning: name -> what stands for it where it is on, and where it is off ("" is nothing).
 _SWITCHES: dict[str, tuple[str, str]] = {
-    "validation": ("", "--validation=none"),
-    "enable_recomputation": ("--recompute=blocks", ""),
-    "enable_pipeline_recompute": ("--recompute=blocks", ""),
-    "enable_recompute": ("--recompute=blocks", ""),
-    "recomputation": ("--recompute=blocks", ""),
-    "recompute": ("--recompute=blocks", ""),
-    "auto_loss_scaling": ("--loss_scaling_mode=dynamic", ""),
+    "validation": ("--validation=during", "--validation=none"),
+    "enable_recomputation": ("--recompute=blocks", "--recompute=none"),
+    "enable_pipeline_recompute": ("--recompute=blocks", "--recompute=none"),
+    "enable_recompute": ("--recompute=blocks", "--recompute=none"),
+    "recomputation": ("--recompute=blocks", "--recompute=none"),
+    "recompute": ("--recompute=blocks", "--recompute=none"),
+    "auto_loss_scaling": ("--loss_scaling_mode=dynamic", "--loss_scaling_mode=static"),
     "generated_data": ("--dataset=generated", ""),
     "synthetic_data": ("--dataset=synthetic", ""),
     "batch_norm": ("--norm=batch", ""),
@@ -71,23 +72,30 @@ _VALUES: dict[str, tuple[str, dict[str, str]]] = {
         "lr_schedule", {"no": "constant", "const": "constant", "step": "stepped", "polynomial_decay_lr": "polynomial"},
     ),
     "synthetic_data": ("dataset", {"cpu": "generated", "host": "generated", "ipu": "synthetic"}),
-    "recompute_mode": ("recompute", {"auto": "blocks", "manual": "", "none": ""}),
+    "recompute_mode": ("recompute", {"auto": "blocks", "manual": ""}),
 }  # fmt: skip
+# Every so many epochs there, so often an epoch here.
+_EVERY = {"checkpoint_save_freq": "checkpoints_per_epoch", "epochs_per_ckpt": "checkpoints_per_epoch"}
 _GROUPS = ("groups", "groupnorm_group_num", "norm_num_groups")  # elsewhere these alone mean group norm
+_DROPS = ("lr_drops", "learning_rate_schedule")
 _FAKES = ("--dataset=generated", "--dataset=synthetic")
 _CHECKPOINTS = ("checkpoint_input_dir", "checkpoint_input_path", "checkpoint_path", "checkpoint_output_dir")
 _NORMS = ("norm", "norm_type", "normlayer", "batch_norm", "group_norm")
 
 
-def path_to_validate(words: Sequence[str]) -> str | None:
-    """What `--training False` with a place of checkpoints asks to validate; None where training is asked for."""
-    found: dict[str, str] = {}
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+def words_to_validate(words: Sequence[str]) -> list[str] | None:
+    """What `--training False` beside a place of checkpoints asks `bulkinfer validate`; None where training is asked for."""
+    found, rest, given = {"training": "true"}, list[str](), list(words)
+    while given:
+        word = given.pop(0)
         name, value = _split(word)
-        found[name] = following if value is None else value
-    if found.get("training", "true").lower() not in _NO:
+        if name in ("training", "validation", *_CHECKPOINTS):
+            found[name] = value if value is not None else given.pop(0) if given else ""
+        else:
+            rest.append(word)
+    if found["training"].lower() not in _NO:
         return None
-    return next((found[name] for name in _CHECKPOINTS if name in found), "")
+    return [*(found[name] for name in _CHECKPOINTS if name in found), *rest]
 
 
 def translate_for_validation(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -125,9 +133,16 @@ def _translate(
             target, values = values_of[name]
             given = value if value is not None else rest.pop(0)
             found = values.get(given, given)
+            if found == "sgd" and _momentum(words):  # elsewhere one name stands for both
+                found = "momentum"
             ours += [f"--{target}={found}"] if found else []
+        elif name in _EVERY and (value is not None or rest):
+            epochs = value if value is not None else rest.pop(0)
+            ours.append(f"--{_EVERY[name]}={'0' if epochs == '0' else f'1/{epochs}'}")
         else:
             ours.append(word)
+            if name in _DROPS and "lr_schedule" not in names:  # elsewhere that is the usual schedule
+                ours.insert(len(ours) - 1, "--lr_schedule=stepped")
             if name in _GROUPS and names.isdisjoint(_NORMS):
                 ours.insert(len(ours) - 1, "--norm=group")
     fakes = [word for word in ours if word in _FAKES]  # they win over the data set that such a command names as well
@@ -138,6 +153,15 @@ def _translate(
 def _split(word: str) -> tuple[str, str | None]:
     match = _FLAG.match(word)
     return (match[1].replace("-", "_"), match[2]) if match else ("", None)
+
+
+def _momentum(words: Sequence[str]) -> bool:
+    """Whether the words give a momentum that is not 0."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        name, value = _split(word)
+        if name == "momentum":
+            return (following if value is None else value).strip("0.") != ""
+    return False
 
 
 def _is_boolean(word: str) -> bool:

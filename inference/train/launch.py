@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from inference.cores import core_budget
-from inference.errors import BulkinferError, UsageError
+from inference.errors import BulkinferError, RunError, UsageError, first_line
 from inference.runlog import say, versions, warn
 from inference.train import checkpoint, replicas
 from inference.train.checkpoint import Checkpoint
@@ -22,7 +23,7 @@ from inference.train.opening import with_data_found
 from inference.train.options import TrainConfig
 from inference.train.replicas import World, find_world
 from inference.train.resume import changed_options, restore
-from inference.train.runs import Log, Run, Silence, new_run, write_arguments
+from inference.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from inference.train.setup import print_plan, set_up
 
 
@@ -37,6 +38,8 @@ def run(config: TrainConfig) -> int:
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
     torch.set_num_threads(max(1, core_budget().usable // world.local_replicas))
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA refuses its matrix products then
     torch.use_deterministic_algorithms(config.deterministic)
     training, plan = set_up(config, world)
     done = 0 if found is None else restore(training, found)
@@ -49,6 +52,10 @@ def run(config: TrainConfig) -> int:
     try:
         with stopping(world) as stopped:
             done = train(training, log, done, lambda: bool(stopped))
+    except Exception as error:
+        if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
+        raise
     finally:
         log.close()
     replicas.leave(world)
@@ -71,15 +78,17 @@ def tell(plan: dict[str, str], changed: dict[str, tuple[Any, Any]], found: Check
 
 
 def open_log(config: TrainConfig, training: Training, folder: Path | None, plan: dict[str, str], done: int) -> Log:
-    """The log of a new run, or of one that is continued."""
+    """The log of a new run, or of one that is continued; it holds the folder until it is closed."""
     if folder is None:
         network = training.facts["network"]["model"]
         folder = new_run(Path(config.log_path), network, training.facts["dataset"], config.name_suffix)
+        lock = lock_run(folder)
     else:
+        lock = lock_run(folder)
         checkpoint.clean(folder, done)
     write_arguments(folder, {"config": asdict(config), "plan": plan, "from_step": done, "versions": versions()})
     pictures = training.epochs.pictures(training.epochs.total_steps) - training.epochs.pictures(done)
-    log = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures)
+    log = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
     log.say(f"run: {folder}")
     return log
 

@@ -120,6 +120,8 @@ def every_of(times_per_epoch: float, epochs: Epochs) -> float:
 def updates(training: Training, done: int) -> Iterator[tuple[Outcome, float, float]]:
     """Each update's outcome, rate and loss scale, from the one after `done`."""
     config, epochs = training.config, training.epochs
+    goes_on = config.on_nonfinite == "skip" or training.scale.kind == "dynamic"
+    buffers = list(training.network.buffers()) if goes_on else []
     pending: list[tuple[Work, Tensor]] = []
     for work, images_NHWC in training.samples.batches(plan_work(training, done)):
         pending.append((work, images_NHWC))
@@ -137,6 +139,7 @@ def updates(training: Training, done: int) -> Iterator[tuple[Outcome, float, flo
             scale=scale,
             precision=training.precision,
             replicas=training.world.replicas,
+            buffers=buffers,
         )
         training.scale.after(outcome.finite)
         pending = []

@@ -11,7 +11,7 @@ from inference.cores import core_budget
 from inference.errors import UsageError
 from inference.get_dataset import Request, folder_of, get_dataset
 from inference.published_sets import SETS
-from inference.readers import dataset_name, detect, find_reader, read_dataset
+from inference.readers import dataset_name, detect, find_reader, holds_any, read_dataset
 from inference.readers.types import ArrayPictures, FilePictures
 from inference.runlog import say
 from inference.train.data import STATISTICS, Samples, array_samples, file_samples, recipe_for
@@ -58,11 +58,15 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
     place = Path(training_data_dir(config.data_dir))
     if config.dataset:
         name = config.dataset.lower() if config.dataset.lower() in FAKE else dataset_name(config.dataset)
+    elif config.data_dir or (os.environ.get("DATA_DIR") and holds_any(place)):
+        name = detect(place)
     else:
-        name = detect(place) if config.data_dir or os.environ.get("DATA_DIR") else "cifar10"
+        name = "cifar10"
     found = replace(config, dataset=name, data_dir=os.path.abspath(place))
     model_of(found)  # a name that is none is told before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
+        if config.dry_run:
+            raise UsageError(f"{name} is not in {place}, and a plan fetches nothing: bulkinfer get_dataset {name} does")
         get_dataset(Request(name, place), say)
     return found
 
@@ -104,7 +108,8 @@ def open_data(config: TrainConfig, size: int = 0) -> Data:
     if config.dataset in FAKE:
         recipe = recipe_for(config.dataset, size, whole=True)
         make = generated_samples if config.dataset == "generated" else synthetic_samples
-        return Data(config.dataset, make(size, config.seed), None, recipe, replace(augmentation, crop_area=None))
+        augmentation = replace(augmentation, crop_area=None) if config.dataset == "generated" else Augmentation()
+        return Data(config.dataset, make(size, config.seed), None, recipe, augmentation)
     pictures = read_split(config, "train")
     recipe = recipe_for(config.dataset, size, whole=isinstance(pictures, ArrayPictures))
     held_out = None if config.validation == "none" else samples_of(read_split(config, "valid"), recipe, config, None)

@@ -102,14 +102,16 @@ class TrainConfig:
     global_batch_size: int = option(0, "pictures per update; 0: by the others", aliases=("total_batch_size",), minimum=0)
     # updates
     epochs: float = option(0.0, "length in epochs; 0: by --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0)
-    steps: int = option(0, "length in updates, in place of --epochs", aliases=("max_steps",), minimum=0)
+    steps: int = option(0, "length in updates, in place of --epochs", aliases=("max_steps", "iterations"), minimum=0)
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
     half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
-    loss_scaling: float = option(1.0, "what the loss is multiplied with, static or at the end of a ramp", minimum=0)
+    loss_scaling: float = option(
+        0.0, "what the loss is multiplied with: always, at the end of a ramp, or first; 0: 1, dynamic 65536", minimum=0
+    )
     loss_scaling_mode: str = option("static", "how the loss scale moves", choices=LOSS_SCALINGS)
     recompute: tuple[str, ...] = option(
         (),
-        "modules whose activations are computed again in the backward pass: patterns of their names, or blocks",
+        "modules whose activations are computed again in the backward pass: patterns of their names, blocks, or none",
         words=True,
         aliases=("recompute_checkpoints",),
     )
@@ -118,8 +120,14 @@ class TrainConfig:
     optimizer: str = option("nesterov", "how the weights move", choices=OPTIMISERS, aliases=("optimiser",))
     momentum: float = option(0.9, "of momentum, nesterov, rmsprop and lars", minimum=0)
     weight_decay: float = option(0.0, "decoupled: each update shrinks the weights by rate x this", minimum=0)
-    l2: float = option(0.0005, "added to the gradient: this x the weights", aliases=("l2_regularization",), minimum=0)
-    optimizer_eps: float = option(0.0, "epsilon; 0: the optimiser's own", minimum=0)
+    l2: float = option(
+        -1.0,
+        "added to the gradient: this x the weights; -1: 0.0005, or 0 beside --weight_decay",
+        aliases=("l2_regularization",),
+    )
+    optimizer_eps: float = option(
+        0.0, "epsilon; 0: the optimiser's own", aliases=("rmsprop_epsilon", "lars_epsilon"), minimum=0
+    )
     rmsprop_decay: float = option(0.9, "of rmsprop's averages", minimum=0)
     lars_trust: float = option(0.001, "of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
@@ -134,7 +142,12 @@ class TrainConfig:
     lr_drops: tuple[str, ...] = option(
         ("0.5", "0.75"), "stepped: where in the run (0 to 1) the rate drops", words=True, aliases=("learning_rate_schedule",)
     )
-    lr_decay: float = option(0.1, "stepped and exponential: the factor of a drop, or per --lr_decay_epochs", minimum=0)
+    lr_decay: float = option(
+        0.1,
+        "stepped and exponential: the factor of a drop, or per --lr_decay_epochs",
+        aliases=("learning_rate_decay", "lr_decay_rate"),
+        minimum=0,
+    )
     lr_decay_epochs: float = option(1.0, "exponential: epochs per factor", minimum=0)
     lr_power: float = option(2.0, "polynomial: its power", aliases=("poly_lr_decay_power",), minimum=0)
     lr_end: float = option(
@@ -189,9 +202,25 @@ class TrainConfig:
             raise UsageError("--lr and --base_learning_rate both give the rate: leave one out")
         if self.norm_groups and self.norm_channels_per_group:
             raise UsageError("--norm_groups and --norm_channels_per_group say the same in two ways: leave one out")
+        if self.optimizer == "nesterov" and not self.momentum:
+            raise UsageError("--momentum 0 leaves nothing to look ahead with: give --optimizer sgd")
+        if self.loss_scaling_mode == "ramp" and self.loss_scaling < 2:
+            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give that as 2 or more")
+        if self.half_type != "bfloat16" and self.precision == "32.32":
+            raise UsageError(f"--half_type {self.half_type} belongs to --precision 16.32 or 16.16")
+        if self.l2 < 0 and self.l2 != -1:
+            raise UsageError(f"--l2 {self.l2:g} is below 0")
+        if self.seed >= 2**63:
+            raise UsageError(f"--seed {self.seed} is above {2**63 - 1}")
         if (self.norm_groups or self.norm_channels_per_group) and self.norm != "group":
             raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
-        for name, most in (("label_smoothing", 1.0), ("mix_probability", 1.0), ("dataset_percentage", 100.0), ("lr_end", 1.0)):
+        for name, most in (
+            ("label_smoothing", 1.0),
+            ("mix_probability", 1.0),
+            ("dataset_percentage", 100.0),
+            ("lr_end", 1.0),
+            ("rmsprop_decay", 1.0),
+        ):
             if getattr(self, name) > most:
                 raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
 
@@ -210,6 +239,7 @@ class ValidateConfig:
     cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
     device: str = option("auto", "cpu, cuda or auto")
     precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
+    half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
     model: str = option(
         "", "without PATH: a network of the zoo with its weights, or any other with random ones", aliases=("model_name",)
     )
@@ -226,9 +256,10 @@ class ValidateConfig:
             raise UsageError("a checkpoint says what network it is of: leave out --model")
         if not self.path and not self.model and not self.model_size:
             raise UsageError("give a checkpoint or a run, or --model NAME for a network that no run has made")
-        for name in ("dataset", "weights", "model_path") if self.path else ("weights", "model_path"):
+        without_path = ("dataset", "weights", "model_path", "model_size", "image_size")
+        for name in without_path if self.path else ("weights", "model_path"):
             if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):
-                raise UsageError(f"--{name} is for a network that no run has made, and its accuracy: leave it out")
+                raise UsageError(f"--{name} is for the accuracy of a network that no run has made: leave it out")
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ class _Relabelled:
     labels: np.ndarray
     class_names: tuple[str, ...]
 
+    def move_to(self, device: torch.device) -> None:
+        self.samples.move_to(device)
+
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         return self.samples.batches(work)
 
@@ -70,15 +73,42 @@ def open_subject(config: ValidateConfig) -> Subject:
     """
     if config.dataset.lower() in FAKE:
         raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
-    is_random = config.weights == RANDOM_WEIGHTS or not _is_in_zoo(config.model)
+    name, is_of_zoo = resolve(config)
+    is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
+    if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
+        raise UsageError(
+            f"--weights {config.weights}: {name} is none of get_model --list; what a run has trained is given as PATH"
+        )
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
-                          num_workers=config.num_workers, cache_mb=config.cache_mb)  # fmt: skip
-    return _random(config, with_data_found(options)) if is_random else _published(config, with_data_found(options))
+                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
+    options = with_data_found(options)
+    return _random(name, config, options) if is_random else _published(name, config, options)
 
 
-def _random(config: ValidateConfig, options: TrainConfig) -> Subject:
+def resolve(config: ValidateConfig) -> tuple[str, bool]:
+    """The network that --model and --model_size name, and whether it is one of those with published weights."""
+    name = spelled(config.model, config.model_size)
+    try:
+        return zoo.find(name)[0], True
+    except UsageError:
+        return find_trainable(name), False
+
+
+def network_for_speed(config: ValidateConfig) -> tuple[str, nn.Module, int]:
+    """Name, network with random weights, and side of its pictures; that of training where it knows the name."""
+    name, is_of_zoo = resolve(config)
+    try:
+        name = find_trainable(name)
+    except UsageError:
+        assert is_of_zoo, "resolve() has looked"
+        spec = zoo.find(name)[1]
+        return name, zoo.build(name), config.image_size or spec.recipe.height
+    return name, build(NetworkOptions(name, 1000)).eval(), config.image_size or image_size(name)
+
+
+def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
     """A network with random weights, for the classes that the pictures have."""
-    name = find_trainable(spelled(config.model, config.model_size))
+    name = find_trainable(name)
     pictures = read_split(options, "valid")
     say(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
     recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
@@ -87,9 +117,14 @@ def _random(config: ValidateConfig, options: TrainConfig) -> Subject:
     return Subject(name, network, recipe, samples_of(pictures, recipe, options, None))
 
 
-def _published(config: ValidateConfig, options: TrainConfig) -> Subject:
+def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
     """A network of the zoo with its weights, and pictures labelled by its classes."""
-    name, network, recipe = _of_zoo(config)
+    if options.dataset != "folder":
+        raise UsageError(
+            f"the classes of {name} are not those of {options.dataset}: give --data_dir D with pictures in class folders "
+            "in D/val, or --weights random"
+        )
+    network, recipe = _of_zoo(name, config)
     pictures = read_split(options, "valid")
     names = zoo.labels(name)
     with torch.inference_mode():
@@ -100,17 +135,9 @@ def _published(config: ValidateConfig, options: TrainConfig) -> Subject:
     return Subject(name, network, recipe, held_out)
 
 
-def _is_in_zoo(model: str) -> bool:
-    try:
-        zoo.find(model)
-    except UsageError:
-        return False
-    return True
-
-
-def _of_zoo(config: ValidateConfig) -> tuple[str, nn.Module, Recipe]:
-    """Name, network with its weights, and recipe."""
-    name, spec = zoo.find(config.model)
+def _of_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
+    """The network with its weights, and its recipe."""
+    name, spec = zoo.find(name)
     if config.image_size not in (0, spec.recipe.height):
         raise UsageError(f"--image_size {config.image_size}: {name} with its weights is for {spec.recipe.height} pixels")
     request = weights.Request(name, spec, config.weights, "", Path(config.model_path) / weights.CACHE)
@@ -119,22 +146,27 @@ def _of_zoo(config: ValidateConfig) -> tuple[str, nn.Module, Recipe]:
     network = zoo.build(name)
     state_dict.load(network, found.path, zoo.adapter(name))
     say(f"{name}: weights {found.path.name} ({found.origin})")
-    return name, _Outputs(network, is_bgr=spec.recipe.channels == "BGR").eval(), spec.recipe
+    return _Outputs(network, is_bgr=spec.recipe.channels == "BGR").eval(), spec.recipe
 
 
 def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
     """For each class folder, the number of its class in the network's outputs.
 
-    Folders named by numbers mean these, from 0; else there are as many as classes and they are in the order of the classes, or
-    they are named as the classes are. Raises UsageError if they are none of it.
+    Folders named by numbers mean these, from 0, and folders named as classes are those; else there are as many as classes, and
+    they are in the order of the classes, which is said. Raises UsageError if they are none of it, or a name is that of two.
     """
     if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
         return np.array([int(folder) for folder in folders])
-    if len(folders) == num_classes:
-        return np.arange(num_classes)
     numbers = {name: number for number, name in enumerate(class_names)}
     if all(folder in numbers for folder in folders):
+        if twice := [folder for folder in folders if class_names.count(folder) > 1]:
+            raise UsageError(
+                f"{twice[0]} is the name of two classes of the network: name the folders by number of class, from 0"
+            )
         return np.array([numbers[folder] for folder in folders])
+    if len(folders) == num_classes:
+        say(f"note: the {num_classes} class folders are taken for the classes in their order: {folders[0]} is class 0")
+        return np.arange(num_classes)
     raise UsageError(
         f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "
         "by number of class, from 0, or by name, or have one for each class"

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from inference.errors import UsageError
 
-BLOCKS = "blocks"
+BLOCKS, NONE = "blocks", "none"
 
 
 def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
@@ -20,6 +20,8 @@ def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
 
     Returns their names; modules inside a wrapped one are left alone. Raises UsageError if a pattern matches none.
     """
+    if patterns == (NONE,):
+        return []
     chosen: list[str] = []
     for pattern in patterns:
         names = [name for name, module in network.named_modules() if name and _matches(pattern, name, module)]

@@ -15,9 +15,9 @@ from inference.train.options import TrainConfig
 # What is already done was done with these.
 _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
-    "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite", "relu",
-    "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer", "train_only",
-    "seed", "class_order",
+    "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
+    "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
+    "train_only", "seed", "class_order",
 )  # fmt: skip
 _OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix")
 
@@ -71,8 +71,10 @@ def restore(training: Training, found: Checkpoint) -> int:
         )
     training.network.load_state_dict(found.weights)
     checkpoint.restore_optimiser(training.optimiser, found)
-    scale = found.state["loss_scale"]
-    training.scale.value, training.scale.good_steps = scale["value"], scale["good_steps"]
+    changed = changed_options(found, training.config)
+    if training.scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
+        scale = found.state["loss_scale"]
+        training.scale.value, training.scale.good_steps = scale["value"], scale["good_steps"]
     training.best = dict(found.state["best"])
     training.seconds_before = found.state["total_s"]
     return found.step

@@ -7,8 +7,10 @@ import io
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
+from inference import lease
+from inference.errors import UsageError
 from inference.paths import publishing, safe_name, write_json
 from inference.progress import Screen
 
@@ -23,6 +25,7 @@ TRAINING_COLUMNS = (
     "memory_mb",
     "total_s",
 )
+LOCK = "_lock.json"
 VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
 
 
@@ -38,6 +41,15 @@ def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
         except FileExistsError:
             continue
     raise AssertionError("a thousand runs in one second")
+
+
+def lock_run(folder: Path) -> lease.Lease:
+    """Hold a run's folder for this process until the lease is released. Raises UsageError where another process trains it."""
+    found = lease.take(folder / LOCK)
+    if not isinstance(found, lease.Lease):
+        raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
+    found.keep()
+    return found
 
 
 class Log(Protocol):
@@ -85,11 +97,19 @@ class Silence:
 class Run:
     """Writes what a run tells. Files are continued where they exist; `from_step` drops rows that a resumed run makes again.
 
-    On a terminal a bar shows how many of the `pictures` that are left to do are done.
+    On a terminal a bar shows how many of the `pictures` that are left to do are done. `lock` is released at the end.
     """
 
-    def __init__(self, folder: Path, *, from_step: int, tensorboard: bool, pictures: int | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        from_step: int,
+        tensorboard: bool,
+        pictures: int | None = None,
+        lock: lease.Lease | None = None,
+    ) -> None:
+        self.folder, self._lock = folder, lock
         self._log = (folder / "log.txt").open("a", buffering=1)
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
@@ -124,28 +144,25 @@ class Run:
     def close(self) -> None:
         """Close all files; the bar stays as it is."""
         self._screen.__exit__(None, None, None)
-        for file in (self._log, self._training, self._validation, self._events):
-            if file is not None:
-                file.close()
+        self._log.close()
+        if self._events is not None:
+            self._events.close()
+        if self._lock is not None:
+            self._lock.release()
 
 
 class _Table:
-    """A CSV file that is flushed after every row. Rows beyond `from_step`, and one that was cut off, are taken out first."""
+    """A CSV file that is whole after every row. Rows beyond `from_step`, and one that was cut off, are taken out first."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], from_step: int) -> None:
         kept = [row for row in read_table(path) if int(row["step"]) <= from_step]
         write_table(path, columns, kept)
-        self._file: TextIO = path.open("a", newline="")
-        self._writer = csv.DictWriter(self._file, columns)
+        self._path, self._columns = path, columns
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row."""
-        self._writer.writerow({name: as_text(value) for name, value in row.items()})
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Append a row. The file is opened by name each time: `bulkinfer validate` may have replaced it."""
+        with self._path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow({name: as_text(value) for name, value in row.items()})
 
 
 def as_text(value: Any) -> str:

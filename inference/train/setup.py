@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -19,15 +20,13 @@ from inference.train.draws import spread
 from inference.train.loop import Training
 from inference.train.networks import NetworkOptions
 from inference.train.opening import Data, model_of, open_data
-from inference.train.optimisers import OptimiserOptions, chosen_parameters, make_optimiser
+from inference.train.optimisers import chosen_parameters, make_optimiser
 from inference.train.options import TrainConfig
 from inference.train.plan import Batches, Epochs, solve, steps_in, total_steps
-from inference.train.recompute import recompute
+from inference.train.recompute import NONE, recompute
 from inference.train.replicas import World
-from inference.train.schedules import Schedule
-from inference.train.step import LossScale, Precision
-
-_COMPILERS = ("g++", "clang++")  # that torch.compile looks for
+from inference.train.step import Precision
+from inference.train.updating import check_epsilon, l2_of, loss_scale_of, make_schedule, optimiser_options
 
 
 def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:
@@ -58,16 +57,6 @@ def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:
     )
 
 
-def peak_rate(config: TrainConfig, batches: Batches) -> float:
-    """--lr, or 2^x times the global batch."""
-    if not config.base_learning_rate:
-        return config.lr or 0.1
-    try:
-        return float(2.0 ** float(config.base_learning_rate) * batches.global_batch)
-    except ValueError:
-        raise UsageError(f"--base_learning_rate {config.base_learning_rate!r} is not a number") from None
-
-
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
     """Everything for a run, and the resolved plan by name for the screen; for options that went through with_data_found().
 
@@ -76,37 +65,34 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     check_options(config)
     device = device_of(config, world)
     data = open_data(config)
-    batches = solve(
-        config.micro_batch_size, config.gradient_accumulation, world.replicas, config.global_batch_size, default_micro_batch=128
-    )
+    batches = batches_of(config, world)
     num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
-    check_batches(config, batches, num_samples)
     steps_per_epoch = steps_in(num_samples, batches.global_batch)
     steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
+    check_epsilon(config, precision)
     torch.manual_seed(config.seed)
     options = network_options(config, len(data.train.class_names))
-    network = build(options)
-    if config.init_checkpoint:
-        begin_with(network, Path(config.init_checkpoint))
-    network = network.to(device, precision.weights)
-    if config.channels_last:
-        network = network.to(memory_format=torch.channels_last)
-    recompute(network, config.recompute)
+    network = network_of(config, options, device, precision)
+    has_batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
+    check_batches(config, batches, num_samples, has_batch_norm=has_batch_norm)
     parameters = chosen_parameters(network, config.train_only)
+    data.train.move_to(device)
+    if data.held_out is not None:
+        data.held_out.move_to(device)
     mean, std = (torch.tensor(values, device=device) for values in (data.recipe.mean, data.recipe.std))
     training = Training(
         config=config,
         network=network,
-        forward=torch.compile(network) if config.compile else network,
+        forward=torch.compile(network, dynamic=False) if config.compile else network,
         optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
         samples=data.train,
         chosen=spread(num_samples, len(data.train.labels)),
         held_out=data.held_out,
         epochs=Epochs(num_samples, batches.global_batch, steps),
         schedule=schedule,
-        scale=LossScale(config.loss_scaling_mode, config.loss_scaling),
+        scale=loss_scale_of(config),
         precision=precision,
         mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
         micro_batch=batches.micro_batch,
@@ -128,13 +114,35 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     return training, told_plan(training, batches, data, sum(p.numel() for p in network.parameters()))
 
 
+def batches_of(config: TrainConfig, world: World) -> Batches:
+    """The batch algebra; for a plan, torchrun may start as many replicas as the other numbers ask for."""
+    is_open = config.dry_run and not config.replicas and world.replicas == 1
+    replicas = 0 if is_open else world.replicas
+    return solve(
+        config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size, default_micro_batch=128
+    )
+
+
+def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:
+    """The network with its first weights, on its device."""
+    network = build(options)
+    if config.init_checkpoint:
+        begin_with(network, Path(config.init_checkpoint))
+    network = network.to(device, precision.weights)
+    if config.channels_last:
+        network = network.to(memory_format=torch.channels_last)
+    recompute(network, config.recompute)
+    return network
+
+
 def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong whatever the data are."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
-    if config.compile and not any(map(shutil.which, _COMPILERS)):
-        raise UsageError(f"--compile needs a C++ compiler ({' or '.join(_COMPILERS)}): install one, or leave it out")
-    if config.compile and config.recompute:
+    compiler = os.environ.get("CXX") or "g++"
+    if config.compile and not shutil.which(compiler):
+        raise UsageError(f"--compile needs a C++ compiler, and {compiler} is not there: install one or name it in $CXX")
+    if config.compile and config.recompute not in ((), (NONE,)):
         raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
     if config.dataset_percentage == 0:
         raise UsageError("--dataset_percentage 0 leaves nothing to train on")
@@ -150,63 +158,21 @@ def begin_with(network: torch.nn.Module, path: Path) -> None:
         raise UsageError(f"--init_checkpoint {path} does not fit this network and its classes: {told}") from None
 
 
-def check_batches(config: TrainConfig, batches: Batches, num_samples: int) -> None:
+def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
     """Raises UsageError for batches that some part of the run cannot use."""
     if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
         raise UsageError(f"mixing pairs neighbours: --micro_batch_size {batches.micro_batch} must be even")
-    if config.norm == "batch" and batches.micro_batch == 1:
+    if has_batch_norm and batches.micro_batch == 1:
         raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: over one value it has no variance")
     if batches.global_batch > num_samples:
         raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
     epochs = Epochs(num_samples, batches.global_batch, 1)
     start, end = epochs.window(epochs.steps_per_epoch - 1)
-    if config.norm == "batch" and batches.replicas > 1 and end - start < 2 * batches.replicas:
+    if has_batch_norm and batches.replicas > 1 and end - start < 2 * batches.replicas:
         raise UsageError(
             f"the last update of an epoch has {end - start} pictures for {batches.replicas} replicas, and batch norm needs 2 "
             "each: choose another --global_batch_size, or --norm group"
         )
-
-
-def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_epoch: int) -> Schedule:
-    """The learning rate as a function of the update."""
-    try:
-        drops = tuple(float(drop) for drop in config.lr_drops)
-    except ValueError:
-        drops = (-1.0,)
-    if not all(0 <= drop <= 1 for drop in drops):
-        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: parts of the run are needed, numbers from 0 to 1")
-    if config.warmup_epochs * steps_per_epoch >= steps:
-        raise UsageError(
-            f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
-        )
-    return Schedule(
-        peak=peak_rate(config, batches),
-        shape=config.lr_schedule,
-        total_steps=steps,
-        steps_per_epoch=steps_per_epoch,
-        drops=drops,
-        decay=config.lr_decay,
-        decay_epochs=config.lr_decay_epochs or 1.0,
-        power=config.lr_power,
-        end_factor=config.lr_end,
-        warmup_epochs=config.warmup_epochs,
-        warmup_mode=config.warmup_mode,
-        staircase=config.lr_staircase,
-        updates_per_epoch=config.lr_updates_per_epoch,
-    )
-
-
-def optimiser_options(config: TrainConfig) -> OptimiserOptions:
-    """The part of the options that makes the optimiser."""
-    return OptimiserOptions(
-        name=config.optimizer,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        l2=config.l2,
-        epsilon=config.optimizer_eps,
-        rmsprop_decay=config.rmsprop_decay,
-        trust=config.lars_trust,
-    )
 
 
 def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
@@ -221,6 +187,8 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"--device {config.device!r} is not known: give cpu, cuda or auto") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device {config.device}: cpu and cuda are known here")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
     return device
@@ -229,6 +197,10 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
 def told_plan(training: Training, batches: Batches, data: Data, num_parameters: int) -> dict[str, str]:
     """What was resolved, for the screen and arguments.json."""
     epochs, schedule = training.epochs, training.schedule
+    config = training.config
+    decays = "".join(
+        f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
+    )
     held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
     return {
         "network": f"{training.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
@@ -238,6 +210,7 @@ def told_plan(training: Training, batches: Batches, data: Data, num_parameters: 
         "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
         "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
         f"last {schedule.rate(epochs.total_steps - 1):.4g}",
+        "optimiser": f"{config.optimizer}{decays}",
         "precision": f"{training.precision.name}{of_halves(training)} on {training.mean.device}",
     }
 

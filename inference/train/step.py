@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -104,12 +104,14 @@ def run_step(
     scale: float,
     precision: Precision,
     replicas: int = 1,
+    buffers: Sequence[Tensor] = (),
 ) -> Outcome:
     """One update from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
     The gradient is that of the mean loss over all `window_size` samples of all replicas, however they are cut. Where any
-    gradient is not finite, on any replica, the weights stay as they are.
+    gradient is not finite, on any replica, the weights stay as they are, and so do the `buffers`: averages of batch norm.
     """
+    before = [buffer.clone() for buffer in buffers]
     optimiser.zero_grad(set_to_none=True)
     losses, correct, count = [], [], 0
     for images_NCHW, targets_NK, labels_N in parts:
@@ -133,5 +135,8 @@ def run_step(
     finite = bool(torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()))
     if finite:
         update(optimiser, rate)
+    else:
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
     nothing = [torch.zeros((), device=gradients[0].device)]
     return Outcome(torch.stack(losses or nothing).sum(), torch.stack(correct or nothing).sum(), count, finite)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import time
@@ -262,7 +263,7 @@ def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     words = ["--model", "cifar_resnet8", "--image_size", 8, "--generated_data", "--repeat", 1, "--valid_batch_size", 1]
     done = train(tmp_path, *words, name="validate")
     assert "random weights: only the speed means anything" in done.stdout
-    assert "images/sec; latency of a batch in ms: mean " in done.stdout
+    assert re.search(r"images/sec; latency of a batch in ms: mean [\d.]+, p50 [\d.]+, p95 [\d.]+, p99 [\d.]+\n", done.stdout)
 
 
 def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from inference import __version__
 from inference.__main__ import COMMANDS
-from inference.commands.flags import default_text
 from inference.config import (
     BenchConfig,
     GetModelConfig,
@@ -21,6 +20,7 @@ from inference.config import (
     RetryConfig,
     VerifyConfig,
 )
+from inference.help_text import default_text
 from inference.train.options import GetDatasetConfig, TrainConfig, ValidateConfig
 from tests.rules.source import ROOT
 

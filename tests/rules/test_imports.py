@@ -20,6 +20,7 @@ LAYERS = (
         "links",
         "markers",
         "waiting",
+        "help_text",
         "decoder_notices",
         "metrics",
         "split",

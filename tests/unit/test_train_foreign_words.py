@@ -11,7 +11,7 @@ import pytest
 
 from inference.commands import train, validate
 from inference.train import checking, foreign_words
-from inference.train.foreign_words import path_to_validate, translate, translate_for_validation
+from inference.train.foreign_words import translate, translate_for_validation, words_to_validate
 
 PICTURES = 2100  # more than any global batch below
 
@@ -136,7 +136,12 @@ def test_what_is_left_out_is_told_once_for_each_reason() -> None:
     ("theirs", "ours"),
     [
         ("--validation False", "--validation=none"),
-        ("--validation true --lr 1", "--lr 1"),
+        ("--validation true --lr 1", "--validation=during --lr 1"),
+        ("--no-recompute", "--recompute=none"),
+        ("--auto-loss-scaling False", "--loss_scaling_mode=static"),
+        ("--optimizer sgd --momentum 0.9", "--optimizer=momentum --momentum 0.9"),
+        ("--optimizer SGD --momentum=0.0", "--optimizer=sgd --momentum=0.0"),
+        ("--learning-rate-schedule 0.3,0.6", "--lr_schedule=stepped --learning-rate-schedule 0.3,0.6"),
         ("--validation after", "--validation after"),
         ("--no-validation", "--validation=none"),
         ("--recompute --lr 1", "--recompute=blocks --lr 1"),
@@ -153,11 +158,13 @@ def test_what_is_left_out_is_told_once_for_each_reason() -> None:
         ("--group-norm --groups 4", "--norm=group --groups 4"),
         ("--synthetic-data --lr 1", "--lr 1 --dataset=synthetic"),
         ("--generated-data --dataset imagenet", "--dataset imagenet --dataset=generated"),
-        ("--recompute-mode none", ""),
+        ("--recompute-mode none", "--recompute=none"),
         ("--base-learning-rate -6 --x y z", "--base-learning-rate -6 --x y z"),
         ("--stochastic-rounding RI --lr 1", "--lr 1"),
         ("--available-memory-proportion 0.1 0.2 --lr 1", "--lr 1"),
         ("--half-partials", ""),
+        ("--checkpoint-save-freq 4 --lr 1", "--checkpoints_per_epoch=1/4 --lr 1"),
+        ("--epochs-per-ckpt=0", "--checkpoints_per_epoch=0"),
     ],
 )
 def test_words_in_another_form(theirs: str, ours: str) -> None:
@@ -170,12 +177,15 @@ def test_every_flag_that_is_left_out_is_none_of_ours() -> None:
     assert known.isdisjoint(foreign_words._LEFT_OUT)
 
 
-def test_training_false_validates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_false_validates(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(checking, "run", lambda config: asked.append(config.path) or 0)
-    assert train.main(["--training", "False", "--checkpoint-input-dir", "P"]) == 0
-    assert asked == ["P"]
-    assert path_to_validate(["--training", "True"]) is None
+    monkeypatch.setattr(checking, "run", lambda config: asked.append(f"{config.path} {config.precision}") or 0)
+    words = ["--training", "False", "--checkpoint-input-dir", "P", "--precision", "half", "--num-ipus", "2"]
+    assert train.main(words) == 0
+    assert asked == ["P 16.16"]
+    assert train.main(["--training=False", "--checkpoint-input-dir=P", "--lr", "1"]) == 2
+    assert "unknown flag: '--lr'" in capsys.readouterr().err
+    assert words_to_validate(["--training", "True", "--lr", "1"]) is None
 
 
 def test_their_validation_measures_speed(monkeypatch: pytest.MonkeyPatch) -> None:

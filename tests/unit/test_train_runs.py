@@ -67,6 +67,21 @@ def test_tables_of_a_run_that_is_looked_at_are_not_written(tmp_path: Path) -> No
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
+def test_tensorboard_events(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = Run(tmp_path, from_step=0, tensorboard=True)
+    log.training({"step": 7, **ROW})
+    log.validation({"name": "step-7", "step": 7, "epoch": 1.0, "accuracy": 0.5, "top5": 0.75, "loss": 1.0, "count": 8,
+                    "images_per_sec": 1.0, "seconds": 8.0})  # fmt: skip
+    log.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert scalars["training/learning_rate"] == [(7, pytest.approx(0.1))]
+    assert scalars["validation/accuracy"] == [(7, 0.5)]
+
+
 class Terminal(io.StringIO):
     """Says that it is one."""
 

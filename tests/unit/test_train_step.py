@@ -114,6 +114,20 @@ def test_loss_scales() -> None:
     assert static.at(0.0) == 8.0
 
 
+def test_averages_of_batch_norm_stay_where_a_gradient_is_not_finite() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+    before = copy.deepcopy(model.state_dict())
+    images, targets, labels = batch(8)
+    images[3, 0, 0, 0] = torch.inf
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
+    outcome = run_step(
+        model, optimiser, [(images, targets, labels)], window_size=8, rate=0.1, scale=1.0, precision=FP32,
+        buffers=list(model.buffers()),
+    )  # fmt: skip
+    assert not outcome.finite
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
 @pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["16.32", "16.16"])
 def test_sixteen_bits_learn(name: str, half_type: str) -> None:

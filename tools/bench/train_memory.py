@@ -14,7 +14,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from footprint import MIB, jpeg, run, tell
+from footprint import MIB, jpeg, over, run, tell
 
 SMALL, LARGE = 2, 16  # batches
 IMAGENET, CLASSES = 1_281_167, 1_000  # training pictures
@@ -75,6 +75,8 @@ def main() -> None:
         print(f"{os.cpu_count()} cores")
         measure_recomputing(Path(name))
         measure_names(Path(name))
+    if over:
+        raise SystemExit(f"over their bounds: {'; '.join(over)}")
 
 
 if __name__ == "__main__":
