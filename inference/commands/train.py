@@ -9,7 +9,7 @@ from typing import Any
 from inference.commands.flags import parse, run_command
 from inference.train.foreign_words import translate, translate_for_validation, words_to_validate
 from inference.train.memory import keep_freed_memory
-from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.options import TrainConfig, ValidateConfig, refuse_beside_resume
 from inference.waiting import spin_briefly
 
 COMMAND = "bulkinfer train"
@@ -36,6 +36,7 @@ _RIVALS = (
 def _defaults(config: Any) -> Mapping[str, Any]:
     """The options of the run that is continued, or those of --config."""
     found: dict[str, Any] = {}
+    refuse_beside_resume(config)
     if config.resume:
         spin_briefly()
         from inference.train.resume import options_of

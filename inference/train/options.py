@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from inference.config import option
 from inference.errors import UsageError
@@ -193,9 +194,7 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     def __post_init__(self) -> None:
-        for name in ("config", "init_checkpoint"):
-            if self.resume and getattr(self, name):
-                raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
+        refuse_beside_resume(self)
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both give the length: leave one out")
         if self.lr and self.base_learning_rate:
@@ -223,6 +222,13 @@ class TrainConfig:
         ):
             if getattr(self, name) > most:
                 raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
+
+
+def refuse_beside_resume(config: Any) -> None:
+    """Raises UsageError for options of a new run beside --resume; takes anything with the fields of TrainConfig."""
+    for name in ("config", "init_checkpoint"):
+        if config.resume and getattr(config, name):
+            raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
 
 
 @dataclass(frozen=True)

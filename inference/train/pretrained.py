@@ -160,9 +160,7 @@ def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_
     numbers = {name: number for number, name in enumerate(class_names)}
     if all(folder in numbers for folder in folders):
         if twice := [folder for folder in folders if class_names.count(folder) > 1]:
-            raise UsageError(
-                f"{twice[0]} is the name of two classes of the network: name the folders by number of class, from 0"
-            )
+            raise UsageError(f"{twice[0]} is the name of two classes: name the folders by number of class, from 0")
         return np.array([numbers[folder] for folder in folders])
     if len(folders) == num_classes:
         say(f"note: the {num_classes} class folders are taken for the classes in their order: {folders[0]} is class 0")

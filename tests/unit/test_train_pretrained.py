@@ -21,7 +21,8 @@ from inference.train.step import Precision
     ("folders", "classes", "count", "found"),
     [
         (("a", "b", "c"), (), 3, [0, 1, 2]),
-        (("a", "b", "c"), ("b", "c", "a"), 3, [0, 1, 2]),
+        (("a", "b", "c"), ("b", "c", "a"), 3, [2, 0, 1]),
+        (("n01", "n02", "n03"), ("b", "c", "a"), 3, [0, 1, 2]),
         (("10", "2"), (), 11, [10, 2]),
         (("0", "2", "1"), (), 3, [0, 2, 1]),
         (("cat", "dog"), ("dog", "cow", "cat"), 3, [2, 0]),
@@ -37,10 +38,18 @@ def test_folders_that_are_no_classes(folders: tuple[str, ...], count: int) -> No
         class_positions(folders, ("cow", "dog")[:count], count)
 
 
+def test_a_name_of_two_classes() -> None:
+    with pytest.raises(UsageError, match="crane is the name of two classes: name the folders by number"):
+        class_positions(("crane", "dog"), ("crane", "dog", "crane"), 3)
+
+
 class Pictures:
     """Two random pictures, each of its own class."""
 
     labels, class_names = np.array([0, 1]), ("x", "y")
+
+    def move_to(self, device: torch.device) -> None:
+        """They are where they are."""
 
     def __init__(self, images_NHWC: np.ndarray) -> None:
         self._images_NHWC = torch.from_numpy(images_NHWC)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inference.train.runs import lock_run
 from tests.training import assert_same_weights, checkpoints, command, cut_back, table, trained, write_digits
 
 EACH: dict[str, Any] = {"checkpoints_per_epoch": 5, "keep_last": 0, "logs_per_epoch": 5}
@@ -47,6 +51,39 @@ def test_b53_the_rates_of_a_continued_run_are_those_of_the_straight_one(tmp_path
     assert command("--resume", cut) == 0
     assert table(cut, "training.csv", *ROWS) == table(straight, "training.csv", *ROWS)
     assert_same_weights(straight, cut)
+
+
+def test_a_loss_scale_given_now_wins(tmp_path: Path) -> None:
+    straight = trained(tmp_path, **EACH, loss_scaling_mode="dynamic")
+    scales = {float(scale) for (scale,) in table(straight, "training.csv", "loss_scale")}
+    assert scales == {65536.0}
+    cut = cut_back(straight, 5)
+    assert command("--resume", cut, "--loss_scaling", 1024) == 0
+    assert [float(scale) for (scale,) in table(cut, "training.csv", "loss_scale")] == [65536.0] * 5 + [1024.0] * 7
+    plain = cut_back(trained(tmp_path, **EACH), 5)
+    assert command("--resume", plain, "--loss_scaling_mode", "ramp", "--loss_scaling", 8) == 0
+    assert [float(scale) for (scale,) in table(plain, "training.csv", "loss_scale")][:6] == [1.0] * 5 + [2.0]
+
+
+def test_a_checkpoint_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    straight = trained(tmp_path, **EACH)
+    cut = cut_back(straight, 5)
+    monkeypatch.chdir(cut / "checkpoints")
+    assert command("--resume", "step-00000005") == 0
+    assert_same_weights(straight, cut)
+    assert {path.name for path in (cut / "checkpoints").iterdir()} == set(checkpoints(straight))
+
+
+def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = cut_back(trained(tmp_path, **EACH), 5)
+    lock = lock_run(cut)
+    code = "import sys; from inference.commands.train import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, "--resume", cut], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert f"{cut} is being trained by pid {os.getpid()} on " in done.stderr
+    lock.release()
+    assert command("--resume", cut) == 0
+    assert not (cut / "_lock.json").exists()
 
 
 def test_validation_is_continued_too(tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ def test_averages_of_batch_norm_stay_where_a_gradient_is_not_finite() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars"])
+@pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
+def test_weights_in_sixteen_bits_stay_finite(name: str, half_type: str) -> None:
+    precision = Precision("16.16", "cpu", half_type)
+    model = network("none").to(precision.weights)
+    images, targets, labels = batch(16)
+    epsilon = 1e-4 if half_type == "float16" else 0.0  # setup.py refuses one that is 0 in float16
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions(name, epsilon=epsilon))
+    parts = [(images.to(precision.input), targets, labels)]
+    for _ in range(5):
+        assert run_step(model, optimiser, parts, window_size=16, rate=0.01, scale=1.0, precision=precision).finite
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
 @pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["16.32", "16.16"])
 def test_sixteen_bits_learn(name: str, half_type: str) -> None:
