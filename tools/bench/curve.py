@@ -13,6 +13,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from PIL import Image
 
 
 def columns(path: Path, *names: str) -> list[list[float]]:
@@ -39,6 +40,7 @@ def main() -> None:
     axes.legend(handles=handles, loc="lower right", fontsize=8)
     figure.tight_layout()
     figure.savefig(target, metadata={"Software": None})
+    Image.open(target).convert("RGB").quantize(48).save(target, optimize=True)  # a few kilobytes
 
 
 if __name__ == "__main__":
