@@ -235,6 +235,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
         "batches: micro batch 4 x accumulation 2 x replicas 1 = global batch 8",
         "length: 10 updates, 5 an epoch",
         "rate: stepped, 0.125 at its peak, first 0.025, last 0.00125",
+        "optimiser: nesterov, L2 0.0005",
         "precision: 32.32 on cpu",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
