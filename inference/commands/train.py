@@ -9,7 +9,8 @@ from typing import Any
 from inference.commands.flags import parse, run_command
 from inference.train.foreign_words import translate, translate_for_validation, words_to_validate
 from inference.train.memory import keep_freed_memory
-from inference.train.options import TrainConfig, ValidateConfig, refuse_beside_resume
+from inference.train.options import TrainConfig, refuse_beside_resume
+from inference.train.validation_options import ValidateConfig
 from inference.waiting import spin_briefly
 
 COMMAND = "bulkinfer train"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inference.commands.flags import run_command
 from inference.train.foreign_words import translate_for_validation
 from inference.train.memory import keep_freed_memory
-from inference.train.options import ValidateConfig
+from inference.train.validation_options import ValidateConfig
 from inference.waiting import spin_briefly
 
 

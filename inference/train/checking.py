@@ -19,13 +19,14 @@ from inference.train.built import rebuild
 from inference.train.checkpoint import Checkpoint
 from inference.train.data import Samples
 from inference.train.opening import open_held_out
-from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.options import TrainConfig
 from inference.train.pretrained import network_for_speed, open_subject, validate_subject
 from inference.train.resume import options_of_state
 from inference.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from inference.train.setup import device_of
 from inference.train.step import Precision
 from inference.train.validation import Scores, evaluate
+from inference.train.validation_options import ValidateConfig
 
 _BATCHES = 100  # of a pass over generated pictures
 
@@ -39,8 +40,8 @@ def run(config: ValidateConfig) -> int:
         return validate_network(config)
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
-    is_run = Path(os.path.abspath(config.path)) == folder
-    done = {row["name"] for row in read_table(folder / "validation.csv")} if is_run and not config.again else set()
+    keeps_rows = Path(os.path.abspath(config.path)) == folder and not config.data_dir
+    done = {row["name"] for row in read_table(folder / "validation.csv")} if keeps_rows and not config.again else set()
     todo = [path for path in paths if path.name not in done]
     if len(todo) < len(paths):
         say(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")

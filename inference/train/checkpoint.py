@@ -136,13 +136,14 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, tensors[0], tensors[1], {name: value for name, value in state.items() if name != "format"})
 
 
-def newest(run: Path) -> Checkpoint:
-    """The newest checkpoint of a run that loads; those that do not are told. Raises UsageError if there is none."""
+def newest(run: Path, *, tells: bool = True) -> Checkpoint:
+    """The newest checkpoint of a run that loads; those that do not are told if `tells`. Raises UsageError if there is none."""
     for path in reversed(steps_of(run)):
         try:
             return read(path)
         except BulkinferError as error:
-            warn(f"bulkinfer train: {error}; the one before it is taken")
+            if tells:
+                warn(f"warning: {error}; an earlier one is looked for")
     raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
 
 
@@ -159,14 +160,14 @@ def clean(run: Path, step: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def find(path: Path) -> Checkpoint:
+def find(path: Path, *, tells: bool = True) -> Checkpoint:
     """The checkpoint that a path means: its folder, a file in it, or a run."""
     path = Path(os.path.abspath(path))  # the run is two folders above a checkpoint, also of one in the working directory
     if path.is_file():
         path = path.parent
     if (path / STATE).exists():
         return read(path)
-    return newest(path)
+    return newest(path, tells=tells)
 
 
 def prune(run: Path, *, keep_last: int, best_step: int) -> None:

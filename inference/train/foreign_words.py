@@ -43,7 +43,7 @@ _LEFT_OUT: dict[str, tuple[int, str]] = {
     ),
     **dict.fromkeys(
         ("eight_bit_io", "eight_bit_transfer", "accelerator_side_preprocess", "normalise_input", "stable_norm",
-         "fp_exceptions", "enable_fp_exceptions"),
+         "fp_exceptions", "enable_fp_exceptions", "latency"),
         (0, _ALWAYS_SO),
     ),
 }  # fmt: skip
@@ -59,6 +59,8 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "auto_loss_scaling": ("--loss_scaling_mode=dynamic", "--loss_scaling_mode=static"),
     "generated_data": ("--dataset=generated", ""),
     "synthetic_data": ("--dataset=synthetic", ""),
+    "dataset_cache": ("", "--cache_mb=0"),
+    "train_with_valid_preprocessing": ("--augment=none", ""),
     "batch_norm": ("--norm=batch", ""),
     "group_norm": ("--norm=group", ""),
 }

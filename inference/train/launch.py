@@ -70,11 +70,16 @@ def tell(plan: dict[str, str], changed: dict[str, tuple[Any, Any]], found: Check
     """What is going to happen, on the screen."""
     print_plan(plan)
     for name, (before, now) in changed.items():
-        say(f"changed: --{name} {now} (so far {before})")
+        say(f"changed: --{name} {shown(now)} (so far {shown(before)})")
     if found is not None:
         say(f"resume: {found.step} of {total_steps} updates are done, from {found.path}")
         if found.step == total_steps:
             say("nothing is left to do: a larger --epochs or --steps makes the run longer")
+
+
+def shown(value: Any) -> str:
+    """A value of an option as it is typed."""
+    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
 def open_log(config: TrainConfig, training: Training, folder: Path | None, plan: dict[str, str], done: int) -> Log:

@@ -85,7 +85,11 @@ def train(training: Training, run: Log, done: int, stop: Callable[[], bool]) -> 
             window = Window()
         wanted = is_due(done, validate_every) or (last and config.validation != "none")
         if training.held_out and wanted and not stopped and training.world.is_first:
-            validate(training, run, done, is_saved=saved)
+            try:
+                validate(training, run, done, is_saved=saved)
+            except RunError:  # a picture that is broken must not cost the updates
+                save(training, run, done)
+                raise
         if saved:
             save(training, run, done)
         if stopped and not last:

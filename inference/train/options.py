@@ -1,4 +1,4 @@
-"""Settings of train and validate: network, data, batches, updates, rate, checkpoints, validation, logs."""
+"""Settings of train and get_dataset: network, data, batches, updates, rate, checkpoints, validation, logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class TrainConfig:
         aliases=("groups", "groupnorm_group_num", "norm_num_groups"),
         minimum=0,
     )
-    norm_channels_per_group: int = option(0, "channels in each group of group norm, in place of --norm_groups", minimum=0)
+    norm_channels_per_group: int = option(
+        0, "channels in each group of group norm, in place of --norm_groups", aliases=("channels_per_group",), minimum=0
+    )
     norm_eps: float = option(0.0, "epsilon of normalisation; 0: the network's own", aliases=("norm_epsilon",), minimum=0)
     norm_momentum: float = option(
         0.0, "share of a new batch in batch norm's averages; 0: the network's own", aliases=("batchnorm_momentum",), minimum=0
@@ -183,7 +185,9 @@ class TrainConfig:
     validation_epochs: float = option(
         1.0, "epochs between validations; 0: only at the end", aliases=("validation_frequency",), minimum=0
     )
-    valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
+    valid_batch_size: int = option(
+        0, "pictures per batch of validation; 0: the micro batch", aliases=("validation_micro_batch_size",), minimum=0
+    )
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     name_suffix: str = option("", "end of the run's name", aliases=("log_dir_string",))
     logs_per_epoch: float = option(16.0, "lines of training.csv an epoch; 0: one at the end of the run", minimum=0)
@@ -203,6 +207,12 @@ class TrainConfig:
             raise UsageError("--norm_groups and --norm_channels_per_group say the same in two ways: leave one out")
         if self.optimizer == "nesterov" and not self.momentum:
             raise UsageError("--momentum 0 leaves nothing to look ahead with: give --optimizer sgd")
+        if self.momentum >= 1:
+            raise UsageError(f"--momentum {self.momentum:g}: it must be below 1, or the updates grow without end")
+        if not self.lr_decay_epochs:
+            raise UsageError("--lr_decay_epochs 0: it must be above 0")
+        if 0 < self.validation_epochs < 1e-6:
+            raise UsageError(f"--validation_epochs {self.validation_epochs:g} is not 0 and below a millionth")
         if self.loss_scaling_mode == "ramp" and self.loss_scaling < 2:
             raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give that as 2 or more")
         if self.half_type != "bfloat16" and self.precision == "32.32":
@@ -219,6 +229,13 @@ class TrainConfig:
             ("dataset_percentage", 100.0),
             ("lr_end", 1.0),
             ("rmsprop_decay", 1.0),
+            ("lr_decay", 1.0),
+            ("norm_eps", 1.0),
+            ("loss_scaling", 2**24),
+            ("epochs", 1e6),
+            ("steps", 10**12),
+            ("checkpoints_per_epoch", 1e6),
+            ("logs_per_epoch", 1e6),
         ):
             if getattr(self, name) > most:
                 raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
@@ -226,46 +243,9 @@ class TrainConfig:
 
 def refuse_beside_resume(config: Any) -> None:
     """Raises UsageError for options of a new run beside --resume; takes anything with the fields of TrainConfig."""
-    for name in ("config", "init_checkpoint"):
-        if config.resume and getattr(config, name):
+    for name in ("config", "init_checkpoint", "log_path", "name_suffix"):
+        if config.resume and getattr(config, name) != getattr(TrainConfig, name):
             raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
-
-
-@dataclass(frozen=True)
-class ValidateConfig:
-    """Accuracy of checkpoints, or of a network with its published weights, on validation pictures; or speed on made-up ones."""
-
-    path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
-    again: bool = option(False, "also checkpoints that validation.csv of the run holds already")
-    data_dir: str = option("", "folder of the data set; default: that of the run")
-    valid_batch_size: int = option(
-        0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",)
-    )
-    num_workers: int = option(0, "threads that read and decode pictures; 0: what the cores allow", minimum=0)
-    cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
-    device: str = option("auto", "cpu, cuda or auto")
-    precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
-    half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
-    model: str = option(
-        "", "without PATH: a network of the zoo with its weights, or any other with random ones", aliases=("model_name",)
-    )
-    model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))
-    weights: str = option("auto", "without PATH: those of the zoo (auto), random, a file or a URL")
-    model_path: str = option("models", "without PATH: folder of model folders, where fetched weights are kept")
-    dataset: str = option("", "without PATH: the data set in --data_dir, where that does not tell", aliases=("data",))
-    image_size: int = option(0, "without PATH: side of the network's input, in pixels; 0: the network's own", minimum=0)
-    generated_data: bool = option(False, "random pictures: images/sec and latency instead of accuracy")
-    repeat: int = option(10, "passes over 100 batches of --generated_data, after one to warm up", minimum=1)
-
-    def __post_init__(self) -> None:
-        if self.path and self.model:
-            raise UsageError("a checkpoint says what network it is of: leave out --model")
-        if not self.path and not self.model and not self.model_size:
-            raise UsageError("give a checkpoint or a run, or --model NAME for a network that no run has made")
-        without_path = ("dataset", "weights", "model_path", "model_size", "image_size")
-        for name in without_path if self.path else ("weights", "model_path"):
-            if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):
-                raise UsageError(f"--{name} is for the accuracy of a network that no run has made: leave it out")
 
 
 @dataclass(frozen=True)

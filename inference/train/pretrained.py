@@ -24,9 +24,10 @@ from inference.train.data import Samples, Work, recipe_for
 from inference.train.network_spelling import spelled
 from inference.train.networks import NetworkOptions, find_trainable, image_size
 from inference.train.opening import FAKE, read_split, samples_of, with_data_found
-from inference.train.options import TrainConfig, ValidateConfig
+from inference.train.options import TrainConfig
 from inference.train.step import Precision
 from inference.train.validation import Scores, evaluate
+from inference.train.validation_options import ValidateConfig
 
 
 @dataclass(frozen=True, slots=True)

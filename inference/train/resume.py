@@ -24,7 +24,7 @@ _OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dr
 
 def options_of(path: str) -> dict[str, Any]:
     """The options that the run of --resume was begun with. Raises UsageError or RunError if there is no such run."""
-    return options_of_state(checkpoint.find(Path(path)).state)
+    return options_of_state(checkpoint.find(Path(path), tells=False).state)
 
 
 def options_of_state(state: dict[str, Any]) -> dict[str, Any]:

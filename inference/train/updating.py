@@ -17,11 +17,12 @@ def peak_rate(config: TrainConfig, batches: Batches) -> float:
     if not config.base_learning_rate:
         return config.lr or 0.1
     try:
-        return float(2.0 ** float(config.base_learning_rate) * batches.global_batch)
-    except OverflowError:
-        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power is too large") from None
+        exponent = float(config.base_learning_rate)
     except ValueError:
         raise UsageError(f"--base_learning_rate {config.base_learning_rate!r} is not a number") from None
+    if not -100 <= exponent <= 100:
+        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power is no rate")
+    return float(2.0**exponent * batches.global_batch)
 
 
 def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_epoch: int) -> Schedule:
@@ -43,7 +44,7 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
         steps_per_epoch=steps_per_epoch,
         drops=drops,
         decay=config.lr_decay,
-        decay_epochs=config.lr_decay_epochs or 1.0,
+        decay_epochs=config.lr_decay_epochs,
         power=config.lr_power,
         end_factor=config.lr_end,
         warmup_epochs=config.warmup_epochs,

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -307,6 +308,13 @@ def test_class_folders(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:200])
     told = train(tmp_path, *words, code=1).stderr
     assert f"{broken} cannot be used (decode: " in told
+    shutil.copy(tmp_path / "data" / "train" / "dog" / "4.jpg", broken)
+    broken = tmp_path / "data" / "val" / "dog" / "1.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    told = train(tmp_path, *words, "--checkpoints_per_epoch", 0, "--validation", "after", "--log_path", "kept", code=1).stderr
+    assert f"{broken} cannot be used (decode: " in told
+    (folder,) = (tmp_path / "kept").iterdir()
+    assert checkpoints(folder) == ["step-00000008"], "the updates are not lost"
 
 
 def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def test_one_checkpoint_and_a_damaged_one(tmp_path: Path) -> None:
     assert table(folder, "validation.csv", "name") == [[second], [third]]
     shutil.copytree(tmp_path / "data", tmp_path / "other")
     before = (folder / "validation.csv").read_bytes()
-    bulkinfer(tmp_path, "validate", place / third, "--data_dir", "other")
+    for path in (place / third, folder):  # all of the run's, also those that have a row
+        assert f"{third}: top-1 " in bulkinfer(tmp_path, "validate", path, "--data_dir", "other", code=int(path == folder))
     assert (folder / "validation.csv").read_bytes() == before, "scores on other pictures are only shown"
 
 

@@ -21,7 +21,8 @@ from inference.config import (
     VerifyConfig,
 )
 from inference.help_text import default_text
-from inference.train.options import GetDatasetConfig, TrainConfig, ValidateConfig
+from inference.train.options import GetDatasetConfig, TrainConfig
+from inference.train.validation_options import ValidateConfig
 from tests.rules.source import ROOT
 
 CONFIGS = {

@@ -134,9 +134,7 @@ def test_a_batch_that_would_cut_the_epoch_otherwise_is_refused(tmp_path: Path, c
 def test_flags_given_win_and_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = cut_back(trained(tmp_path, **EACH, steps=3), 2)
     capsys.readouterr()
-    assert (
-        command("--resume", run, "--epochs", "1", "--lr", "0.01", "--lr_schedule", "constant", "--log_path", "elsewhere") == 0
-    )
+    assert command("--resume", run, "--epochs", "1", "--lr", "0.01", "--lr_schedule", "constant") == 0
     told = capsys.readouterr().out.splitlines()
     assert [line for line in told if line.startswith("changed: ")] == [
         "changed: --epochs 1.0 (so far 0.0)",
@@ -190,7 +188,7 @@ def test_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the run has num_samples 40, it would have 48 now" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--config", "digits_resnet8"], ["--init_checkpoint", "x"]])
+@pytest.mark.parametrize("words", [["--config", "digits_resnet8"], ["--init_checkpoint", "x"], ["--log_path", "x"]])
 def test_what_belongs_to_a_new_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--resume", tmp_path, *words) == 2
     assert f"{words[0]} is for a new run" in capsys.readouterr().err
