@@ -11,7 +11,7 @@ COMMANDS = {
     "partition_dataset": "shard a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
     "train": "train a network of the zoo",
-    "validate": "accuracy of a run's checkpoints, or speed of a network",
+    "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "verify": "check output directories, each and together: counts, keys, file hashes",
     "retry": "run the error rows of a job again",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",

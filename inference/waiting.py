@@ -12,7 +12,7 @@ def spin_briefly() -> None:
 
     By default they spin for milliseconds. On a machine that does anything else as well, a thread that spins keeps the core from
     the one it waits for, at each of a network's many short layers, and the work becomes many times slower. Where they go to
-    sleep at once, a quiet machine is a ninth slower than with this.
+    sleep at once, a quiet machine is a twelfth slower than with this.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPINS))

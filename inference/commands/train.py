@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.commands.flags import parse, run_command
+from inference.train import entry
 from inference.train.foreign_words import translate, translate_for_validation, words_to_validate
-from inference.train.memory import keep_freed_memory
 from inference.train.options import TrainConfig, refuse_beside_resume
 from inference.train.validation_options import ValidateConfig
 from inference.waiting import spin_briefly
@@ -21,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = words_to_validate(sys.argv[1:] if argv is None else argv)
     if words is not None:
         return run_command(
-            "bulkinfer validate", ValidateConfig, _validate, words, positional="path", translate=translate_for_validation
+            "bulkinfer validate", ValidateConfig, entry.validate, words, positional="path", translate=translate_for_validation
         )
-    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
+    return run_command(COMMAND, TrainConfig, entry.train, argv, defaults_of=_defaults, translate=translate)
 
 
 # What says the same in two ways: where one is given now, what a run or --config says of the others does not hold.
@@ -56,22 +56,6 @@ def _defaults(config: Any) -> Mapping[str, Any]:
         if any(getattr(config, name) for name in names):
             found = {name: value for name, value in found.items() if name not in names}
     return found
-
-
-def _run(config: TrainConfig) -> int:
-    spin_briefly()
-    keep_freed_memory()
-    from inference.train.launch import run
-
-    return run(config)
-
-
-def _validate(config: ValidateConfig) -> int:
-    spin_briefly()
-    keep_freed_memory()
-    from inference.train.checking import run
-
-    return run(config)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,7 @@ _NO_PIPELINE = "a network is not cut into stages here; --recompute blocks saves 
 
 # Flags that are left out: name -> (how many values: 0 a switch, 1, or 2 for any number; why).
 _LEFT_OUT: dict[str, tuple[int, str]] = {
-    **dict.fromkeys(
-        ("pipeline", "sharded"),
-        (0, _NO_PIPELINE),
-    ),
+    "pipeline": (0, _NO_PIPELINE),
     **dict.fromkeys(("shards", "pipeline_schedule"), (1, _NO_PIPELINE)),
     **dict.fromkeys(("pipeline_splits", "device_mapping"), (2, _NO_PIPELINE)),
     **dict.fromkeys(

@@ -33,7 +33,8 @@ def run(config: TrainConfig) -> int:
     Raises UsageError before anything is written, RunError later.
     """
     found = checkpoint.find(Path(config.resume)) if config.resume else None
-    folder = None if found is None else run_of(found.path)
+    if found is not None:
+        refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
@@ -48,7 +49,7 @@ def run(config: TrainConfig) -> int:
     if config.dry_run or (found is not None and done == training.epochs.total_steps):
         return 0
     replicas.join(world, training.mean.device)
-    log = open_log(config, training, folder, plan, done) if world.is_first else Silence()
+    log = open_log(config, training, found, plan, done) if world.is_first else Silence()
     try:
         with stopping(world) as stopped:
             done = train(training, log, done, lambda: bool(stopped))
@@ -82,14 +83,20 @@ def shown(value: Any) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
-def open_log(config: TrainConfig, training: Training, folder: Path | None, plan: dict[str, str], done: int) -> Log:
+def open_log(config: TrainConfig, training: Training, found: Checkpoint | None, plan: dict[str, str], done: int) -> Log:
     """The log of a new run, or of one that is continued; it holds the folder until it is closed."""
-    if folder is None:
+    if found is None:
         network = training.facts["network"]["model"]
         folder = new_run(Path(config.log_path), network, training.facts["dataset"], config.name_suffix)
         lock = lock_run(folder)
     else:
+        folder = found.path.parent.parent
         lock = lock_run(folder)
+        try:
+            refuse_later(found.path)  # another process may have trained it since we looked
+        except UsageError:
+            lock.release()
+            raise
         checkpoint.clean(folder, done)
     write_arguments(folder, {"config": asdict(config), "plan": plan, "from_step": done, "versions": versions()})
     pictures = training.epochs.pictures(training.epochs.total_steps) - training.epochs.pictures(done)
@@ -123,8 +130,8 @@ def stopping(world: World) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def run_of(path: Path) -> Path:
-    """The folder of the run that a checkpoint belongs to. Raises UsageError if the run has later ones that can be read."""
+def refuse_later(path: Path) -> None:
+    """Raises UsageError if the run that a checkpoint belongs to has later ones that can be read."""
     folder = path.parent.parent
     for later in checkpoint.steps_of(folder)[::-1]:
         if later.name <= path.name:
@@ -136,4 +143,3 @@ def run_of(path: Path) -> Path:
         raise UsageError(
             f"{folder} has a later checkpoint, {later.name}: remove those after {path.name}, or continue from the last"
         )
-    return folder

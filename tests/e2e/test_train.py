@@ -261,6 +261,14 @@ def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     assert ": skipped\n" in done.stdout
 
 
+def test_a_network_that_cannot_be_compiled(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data")
+    environment = {**os.environ, "CXX": "/bin/false", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    told = train(tmp_path, *DIGITS, "--steps", 2, "--compile", code=1, env=environment).stderr.splitlines()[-1]
+    assert told.startswith("bulkinfer train: --compile: the network cannot be compiled here (")
+    assert told.endswith("): leave it out")
+
+
 def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     words = ["--model", "cifar_resnet8", "--image_size", 8, "--generated_data", "--repeat", 1, "--valid_batch_size", 1]
     done = train(tmp_path, *words, name="validate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from inference.train import launch
 from inference.train.runs import lock_run
 from tests.training import assert_same_weights, checkpoints, command, cut_back, table, trained, write_digits
 
@@ -83,6 +85,25 @@ def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"{cut} is being trained by pid {os.getpid()} on " in done.stderr
     lock.release()
     assert command("--resume", cut) == 0
+    assert not (cut / "_lock.json").exists()
+
+
+def test_what_another_process_trained_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has finished and gone between our look at the checkpoints and our lock."""
+    straight = trained(tmp_path, **EACH)
+    cut = cut_back(straight, 5)
+    last = checkpoints(straight)[-1]
+
+    def locked_late(folder: Path) -> Any:
+        shutil.copytree(straight / "checkpoints" / last, cut / "checkpoints" / last)
+        return lock_run(folder)
+
+    monkeypatch.setattr(launch, "lock_run", locked_late)
+    assert command("--resume", cut) == 2
+    assert f"{cut} has a later checkpoint, {last}" in capsys.readouterr().err
+    assert last in checkpoints(cut)
     assert not (cut / "_lock.json").exists()
 
 
