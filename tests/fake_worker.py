@@ -25,9 +25,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from inference.in_flight import InFlight
-from inference.messages import Command, End, Ended, Event, Ready, Refused, RunStep, StepDone, Stop, Totals, decode, encode
-from inference.types import Fault, Step
+from bulkinfer.types import Fault, Step
+from bulkinfer.worker.in_flight import InFlight
+from bulkinfer.worker.protocol import (
+    Command,
+    End,
+    Ended,
+    Event,
+    Ready,
+    Refused,
+    RunStep,
+    StepDone,
+    Stop,
+    Totals,
+    decode,
+    encode,
+)
 
 run_file, index, report = Path(sys.argv[-4]), int(sys.argv[-3]), int(sys.argv[-2])
 run: dict[str, Any] = json.loads(run_file.read_text())

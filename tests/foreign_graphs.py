@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+from bulkinfer.model.card import Recipe
 from onnx import TensorProto, helper, numpy_helper
-
-from inference.card import Recipe
 
 SIDE = 8
 NUMPY_TO_ONNX = {"uint8": TensorProto.UINT8, "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16,

@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.config import LaunchConfig
+from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.launch.job import Job, Launch, describe_job, make_job
+from bulkinfer.launch.launcher import open_job, write_run
+from bulkinfer.model.lookup import find_model
+from bulkinfer.records.manifest import Dataset
+from bulkinfer.results.job_file import write_job
+from bulkinfer.runtime.devices import find_candidates, parse_device
+from bulkinfer.types import Step
+from bulkinfer.worker.protocol import RunSpec
 from PIL import Image
 
-from inference.config import LaunchConfig
-from inference.cores import ThreadPlan
-from inference.devices import find_candidates, parse_device
-from inference.job import Job, Launch, describe_job, make_job, write_job
-from inference.launcher import open_job, write_run
-from inference.manifest import Dataset
-from inference.messages import RunSpec
-from inference.model_lookup import find_model
-from inference.types import Step
 from tests import pictures
 from tests.models import COLOURS, LABELS, write_tiny_model
 

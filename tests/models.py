@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.model.card import GraphSidecar, ModelCard, Recipe, Weights, graph_path, write_card, write_sidecar
 from onnx import TensorProto, helper, numpy_helper
-
-from inference.card import GraphSidecar, ModelCard, Recipe, Weights, graph_path, write_card, write_sidecar
-from inference.paths import file_sha256
 
 SIZE = 32
 COLOURS = {

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-
-from inference import model_folder
-from inference.card import ModelCard, Recipe, Weights
-from inference.export import export_network
-from inference.graph_file import Export
+from bulkinfer.export import model_folder
+from bulkinfer.export.torch_export import export_network
+from bulkinfer.model.card import ModelCard, Recipe, Weights
+from bulkinfer.model.graph_file import Export
 
 BGR = Recipe(
     height=8, width=8, resize="exact", resize_size=8, crop_fraction=1.0, interpolation="bilinear",

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-from inference.postprocess import StepRows, Task
-from inference.types import Batch, Facts, Record, Step
+from bulkinfer.results.rows import StepRows, Task
+from bulkinfer.types import Batch, Facts, Record, Step
 
 Array = np.ndarray[Any, Any]
 

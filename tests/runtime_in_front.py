@@ -8,13 +8,13 @@ from pathlib import Path
 _MODULE = """
 import os, sys
 
-if "inference.worker_process" in sys.orig_argv:
+if "bulkinfer.worker.process" in sys.orig_argv:
     exec(open(os.path.join(os.path.dirname(__file__), "before.py")).read())
 sys.path.remove(os.path.dirname(__file__))
 del sys.modules["onnxruntime"]
 import onnxruntime
 
-if "inference.worker_process" in sys.orig_argv:
+if "bulkinfer.worker.process" in sys.orig_argv:
     exec(open(os.path.join(os.path.dirname(__file__), "after.py")).read())
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inference.processes import Table, this_table
+from bulkinfer.host.process_identity import Table, this_table
 
 DEAD_PID = 2**22 + 1  # beyond the largest process number
 

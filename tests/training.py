@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from bulkinfer.commands import train
+from bulkinfer.train import launch
+from bulkinfer.train.options import TrainConfig
 from safetensors.torch import load_file
-
-from inference.commands import train
-from inference.train import launch
-from inference.train.options import TrainConfig
 
 VALID = 360  # that the reader keeps for validation
 

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from bulkinfer.config import GetModelConfig
+from bulkinfer.export.from_onnx import adopt
+from bulkinfer.export.from_zoo import Provided
+from bulkinfer.export.variants.request import check_request
+from bulkinfer.export.variants.variant import provide_variant
 
-from inference.adopt import adopt
-from inference.config import GetModelConfig
-from inference.provision import Provided
-from inference.variant import provide_variant
-from inference.variant_request import check_request
 from tests import pictures
 from tests.foreign_graphs import recipe_file, save
+from tests.logged import logged
 
 
 def write_photos(folder: Path, count: int = 150) -> Path:
@@ -45,11 +46,11 @@ class Home:
     def adopt(self, model: onnx.ModelProto, **flags: Any) -> None:
         path, recipe = save(model, self.folder), recipe_file(self.folder)
         places = {"model_path": str(self.folder / "models"), "onnx": str(path), "name": "net", "recipe": str(recipe)}
-        self.network = adopt(GetModelConfig(**{**places, "scores": "logits", **flags}), lambda _: None)
+        self.network = adopt(GetModelConfig(**{**places, "scores": "logits", **flags}))
 
     def make(self, **flags: Any) -> Provided:
         assert self.network is not None
         self.said = []
         config = self.config(**flags)
         check_request(config)
-        return provide_variant(config, self.network, self.said.append)
+        return logged(self.said, provide_variant, config, self.network)

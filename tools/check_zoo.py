@@ -66,7 +66,7 @@ def main() -> int:
 
 def in_order() -> list[str]:
     """All names: the zoo by cost (parameters, and more for large pictures), with timm's after the small ones."""
-    from inference.zoo import NETWORKS
+    from bulkinfer.zoo import NETWORKS
 
     cost = {name: spec.num_parameters * (spec.recipe.width / 224) ** 2 for name, spec in NETWORKS.items()}
     zoo = sorted(cost, key=cost.__getitem__)
@@ -101,15 +101,13 @@ def in_a_process(name: str, limit_s: int, memory_gb: int) -> dict[str, Any]:
 
 def check(name: str) -> dict[str, Any]:
     """Export one network at batch 1 and 3 and run it on both providers."""
-    from inference import provision
-    from inference.config import GetModelConfig
-    from inference.errors import BulkinferError
+    from bulkinfer.config import GetModelConfig
+    from bulkinfer.errors import BulkinferError
+    from bulkinfer.export import from_zoo as provision
 
     with tempfile.TemporaryDirectory() as models:
         try:
-            first, third = (
-                provision.provide(GetModelConfig(batch, name, models, weights="random"), lambda _: None) for batch in (1, 3)
-            )
+            first, third = (provision.provide(GetModelConfig(batch, name, models, weights="random")) for batch in (1, 3))
         except BulkinferError as error:
             return {"failure": str(error)}
         card = third.card
@@ -133,9 +131,9 @@ def check(name: str) -> dict[str, Any]:
 
 def providers_differ(folder: Path) -> float:
     """Largest difference between the outputs of both providers on golden pictures, as a share of the largest value."""
-    from inference.graph_checks import read_golden
-    from inference.providers import SessionSpec
-    from inference.session import Session
+    from bulkinfer.model.graph_checks import read_golden
+    from bulkinfer.runtime.providers import SessionSpec
+    from bulkinfer.runtime.session import Session
 
     golden = read_golden(folder / "golden.npz")
     found = []
@@ -147,7 +145,7 @@ def providers_differ(folder: Path) -> float:
 
 def table(names: list[str]) -> str:
     """The results as a Markdown table, with what they were measured on."""
-    from inference.runlog import processor
+    from bulkinfer.host.console import processor
 
     results = done()
     lines = [

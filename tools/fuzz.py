@@ -91,7 +91,7 @@ def fuzz_with_atheris(argv: list[str]) -> None:
     """The child: instruments inference and Pillow, and fuzzes until the time is over."""
     import atheris
 
-    with atheris.instrument_imports(include=["inference", "PIL"]):
+    with atheris.instrument_imports(include=["bulkinfer", "PIL"]):
         target = _target(argv[1])
     atheris.Setup([argv[0], *argv[2:]], target.run)
     atheris.Fuzz()

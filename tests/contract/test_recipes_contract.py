@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 import timm
 import torch
+from bulkinfer import zoo
+from bulkinfer.errors import RecordError, UsageError
+from bulkinfer.images.decode import prepare_decoder
+from bulkinfer.images.jpeg import turbo_decode
+from bulkinfer.images.preprocess import normalise
+from bulkinfer.model.card import Recipe
+from bulkinfer.types import Record
+from bulkinfer.worker.loader import Limits, load_record
+from bulkinfer.worker.metrics import Meter
 from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from torchvision import transforms
 
-from inference import zoo
-from inference.card import Recipe
-from inference.decode import prepare_decoder
-from inference.errors import RecordError, UsageError
-from inference.jpeg import turbo_decode
-from inference.loader import Limits, load_record
-from inference.metrics import Meter
-from inference.preprocess import normalise
-from inference.types import Record
 from tests import pictures, plain_preparation
 from tests.networks import published, run
 from tests.pictures import encode, noise, photo
@@ -127,7 +127,7 @@ def test_the_plain_implementation_is_another_one() -> None:
     nodes = ast.walk(ast.parse(Path(plain_preparation.__file__).read_text()))
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = [getattr(node, "module", None) or node.names[0].name for node in imports]
-    assert not [name for name in modules if name.partition(".")[0] == "inference"]
+    assert not [name for name in modules if name.partition(".")[0] == "bulkinfer"]
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name in zoo.NETWORKS])
@@ -320,7 +320,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen["sizes"].append(image and image.size)
         return image
 
-    monkeypatch.setattr("inference.decode.turbo_decode", watched)
+    monkeypatch.setattr("bulkinfer.images.decode.turbo_decode", watched)
     return seen
 
 

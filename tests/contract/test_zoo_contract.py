@@ -15,12 +15,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-
-from inference import provision, state_dict, zoo
-from inference.card import Recipe, read_card, read_sidecar
-from inference.config import GetModelConfig
-from inference.export import outputs_of
-from inference.weights import RANDOM_ORIGIN
+from bulkinfer import zoo
+from bulkinfer.config import GetModelConfig
+from bulkinfer.export import from_zoo as provision
+from bulkinfer.export.torch_export import outputs_of
+from bulkinfer.model.card import Recipe, read_card, read_sidecar
+from bulkinfer.zoo import state_dict
+from bulkinfer.zoo.weights import RANDOM_ORIGIN
 
 # VGG, FBResNet, PNASNet, PolyNet and the large NASNet cost too much here: tools/check_zoo has them.
 FAMILIES = (
@@ -74,7 +75,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     def provided(batch_size: int) -> provision.Provided:
         words = {"model_name": request.param, "model_path": str(models), "weights": "random"}
-        return provision.provide(GetModelConfig(batch_size=batch_size, **words), lambda _: None)
+        return provision.provide(GetModelConfig(batch_size=batch_size, **words))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(zoo, "build", lambda _: network)

@@ -15,12 +15,12 @@ import onnxruntime
 import pyarrow.parquet as pq
 import pytest
 import torch
+from bulkinfer import zoo
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.model.card import read_card
 from onnx import TensorProto, helper
 from PIL import Image
 
-from inference import zoo
-from inference.card import read_card
-from inference.paths import file_sha256
 from tests import pictures
 from tests.commands import records, run
 from tests.foreign_graphs import PLAIN, SCALED, SIDE, foreign_graph, recipe_file, save

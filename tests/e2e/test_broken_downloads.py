@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from bulkinfer import zoo
 
-from inference import zoo
 from tests.commands import command, run
 from tests.http_server import Site, serving
 

@@ -19,9 +19,9 @@ from {module} import main
 sys.exit(main())
 """
 COMMANDS = {
-    "get_model": "inference.commands.get_model",
-    "partition_dataset": "inference.commands.partition_dataset",
-    "infer_launch": "inference.commands.infer_launch",
+    "get_model": "bulkinfer.commands.get_model",
+    "partition_dataset": "bulkinfer.commands.partition_dataset",
+    "infer_launch": "bulkinfer.commands.infer_launch",
 }
 
 

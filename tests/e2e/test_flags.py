@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bulkinfer.__main__ import COMMANDS
+from bulkinfer.config import LaunchConfig
 
-from inference.__main__ import COMMANDS
-from inference.config import LaunchConfig
 from tests.commands import run
 from tests.models import write_tiny_model
 
@@ -132,7 +132,7 @@ def test_every_way_to_start_a_command(place: Path) -> None:
 
 
 def python_m(place: Path, *words: str) -> Any:
-    command = [sys.executable, "-m", "inference", *words]
+    command = [sys.executable, "-m", "bulkinfer", *words]
     return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bulkinfer.commands.infer_launch import main as infer_launch
+from bulkinfer.runtime.providers import PROVIDERS
 
-from inference.commands.infer_launch import main as infer_launch
-from inference.providers import PROVIDERS
 from tests import pictures
 from tests.commands import get_model, records
 from tests.foreign_graphs import deep_graph, recipe_file, save

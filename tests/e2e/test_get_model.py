@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from bulkinfer.model.card import read_card
 
-from inference.card import read_card
 from tests.commands import command, run
 from tests.http_server import Site, serving
 

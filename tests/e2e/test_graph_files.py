@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from bulkinfer import zoo
+from bulkinfer.files.atomic import file_sha256
 from onnx import TensorProto, helper, numpy_helper
 
-from inference import zoo
-from inference.paths import file_sha256
 from tests import pictures
 from tests.commands import run
 from tests.foreign_graphs import SIDE, foreign_graph, recipe_file, save

@@ -275,7 +275,7 @@ def test_worker_logs_tell_the_command_the_lines_and_the_modules(place: Path, tmp
     for index in (0, 1):
         text = (log_dir / f"worker-{index}.log").read_text()
         assert text.startswith("$ ")
-        assert "inference.worker_process" in text.splitlines()[0]
+        assert "bulkinfer.worker.process" in text.splitlines()[0]
         events = [json.loads(line) for line in (log_dir / f"worker-{index}.jsonl").read_text().splitlines()]
         told_modules += [set(event["names"]) for event in events if event["kind"] == "modules"]
     assert told_modules, "a worker that is not ready when all is done ends without a word, but not both"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bulkinfer.commands.partition_dataset import main
+from bulkinfer.records.manifest import Dataset, Manifest, open_dataset
+from bulkinfer.types import Record
 
-from inference.commands.partition_dataset import main
-from inference.manifest import Dataset, Manifest, open_dataset
-from inference.types import Record
 from tests.commands import UNPRIVILEGED
 
 SCRIPT = Path(sys.executable).parent / "partition_dataset"
@@ -279,7 +279,7 @@ def test_coco_annotations(tmp_path: Path) -> None:
 # Dies by SIGKILL just before the n-th change it makes to the file system.
 KILLED_AT = """
 import os, signal, sys
-from inference.commands.partition_dataset import main
+from bulkinfer.commands.partition_dataset import main
 left = int(sys.argv.pop(1))
 def counted(call):
     def wrapper(*arguments, **named):
@@ -317,5 +317,5 @@ def test_help_is_quick_and_names_every_flag(tmp_path: Path) -> None:
     options = ("data_dir", "partitions", "output", "mode", "balance", "annotations", "list_file", "[no]include_hidden")
     for flag in (f"--{option}" for option in options):
         assert flag in out
-    code = "import sys, inference.commands.partition_dataset\nprint(sorted({'pyarrow', 'numpy', 'PIL'} & set(sys.modules)))"
+    code = "import sys, bulkinfer.commands.partition_dataset\nprint(sorted({'pyarrow', 'numpy', 'PIL'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code]) == b"[]\n"

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from inference.commands.partition_dataset import main
-from inference.manifest import open_dataset
+from bulkinfer.commands.partition_dataset import main
+from bulkinfer.records.manifest import open_dataset
 
 MODES = ["symlink", "hardlink", "copy", "manifest"]
 

@@ -17,8 +17,8 @@ from tests.models import write_tiny_model
 # put in front of launcher, judges and workers: a processor that computes in bf16, which here gives the bits of fp32
 NATIVE = """
 from dataclasses import replace
-from inference import providers
-from inference.providers import openvino
+from bulkinfer.runtime import providers
+from bulkinfer.runtime.providers import openvino
 openvino._HINTS["bf16"] = openvino._HINTS["fp32"]
 entry = providers.PROVIDERS["openvino"]
 providers.PROVIDERS["openvino"] = replace(entry, native=lambda numbers: ("bf16", ""))

@@ -14,12 +14,12 @@ import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bulkinfer.files.atomic import file_sha256, write_json
+from bulkinfer.model.card import graph_path, read_sidecar, write_sidecar
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.manifest_file import write_manifest
+from bulkinfer.records.manifest_rows import SCHEMA, Entry
 
-from inference.card import graph_path, read_sidecar, write_sidecar
-from inference.entries import SCHEMA, Entry
-from inference.manifest import Manifest
-from inference.manifest_file import write_manifest
-from inference.paths import file_sha256, write_json
 from tests import pictures
 from tests.bombs import BOMBS
 from tests.commands import children, command, records, run
@@ -149,7 +149,7 @@ def test_a_graph_whose_weights_lie_outside_of_its_folder_is_refused(place: Path,
 
 
 def test_modules_beside_the_pictures_are_not_imported(place: Path) -> None:
-    for name in ("numpy", "PIL", "pyarrow", "inference", "onnxruntime", "sitecustomize"):
+    for name in ("numpy", "PIL", "pyarrow", "bulkinfer", "onnxruntime", "sitecustomize"):
         (place / f"{name}.py").write_text(
             f"open('imported-{name}', 'w').close()\nraise SystemExit('from the working directory')\n"
         )

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from bulkinfer.model.card import read_card
 from PIL import Image
 
-from inference.card import read_card
 from tests.commands import get_model, records, run
 from tests.training import VALID, checkpoints, table, write_digits
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from bulkinfer.images.decode import decode, prepare_decoder
+from bulkinfer.images.preprocess import prepare
 from PIL import Image, ImageOps
 
-from inference.decode import decode, prepare_decoder
-from inference.preprocess import prepare
 from tests import pictures
 from tests.commands import records, rows, run
 
@@ -72,7 +72,7 @@ def test_scores_agree_with_a_plain_script(place: Path, output: Path) -> None:
 
 
 def test_scores_agree_when_fed_the_same_pixels(place: Path, output: Path) -> None:
-    from inference.card import read_card
+    from bulkinfer.model.card import read_card
 
     prepare_decoder()
     folder = place / "models" / "efficientnet_lite0"

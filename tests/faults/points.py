@@ -1,6 +1,6 @@
 """Named points on the way of a launch, and plans of what happens there; trap.py does it, wrapping.py puts it in from outside.
 
-Each point is the boundary of a function of inference/, wrapped when its module is imported: the product knows nothing of it.
+Each point is the boundary of a function of bulkinfer, wrapped when its module is imported: the product knows nothing of it.
 A Plan, in the file that $BULKINFER_TEST_PLAN names, says what happens at which point. It happens once: the first process to get
 there makes the plan's flag file, and a replaced worker or a second launch finds it there. Plans with `poison` happen whenever a
 picture of that kind is in hand, for as long as there is no file `off` beside the plan.
@@ -20,7 +20,7 @@ MOMENTS = ("begun", "half written", "fsync", "rename", "directory fsync")
 
 @dataclass(frozen=True)
 class Point:
-    """A function of inference/: `target` within `module`, run in `role`; `of` is the class that its last argument must have.
+    """A function of bulkinfer: `target` within `module`, run in `role`; `of` is the class that its last argument must have.
 
     `touches_files`: what it does can fail for reasons of the file system.
     """
@@ -34,43 +34,43 @@ class Point:
 
 
 POINTS = (
-    Point("dataset opened", LAUNCHER, "manifest", "open_dataset", touches_files=True),
-    Point("manifest read", LAUNCHER, "manifest", "Manifest.read", touches_files=True),
-    Point("network found", LAUNCHER, "card", "check_graph_files", touches_files=True),
-    Point("output claimed", LAUNCHER, "resume", "claim_output", touches_files=True),
-    Point("remainder found", LAUNCHER, "resume", "remaining_steps", touches_files=True),
-    Point("logs begun", LAUNCHER, "summary", "begin", touches_files=True),
-    Point("worker started", LAUNCHER, "worker_handle", "start_worker", touches_files=True),
-    Point("steps made", LAUNCHER, "reporter", "Reporter.make_steps"),
-    Point("command sent", LAUNCHER, "worker_handle", "WorkerHandle.send"),
-    Point("report read", LAUNCHER, "messages", "decode"),
-    Point("readiness noted", LAUNCHER, "reporter", "Reporter.on_event", of="Ready"),
-    Point("step noted", LAUNCHER, "reporter", "Reporter.on_event", of="StepDone"),
-    Point("parts noted", LAUNCHER, "resume", "note_parts", touches_files=True),
-    Point("result told", LAUNCHER, "summary", "finish", touches_files=True),
-    Point("run file read", WORKER, "messages", "RunSpec.read", touches_files=True),
-    Point("graph checked", WORKER, "card", "check_graph_files", touches_files=True),
-    Point("session created", WORKER, "providers", "open_session", touches_files=True),
-    Point("warmed up", WORKER, "session", "warm_up"),
-    Point("command read", WORKER, "messages", "decode"),
-    Point("manifest read again", WORKER, "manifest", "Manifest.read_again", touches_files=True),
-    Point("picture opened", WORKER, "decode", "os.open"),
-    Point("picture read", WORKER, "decode", "read_picture"),
-    Point("picture decoded", WORKER, "decode", "decode"),
-    Point("picture prepared", WORKER, "preprocess", "prepare"),
-    Point("batch filled", WORKER, "loader", "Loader.next_ready"),
-    Point("session run", WORKER, "session", "Session.run"),
-    Point("rows made", WORKER, "postprocess", "StepRows.fill"),
-    Point("table made", WORKER, "results", "to_table"),
-    Point("report sent", WORKER, "messages", "encode", of="StepDone"),
-    Point("report logged", WORKER, "runlog", "EventLog.write", touches_files=True, of="StepDone"),
-    Point("end sent", WORKER, "messages", "encode", of="Ended"),
+    Point("dataset opened", LAUNCHER, "records.manifest", "open_dataset", touches_files=True),
+    Point("manifest read", LAUNCHER, "records.manifest", "Manifest.read", touches_files=True),
+    Point("network found", LAUNCHER, "model.card", "check_graph_files", touches_files=True),
+    Point("output claimed", LAUNCHER, "launch.resume", "claim_output", touches_files=True),
+    Point("remainder found", LAUNCHER, "launch.resume", "remaining_steps", touches_files=True),
+    Point("logs begun", LAUNCHER, "launch.summary", "begin", touches_files=True),
+    Point("worker started", LAUNCHER, "launch.engines.worker_handle", "start_worker", touches_files=True),
+    Point("steps made", LAUNCHER, "launch.reporter", "Reporter.make_steps"),
+    Point("command sent", LAUNCHER, "launch.engines.worker_handle", "WorkerHandle.send"),
+    Point("report read", LAUNCHER, "worker.protocol", "decode"),
+    Point("readiness noted", LAUNCHER, "launch.reporter", "Reporter.on_event", of="Ready"),
+    Point("step noted", LAUNCHER, "launch.reporter", "Reporter.on_event", of="StepDone"),
+    Point("parts noted", LAUNCHER, "launch.resume", "note_parts", touches_files=True),
+    Point("result told", LAUNCHER, "launch.summary", "finish", touches_files=True),
+    Point("run file read", WORKER, "worker.protocol", "RunSpec.read", touches_files=True),
+    Point("graph checked", WORKER, "model.card", "check_graph_files", touches_files=True),
+    Point("session created", WORKER, "runtime.providers", "open_session", touches_files=True),
+    Point("warmed up", WORKER, "runtime.session", "warm_up"),
+    Point("command read", WORKER, "worker.protocol", "decode"),
+    Point("manifest read again", WORKER, "records.manifest", "Manifest.read_again", touches_files=True),
+    Point("picture opened", WORKER, "images.decode", "os.open"),
+    Point("picture read", WORKER, "images.decode", "read_picture"),
+    Point("picture decoded", WORKER, "images.decode", "decode"),
+    Point("picture prepared", WORKER, "images.preprocess", "prepare"),
+    Point("batch filled", WORKER, "worker.loader", "Loader.next_ready"),
+    Point("session run", WORKER, "runtime.session", "Session.run"),
+    Point("rows made", WORKER, "results.rows", "StepRows.fill"),
+    Point("table made", WORKER, "results.parquet_parts", "to_table"),
+    Point("report sent", WORKER, "worker.protocol", "encode", of="StepDone"),
+    Point("report logged", WORKER, "host.console", "EventLog.write", touches_files=True, of="StepDone"),
+    Point("end sent", WORKER, "worker.protocol", "encode", of="Ended"),
 )
 
 # Of bulkinfer retry, beside those of a launch: see test_retry.py.
 RETRY_POINTS = (
-    Point("part replaced", LAUNCHER, "merge", "_rewrite", touches_files=True),
-    Point("staging put in", LAUNCHER, "retry", "put_in_staged", touches_files=True),
+    Point("part replaced", LAUNCHER, "launch.retry_merge", "_rewrite", touches_files=True),
+    Point("staging put in", LAUNCHER, "launch.retry", "put_in_staged", touches_files=True),
 )
 
 

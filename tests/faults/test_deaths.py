@@ -60,7 +60,7 @@ def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) ->
 
 def test_b40_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
     (place / "site" / "sitecustomize.py").write_text(
-        "import sys\nif 'inference.worker_process' in sys.orig_argv: sys.exit('no luck')"
+        "import sys\nif 'bulkinfer.worker.process' in sys.orig_argv: sys.exit('no luck')"
     )
     found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 2, cwd=place,
                 env={"PYTHONPATH": str(place / "site")})  # fmt: skip
@@ -84,7 +84,7 @@ def test_b28_a_graph_that_the_runtime_refuses_is_one_sentence(place: Path) -> No
 def test_a_worker_that_finds_another_graph_refuses(place: Path) -> None:
     """A worker is replaced after the model was: the new graph must not add to the rows of the old one."""
     (place / "site" / "sitecustomize.py").write_text(
-        SITECUSTOMIZE + "import sys\nif 'inference.worker_process' in sys.orig_argv:\n"
+        SITECUSTOMIZE + "import sys\nif 'bulkinfer.worker.process' in sys.orig_argv:\n"
         "    flag = os.path.join(os.environ['PLACE'], 'flag')\n"
         "    if os.path.exists(flag):\n        from tests.models import write_tiny_model, tiny_graph\n        import pathlib\n"
         "        graph = tiny_graph(6)\n        graph.producer_name = 'another'\n"

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from bulkinfer.results.verify import verify
 
-from inference.verify import verify
 from tests.commands import command, records, run
 from tests.faults.points import LAUNCHER, Plan
 from tests.faults.scene import Place, Scene, expect, key_of

@@ -92,7 +92,7 @@ def stopped(*signals: signal.Signals) -> WholeRun:
 
 def _is_ours(pid: int) -> bool:
     try:
-        return b"inference.worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"bulkinfer.worker.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

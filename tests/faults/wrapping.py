@@ -1,4 +1,4 @@
-"""The modules of inference/ wrapped as they are imported, so that a trap is told of every point that is reached."""
+"""The modules of bulkinfer wrapped as they are imported, so that a trap is told of every point that is reached."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def install_from_environment() -> None:
     """Watch this process if there is a plan, and if it is a launcher or a worker."""
     path = os.environ.get(PLAN_VARIABLE)
     words = " ".join(sys.orig_argv[:6])
-    is_worker = "inference.worker_process" in words
+    is_worker = "bulkinfer.worker.process" in words
     if path and (is_worker or "infer_launch" in words or "bulkinfer retry" in words):
         install(Trap(Plan.read(Path(path)), WORKER if is_worker else LAUNCHER))
 
 
 def install(trap: Trap) -> None:
-    """Have the modules of inference/ wrapped as they are imported; nothing is imported here."""
+    """Have the modules of bulkinfer wrapped as they are imported; nothing is imported here."""
     wrappers: dict[str, list[Callable[[Any], None]]] = {
-        "inference.paths": [functools.partial(_watch_publishing, trap)],
-        "inference.output_lock": [functools.partial(_watch_lock, trap)],
+        "bulkinfer.files.atomic": [functools.partial(_watch_publishing, trap)],
+        "bulkinfer.files.output_lock": [functools.partial(_watch_lock, trap)],
     }
     for point in (*POINTS, *RETRY_POINTS):
         if point.role == trap.role or trap.is_inline:
-            wrappers.setdefault(f"inference.{point.module}", []).append(functools.partial(_watch, trap, point))
+            wrappers.setdefault(f"bulkinfer.{point.module}", []).append(functools.partial(_watch, trap, point))
     sys.meta_path.insert(0, _Finder(wrappers))
     if trap.plan.is_clock_stepping:
         _step_the_clock()

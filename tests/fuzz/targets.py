@@ -19,21 +19,22 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from inference import claims
-from inference.card import GraphSidecar, ModelCard, Weights, read_card, read_sidecar
-from inference.commands import flags
-from inference.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
-from inference.decode import decode as decode_picture
-from inference.decode import prepare_decoder
-from inference.entries import Entry
-from inference.errors import RecordError, RunError, UsageError
-from inference.graph_checks import Golden, read_golden, write_golden
-from inference.job import JOB_FILE, read_job
-from inference.jpeg import check_scans, read_header
-from inference.manifest import Manifest
-from inference.manifest_file import open_manifest
-from inference.paths import canonical_json
-from inference.signatures import READABLE
+from bulkinfer.commands import flags
+from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
+from bulkinfer.errors import RecordError, RunError, UsageError
+from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.magic_bytes import READABLE
+from bulkinfer.images import header_limits as claims
+from bulkinfer.images.decode import decode as decode_picture
+from bulkinfer.images.decode import prepare_decoder
+from bulkinfer.images.jpeg import check_scans, read_header
+from bulkinfer.model.card import GraphSidecar, ModelCard, Weights, read_card, read_sidecar
+from bulkinfer.model.graph_checks import Golden, read_golden, write_golden
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.manifest_file import open_manifest
+from bulkinfer.records.manifest_rows import Entry
+from bulkinfer.results.job_file import JOB_FILE, read_job
+
 from tests import bombs, pictures
 from tests.models import LABELS, RECIPE
 from tests.pictures import encode, photo

@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from bulkinfer.images import pillow_warnings as decoder_notices
+from bulkinfer.images.decode import prepare_decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from inference import decoder_notices
-from inference.decode import prepare_decoder
 from tests.fuzz.mutations import mutate
 from tests.fuzz.targets import TARGETS
 from tools.fuzz import NAMES

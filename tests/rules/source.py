@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "inference"
+PACKAGE = ROOT / "inference" / "bulkinfer"
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -22,7 +22,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def module_name(path: Path) -> str:
-    """inference/zoo/cadene.py -> zoo.cadene; a package's __init__.py has the package's name, the top one `__init__`."""
+    """inference/bulkinfer/zoo/cadene.py -> zoo.cadene; an __init__.py has its package's name, the top one `__init__`."""
     parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
     if len(parts) > 1 and parts[-1] == "__init__":
         parts.pop()

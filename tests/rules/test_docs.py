@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from inference import __version__
-from inference.__main__ import COMMANDS
-from inference.config import (
+from bulkinfer import __version__
+from bulkinfer.__main__ import COMMANDS
+from bulkinfer.commands.help_text import default_text
+from bulkinfer.config import (
     BenchConfig,
     GetModelConfig,
     LaunchConfig,
@@ -20,10 +20,10 @@ from inference.config import (
     RetryConfig,
     VerifyConfig,
 )
-from inference.help_text import default_text
-from inference.train.options import GetDatasetConfig, TrainConfig
-from inference.train.validation_options import ValidateConfig
-from tests.rules.source import ROOT
+from bulkinfer.train.options import GetDatasetConfig, TrainConfig
+from bulkinfer.train.validation_options import ValidateConfig
+
+from tests.rules.source import PACKAGE, ROOT
 
 CONFIGS = {
     "get_model": GetModelConfig,
@@ -78,7 +78,7 @@ def test_option_tables_equal_the_flags(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_says_what_the_table_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert importlib.import_module(f"inference.commands.{name}").main(["--help"]) == 0
+    assert importlib.import_module(f"bulkinfer.commands.{name}").main(["--help"]) == 0
     shown = capsys.readouterr().out
     for field in dataclasses.fields(CONFIGS[name]):
         for spelling in (field.name, *field.metadata["aliases"]):
@@ -88,7 +88,7 @@ def test_help_says_what_the_table_says(name: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_are_whole(name: str) -> None:
-    module = importlib.import_module(f"inference.commands.{name}")
+    module = importlib.import_module(f"bulkinfer.commands.{name}")
     assert module.__doc__
     assert name in str(module.__doc__)
     assert COMMANDS[name][0].islower()
@@ -110,14 +110,18 @@ def tree_of_readme() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["inference", "tools"])
-def test_file_tree_is_complete(folder: str) -> None:
-    ignored = {"__pycache__", "py.typed"}
+def test_file_tree_names_every_room() -> None:
+    rooms = {f"{path.parent.relative_to(ROOT)}/" for path in PACKAGE.rglob("__init__.py")}
+    assert {path for path in tree_of_readme() if path.startswith("inference/")} == rooms
+
+
+def test_file_tree_names_every_tool() -> None:
     files = {
-        str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file() and path.parent.name not in ignored
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tools").rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
     }
-    listed = {path for path in tree_of_readme() if path.startswith(f"{folder}/") and not path.endswith("/")}
-    assert listed == files - {f"{folder}/commands/__init__.py"}
+    assert {path for path in tree_of_readme() if path.startswith("tools/") and not path.endswith("/")} == files
 
 
 def test_file_tree_explains_every_line() -> None:

@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-
-from inference.__main__ import COMMANDS
+from bulkinfer.__main__ import COMMANDS
 
 HEAVY = {"numpy", "pyarrow", "PIL", "onnxruntime", "onnx", "torch", "timm", "rich"}
 
@@ -16,7 +15,7 @@ HEAVY = {"numpy", "pyarrow", "PIL", "onnxruntime", "onnx", "torch", "timm", "ric
 def test_help_loads_nothing_heavy(name: str) -> None:
     code = f"""
 import sys
-from inference.__main__ import main
+from bulkinfer.__main__ import main
 assert main([{name!r}, "--help"]) == 0
 print("loaded:", *{HEAVY} & set(sys.modules))
 """

@@ -16,11 +16,11 @@ FORBIDDEN_MODULES = {
     *("pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml", "tarfile", "pty"),
     *("http.server", "socketserver", "xmlrpc", "multiprocessing", "asyncio", "flask", "uvicorn"),
 }
-# One file each may import one of these; test_archives, test_readers_cifar and test_train_named_configs show how it is used.
+# One file each may import one of these; their tests show how it is used.
 ALLOWED_IMPORTS = {
-    "inference/archives.py": {"tarfile"},
-    "inference/readers/pickled_arrays.py": {"pickle"},
-    "inference/train/named_configs.py": {"yaml"},
+    "inference/bulkinfer/files/archives.py": {"tarfile"},
+    "inference/bulkinfer/datasets/pickled_arrays.py": {"pickle"},
+    "inference/bulkinfer/train/named_configs.py": {"yaml"},
 }
 ALLOWED_ATTRIBUTES = {"zipfile": {"BadZipFile", "ZipFile", "ZipInfo"}, "socket": {"gethostname"}}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}

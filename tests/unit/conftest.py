@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bulkinfer.export.variants import int8 as int8_variant
 
-from inference import int8_variant
 from tests.variants import write_photos
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from inference.errors import (
+from bulkinfer.errors import (
     STAGES,
     DamagedError,
     LockedError,

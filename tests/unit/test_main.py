@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-
-from inference.__main__ import main
+from bulkinfer.__main__ import main
 
 
 def test_an_interrupt_while_the_command_is_imported_is_one_sentence(

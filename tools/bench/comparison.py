@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from inference.bench_figures import Quartiles
+from bulkinfer.bench.report import Quartiles
 
 OURS, DEVICE_ONLY = "ours", "ours --synthetic"
 MIN_AGREEMENT = 0.98  # of the best classes; below, the two do different jobs

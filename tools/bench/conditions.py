@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inference.cores import core_budget
-from inference.runlog import processor, versions
+from bulkinfer.host.console import processor, versions
+from bulkinfer.host.cores import core_budget
 
 _NATIVE_BF16 = ("amx_bf16", "avx512_bf16")  # flags of a processor
 

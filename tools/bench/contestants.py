@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.model.card import ModelCard
 from comparison import DEVICE_ONLY, OURS, RefusedError, Run, batches_per_step, between_steps, from_ready, read_benchmark_app
 from ours import LIMIT_S, Launched, infer_launch
 from peer_scripts.laps import tree_cpu_s
 from peers_environment import ROOT
-
-from inference.card import ModelCard
 
 PEER_SCRIPTS = Path(__file__).with_name("peer_scripts")
 
@@ -30,7 +29,7 @@ class Script:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-_FOR_ZOO = {"PYTHONPATH": str(ROOT)}  # timm_script.py imports inference.zoo
+_FOR_ZOO = {"PYTHONPATH": str(ROOT)}  # timm_script.py imports bulkinfer.zoo
 SCRIPTS = {
     "loop": Script("loop.py", {"spins": True}),
     "loop_no_spin": Script("loop.py", {"spins": False}),

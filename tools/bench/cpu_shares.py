@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import simplejpeg
+from bulkinfer.commands.infer_launch import main as infer_launch
+from bulkinfer.runtime.session import Session
 from PIL import Image, ImageFile
-
-from inference.commands.infer_launch import main as infer_launch
-from inference.session import Session
 
 _spent: Counter[str] = Counter()
 _lock = threading.Lock()

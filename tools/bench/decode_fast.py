@@ -22,13 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bulkinfer.images.decode as decode_module
 import numpy as np
 import onnxruntime
+from bulkinfer.images.preprocess import prepare
+from bulkinfer.model.card import Recipe, read_card
 from PIL import Image
-
-import inference.decode as decode_module
-from inference.card import Recipe, read_card
-from inference.preprocess import prepare
 
 SCRIPTS = Path(sys.executable).parent
 TOOLS = Path(__file__).parents[1]

@@ -19,12 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.bench.report import Quartiles
 from comparison import batches_per_step, spread, together
 from conditions import conditions, heading
 from ours import infer_launch
 from picture_folder import fill, usable_jpegs
-
-from inference.bench_figures import Quartiles
 
 
 def arguments() -> argparse.Namespace:

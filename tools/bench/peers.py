@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import peers_environment
+from bulkinfer.host.cores import core_budget
+from bulkinfer.model.card import check_graph_files
 from comparison import (
     DEVICE_ONLY,
     OURS,
@@ -42,9 +44,6 @@ from conditions import conditions, heading
 from contestants import IN_TORCH, PEERS, SCRIPTS, VARIANTS, Answers, Place, run_openvino, run_ours, run_script
 from picture_folder import fill, usable_jpegs
 from weights_for_torch import save_state
-
-from inference.card import check_graph_files
-from inference.cores import core_budget
 
 
 def arguments() -> argparse.Namespace:

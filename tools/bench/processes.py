@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.bench.report import Quartiles
 from comparison import enough_pictures, spread, together
 from conditions import conditions, heading
 from ours import Launched, infer_launch
 from picture_folder import fill, usable_jpegs
-
-from inference.bench_figures import Quartiles
 
 _STEPS_OF_A_WORKER = 12
 

@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bulkinfer.bench.report import Quartiles
+from bulkinfer.host.cores import core_budget
 from comparison import OURS, RefusedError, Run, of, ratios, spread
 from conditions import conditions, heading
 from ours import LIMIT_S, SCRIPTS
 from peers_environment import ROOT
 from picture_folder import fill, usable_jpegs
-
-from inference.bench_figures import Quartiles
-from inference.cores import core_budget
 
 PEER = Path(__file__).with_name("peer_scripts") / "timm_train.py"
 NUM_CLASSES = 10

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inference import weights, zoo
-from inference.card import ModelCard
+from bulkinfer import zoo
+from bulkinfer.model.card import ModelCard
+from bulkinfer.zoo import weights
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +28,7 @@ def save_state(card: ModelCard, model_path: Path, path: Path) -> tuple[str, str]
     if card.source != "zoo":
         raise LookupError("it is not a network of the zoo")
     import torch
-
-    from inference.graph_checks import golden_images, network_input
+    from bulkinfer.model.graph_checks import golden_images, network_input
 
     with zoo.quiet():
         images = torch.from_numpy(network_input(golden_images(card.recipe), card.recipe))
@@ -41,7 +41,7 @@ def save_state(card: ModelCard, model_path: Path, path: Path) -> tuple[str, str]
 
 def _network(card: ModelCard, model_path: Path, images: torch.Tensor) -> torch.nn.Module:
     """The zoo's network with the weights of the card."""
-    from inference import state_dict
+    from bulkinfer.zoo import state_dict
 
     name, spec = zoo.find(card.name)
     network = zoo.build(name)

@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from bulkinfer.images.preprocess import normalise, prepare
+from bulkinfer.model.card import Recipe
 from PIL import Image
 
-from inference.card import Recipe
-from inference.preprocess import normalise, prepare
 from tools.bench.peer_scripts.recipe import Preparation
 
 RECIPE = Recipe(

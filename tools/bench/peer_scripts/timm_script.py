@@ -7,10 +7,9 @@ from typing import Any
 
 import timm
 import torch
+from bulkinfer import zoo
 from laps import Laps, read_job
 from timm.data import create_dataset, create_loader
-
-from inference import zoo
 
 WORKERS_BY_DEFAULT = 2  # of timm's inference.py
 

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import timm
 import torch
+from bulkinfer.train.built import build
+from bulkinfer.train.networks import NetworkOptions
 from laps import read_job, tree_cpu_s, write_result
 from PIL import Image
 from timm.data import create_dataset, create_loader
 from timm.optim import create_optimizer_v2
 from torchvision import transforms
-
-from inference.train.built import build
-from inference.train.networks import NetworkOptions
 
 
 class CifarFiles(torch.utils.data.Dataset[tuple[Any, int]]):

@@ -1,0 +1,1 @@
+"""Measures this host, and tunes the plan of threads."""

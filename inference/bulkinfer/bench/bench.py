@@ -1,0 +1,206 @@
+"""bulkinfer bench: how fast this host decodes, infers, and does both; with --tune, which plan of threads is fastest.
+
+Every measurement is one start of the launcher's own worker processes, by its engine, with the plan, loader, session and
+publisher of infer_launch: the decode ceiling has a stand-in for the session and all cores for loader threads, the inference
+ceiling is a synthetic run, and end to end writes rows. Steps are a fifth of --seconds, shorter than those of a long run, so
+writing weighs more here than there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
+from bulkinfer.bench.report import KINDS, Throughput, report, throughput
+from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
+from bulkinfer.bench.tune import tune
+from bulkinfer.config import BenchConfig
+from bulkinfer.files.atomic import own_folder, remove_abandoned, safe_name, write_json
+from bulkinfer.host.console import processor, versions
+from bulkinfer.host.cores import core_budget
+from bulkinfer.launch.auto.choose import settle
+from bulkinfer.launch.job import Job, make_job
+from bulkinfer.launch.launcher import open_job, refuse_inside_partition, unused
+from bulkinfer.launch.tuned_flags import require_place, write_flag_file
+from bulkinfer.runtime.devices import plan_workers
+from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.worker.protocol import STOP_SIGNALS
+
+log = logging.getLogger("bulkinfer")
+
+BENCH_FILE = "bench.json"
+
+
+def bench(config: BenchConfig) -> int:
+    """Measure and tell; returns the exit code. Raises StoppedError after a signal, when all of this run is gone again."""
+    with ending_on_signals():
+        if config.tune:
+            require_place(config)
+        job, found = open_job(config.launch_config())
+        job = settle(job, found, None)
+        name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        log_dir = unused(Path(config.log_path) / name)
+        refuse_inside_partition(job, log_dir)
+        for left in remove_abandoned(log_dir.parent, "bench-*", but_with=BENCH_FILE):
+            log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
+        try:
+            log_dir.mkdir(parents=True)
+            owner = own_folder(log_dir)
+            try:
+                run(config, prepare(config, log_dir, job))
+            finally:
+                owner.unlink()
+        except (KeyboardInterrupt, StoppedError):
+            ignore_stop_signals()
+            shutil.rmtree(log_dir, ignore_errors=True)
+            raise
+    return 0
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """A signal ends the block with StoppedError; while workers run it is the engine that takes it, and ends them first.
+
+    Only the first one does: the way out is short. Inside it is a KeyboardInterrupt: what goes on where a file or a device
+    fails it must not go on after a signal.
+    """
+    came: list[int] = []
+
+    def end(number: int, _frame: Any) -> None:
+        ignore_stop_signals()
+        came.append(number)
+        raise KeyboardInterrupt
+
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, end) for number in handled}
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise stopped_by(came[0]) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
+    """The job on pictures that come again and again; what will be measured is told."""
+    budget = core_budget()
+    plan = plan_workers(job.config, job.choice, budget)
+    assert job.dataset is not None, "a bench is on pictures"
+    dataset, pictures = repeated(job.dataset, log_dir / "pictures", enough_records(budget, config.seconds))
+    card = job.model.card
+    log.info(f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source}")
+    log.info(f"device: {job.choice}")
+    log.info(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
+    log.info(f"cores: {budget}; {plan}")
+    log.info(
+        f"pictures: {pictures} of {job.dataset.num_records} ({job.dataset.source}), again and again, so that they come "
+        "from the page cache: reading from a disk or a network may cost more"
+    )
+    if card.weights.is_random:
+        log.info("weights: random; the speed is that of real ones")
+    job = make_job(job.config, job.model, job.request, job.choice, dataset)
+    return Bench(job, plan, budget, log_dir, config.seconds, pictures)
+
+
+def run(config: BenchConfig, place: Bench) -> None:
+    """Measure, tell, and write bench.json and the flag file: both, or after a signal neither."""
+    loads = [os.getloadavg()]
+    flag_file = Path(config.write_flags or place.log_dir / "tuned.flags")
+    found: dict[str, Any]
+    if config.tune:
+        plan, lines, tuned = tune(place, tune_s=config.tune_s, max_rounds=config.rounds)
+        found = {"tune": {**tuned, "flag_file": str(flag_file)}}
+    else:
+        rounds, found = measure_rounds(place, config.rounds)
+        total = throughput(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
+        for line in report(total, place.plan):
+            log.info(line)
+        tell_bad([measured["end_to_end"] for measured in rounds])
+        found |= in_json(total, rounds)
+    loads.append(os.getloadavg())
+    ignore_stop_signals()
+    if config.tune:
+        write_flag_file(flag_file, place.job, plan, place.budget, lines)
+        log.info(f"flags: infer_launch --flagfile {shlex.quote(str(flag_file))}")
+    path = place.log_dir / BENCH_FILE
+    write_json(path, {**conditions(config, place), "load_averages": loads, **found})
+    log.info(f"bench: {path}")
+
+
+def measure_rounds(place: Bench, count: int) -> tuple[list[dict[str, Measurement]], dict[str, Any]]:
+    """All kinds in turn, `count` times; and what the workers proved to have run."""
+    log.info(f"measuring: {count} round(s) of {', '.join(KINDS.values())}; {place.seconds} s each")
+    rounds: list[dict[str, Measurement]] = []
+    ran: dict[str, Any] = {}
+    rates: dict[str, float] = {"decode": FIRST_GUESS * place.plan.num_workers}
+    for number in range(1, count + 1):
+        measured = {}
+        for kind in KINDS:
+            if kind == "end_to_end":  # cannot be faster than its parts
+                rates.setdefault(kind, min(rates["decode"], rates["inference"]))
+            one, ready = place.run(kind, place.plan, rates.get(kind))
+            measured[kind] = one
+            rates[kind] = one.images_per_s / place.plan.num_devices
+            if kind == "inference" and not ran:
+                ran = {"ran": ready.proof, "load_s": ready.load_s}
+                log.info(f"worker 0: {describe_proof(ready.proof)}")
+        rounds.append(measured)
+        told = ", ".join(f"{KINDS[kind]} {one.images_per_s:.1f}" for kind, one in measured.items())
+        log.info(f"round {number}: {told} images/sec")
+    return rounds, ran
+
+
+def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:
+    """Everything that the figures depend on."""
+    job = place.job
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "hardware": {
+            "host": platform.node(),
+            "processor": processor(),
+            "usable_cores": place.budget.usable,
+            "cores": asdict(place.budget),
+            "devices": list(job.choice.names),
+        },
+        "system": platform.platform(),
+        "versions": versions(),
+        "config": asdict(config),
+        "model": {
+            "name": job.model.card.name,
+            "graph_sha256": job.model.sidecar.sha256,
+            "weights": asdict(job.model.card.weights),
+        },
+        "device": asdict(job.choice),
+        "plan": asdict(place.plan),
+        "pictures": {"source": job.dataset.source if job.dataset else "", "different": place.pictures, "page_cache": "warm"},
+    }
+
+
+def in_json(total: Throughput, rounds: list[dict[str, Measurement]]) -> dict[str, Any]:
+    """The figures with every run behind them."""
+    return {
+        "num_runs": len(rounds) * len(KINDS),
+        "images_per_s": {kind: asdict(value) for kind, value in total.rate.items()},
+        "cpu_s_per_picture": {kind: asdict(value) for kind, value in total.cpu_s.items()},
+        "ideal_images_per_s": total.ideal,
+        "share_of_ideal": total.share_of_ideal,
+        "cpu_s_over_parts": total.cpu_over_parts,
+        "share_of_cores_used": total.busy,
+        "bottleneck": total.bottleneck,
+        "split": total.split,
+        "rounds": [{kind: one.as_json() for kind, one in measured.items()} for measured in rounds],
+    }

@@ -1,0 +1,164 @@
+"""The arithmetic of bench, and how it is told: medians with quartiles, the ideal, the bottleneck, where the time goes.
+
+All three kinds of measurement come in rounds; the figure of a kind is the median over them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bulkinfer.bench.measurement import Measurement
+from bulkinfer.host.cores import ThreadPlan
+
+KINDS = {"decode": "decode ceiling", "inference": "inference ceiling", "end_to_end": "end to end"}
+_IDLE = 0.85  # less of the cores in use is more than the border between two steps explains
+
+# Of the wall time of each thread of a kind: stage as the meter calls it -> in words. `rows` turns outputs into columns.
+_LOADERS = {"read": "read", "decode": "decode", "preprocess": "preprocess", "wait_for_slot": "wait for model"}
+_STREAMS = {"wait_for_batch": "wait for data", "normalise": "normalise", "infer": "infer", "rows": "rows"}
+_PUBLISHER = {"write": "write"}
+
+
+@dataclass(frozen=True, slots=True)
+class Quartiles:
+    """Median of several measurements, with the quartiles around it."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Quartiles:
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What the rounds of one bench say together. `shared` tells that decoding and the network use the same processor.
+
+    `threads` is how many threads share the stages: loaders and streams of all workers.
+    """
+
+    rate: dict[str, Quartiles]
+    cpu_s: dict[str, Quartiles]  # CPU time per picture
+    cores: int
+    shared: bool
+    busy: float  # share of the usable cores' time that end to end got
+    wanted: float  # the share that its threads had work for
+    split: dict[str, dict[str, float]]  # kind of thread -> stage in words -> share of wall time
+
+    @property
+    def ideal(self) -> float:
+        """Pictures per second of a pipeline without losses."""
+        if self.shared:
+            return self.cores / (self.cpu_s["decode"].median + self.cpu_s["inference"].median)
+        return min(self.rate["decode"].median, self.rate["inference"].median)
+
+    @property
+    def share_of_ideal(self) -> float:
+        return self.rate["end_to_end"].median / self.ideal
+
+    @property
+    def cpu_over_parts(self) -> float:
+        """CPU time of a picture end to end, over that of decoding and inference: the part of a loss that is ours.
+
+        Other programs on the host hardly change it.
+        """
+        return self.cpu_s["end_to_end"].median / (self.cpu_s["decode"].median + self.cpu_s["inference"].median)
+
+    @property
+    def _idle_loaders(self) -> str:
+        """What to do where the loader threads of a process hinder each other, which share one interpreter."""
+        share = self.rate["decode"].median * self.cpu_s["decode"].median / self.cores
+        if share >= _IDLE:
+            return ""
+        return f"; its threads use {100 * share:.0f} % of the cores' time: --processes_per_device N decodes in more processes"
+
+    @property
+    def bottleneck(self) -> str:
+        """What a faster run needs most, in words."""
+        decode, infer = (self.cpu_s[kind].median for kind in ("decode", "inference"))
+        if not self.shared:
+            slower, faster = sorted(("decode", "inference"), key=lambda kind: self.rate[kind].median)
+            name = "decoding" if slower == "decode" else "the network"
+            rates = f"{self.rate[slower].median:.1f} images/sec, the other side {self.rate[faster].median:.1f}"
+            return f"{name}, which reaches {rates}{self._idle_loaders if slower == 'decode' else ''}"
+        if self.busy < _IDLE:
+            if self.wanted >= _IDLE:
+                return (
+                    f"other programs: the threads had work for all cores and got {100 * self.busy:.0f} % of their time; "
+                    "measure again when the host is quiet"
+                )
+            waits = self.split["loaders"]["wait for model"], self.split["streams"]["wait for data"]
+            side = "loader threads wait for the network" if waits[0] > waits[1] else "streams wait for pictures"
+            return f"neither, {100 * (1 - self.busy):.0f} % of the cores' time is not used: the {side}"
+        name = "decoding" if decode > infer else "the network"
+        return f"{name}, {100 * max(decode, infer) / (decode + infer):.0f} % of the CPU time of a picture; all cores are in use"
+
+
+def throughput(rounds: list[dict[str, Measurement]], plan: ThreadPlan, cores: int, *, shared: bool) -> Throughput:
+    """Put the rounds together; every round holds each of KINDS once."""
+    found = {kind: [measured[kind] for measured in rounds] for kind in KINDS}
+    whole = found["end_to_end"]
+    split = {
+        "loaders": shares(whole, _LOADERS, plan.num_devices * plan.num_workers),
+        "streams": shares(whole, _STREAMS, plan.num_devices * plan.streams),
+        "publisher": shares(whole, _PUBLISHER, plan.num_devices),
+    }
+    preparing = (split["loaders"]["decode"] + split["loaders"]["preprocess"]) * plan.num_workers
+    preparing += split["streams"].get("normalise", 0.0) * plan.streams
+    inferring = split["streams"]["infer"] * plan.streams * plan.threads_per_stream if shared else 0.0
+    return Throughput(
+        rate={kind: Quartiles.of([one.images_per_s for one in several]) for kind, several in found.items()},
+        cpu_s={kind: Quartiles.of([one.cpu_s_per_picture for one in several]) for kind, several in found.items()},
+        cores=cores,
+        shared=shared,
+        busy=statistics.median(one.cpu_s / one.seconds / cores for one in whole),
+        wanted=min(1.0, (preparing + inferring) * plan.num_devices / cores),
+        split=split,
+    )
+
+
+def shares(several: list[Measurement], stages: dict[str, str], threads: int) -> dict[str, float]:
+    """Median share of the wall time of `threads` threads that went into each stage.
+
+    Normalising, which streams do for graphs that take float32, is left out where nothing did it.
+    """
+    return {
+        words: statistics.median(one.stages.get(stage, 0.0) / (threads * one.seconds) for one in several)
+        for stage, words in stages.items()
+        if stage != "normalise" or any(stage in one.stages for one in several)
+    }
+
+
+def report(found: Throughput, plan: ThreadPlan) -> list[str]:
+    """The lines for people."""
+    lines = [f"{'':<20}{'images/sec':>10}  {'quartiles':<18}{'CPU ms a picture':>16}  quartiles"]
+    for kind, name in KINDS.items():
+        rate, cpu = found.rate[kind], found.cpu_s[kind]
+        rates = f"{rate.lower:.1f} .. {rate.upper:.1f}"
+        cpus = f"{1000 * cpu.lower:.2f} .. {1000 * cpu.upper:.2f}"
+        lines.append(f"{name:<20}{rate.median:>10.1f}  {rates:<18}{1000 * cpu.median:>16.2f}  {cpus}")
+    how = (
+        f"{found.cores} usable cores over the CPU time of decoding and inference together"
+        if found.shared
+        else "the smaller ceiling, since they run on different hardware"
+    )
+    lines.append(f"ideal: {found.ideal:.1f} images/sec, {how}; end to end reaches {100 * found.share_of_ideal:.0f} % of it")
+    lines.append(f"CPU time: a picture end to end takes {100 * found.cpu_over_parts:.0f} % of decoding and inference together")
+    lines.append(f"bottleneck: {found.bottleneck}")
+    names = {
+        "loaders": f"{plan.num_devices * plan.num_workers} loader thread(s)",
+        "streams": f"{plan.num_devices * plan.streams} stream(s)",
+        "publisher": "publishing",
+    }
+    lines.append("end to end, share of the wall time of")
+    for kind, stages in found.split.items():
+        told = ", ".join(f"{words} {100 * share:.1f} %" for words, share in stages.items())
+        lines.append(f"  {names[kind] + ':':<20}{told}")
+    return lines

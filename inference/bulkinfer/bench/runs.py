@@ -1,0 +1,116 @@
+"""What a bench runs: the launch of each kind of measurement, over pictures that come again and again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from bulkinfer.bench.measurement import Measurement, measure
+from bulkinfer.errors import RunError
+from bulkinfer.host.cores import CoreBudget, ThreadPlan
+from bulkinfer.launch.job import Job, Launch, make_job
+from bulkinfer.launch.launcher import write_run
+from bulkinfer.records.layout import MANIFEST_FILE
+from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.manifest_rows import Entry, entries_table
+from bulkinfer.worker.protocol import Ready, RunSpec
+
+log = logging.getLogger("bulkinfer")
+
+_PICTURES = 1000  # different ones at most; they are spread evenly over the data set
+_RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
+_WARM_UP_S = 0.5  # tells how long a step may be; the first step warms up the rest
+FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measured
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench: the job it measures, the plan that it starts from, and how many pictures there are."""
+
+    job: Job  # on pictures
+    plan: ThreadPlan
+    budget: CoreBudget
+    log_dir: Path
+    seconds: int
+    pictures: int
+
+    def run(self, kind: str, plan: ThreadPlan, rate: float | None, name: str = "") -> tuple[Measurement, Ready]:
+        """One measurement of a kind of bench_figures.KINDS; its logs go into a folder called `name`, by default the kind.
+
+        `rate` is what one worker is expected to reach; None: what its warm-up does. Raises RunError where no picture is good,
+        and what measurement.measure raises.
+        """
+        folder = self.log_dir / (name or kind)
+        results = folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        job = self.job
+        if kind == "inference":
+            job = make_job(replace(job.config, synthetic=True), job.model, job.request, job.choice, None)
+        if kind == "decode":
+            plan = decoding_plan(plan, self.budget)
+        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, [], ()))
+        spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
+        if kind == "decode":
+            spec = replace(spec, input="decode", warm_up_s=0.0)
+        spec.write(run_file)
+        try:
+            measured, ready = measure(
+                run_file,
+                plan,
+                batch_size=job.config.batch_size,
+                num_records=self.job.num_records if kind != "inference" else 1 << 40,
+                rate=rate,
+                seconds=self.seconds,
+            )
+        finally:
+            shutil.rmtree(results)
+        if kind == "end_to_end" and measured.bad == measured.pictures:
+            raise RunError(
+                f"none of the {measured.pictures} pictures that were tried can be used, so there is nothing to measure: "
+                "infer_launch tells for each of them why"
+            )
+        return measured, ready
+
+
+def tell_bad(measurements: Sequence[Measurement]) -> None:
+    """Pictures that got error rows are cheap, so they make everything look faster."""
+    bad, pictures = sum(one.bad for one in measurements), sum(one.pictures for one in measurements)
+    if bad:
+        share = 100 * bad / pictures
+        log.warning(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
+
+
+def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:
+    """The same workers with all cores for their loader threads, which one stream empties."""
+    return replace(plan, streams=1, threads_per_stream=1, num_workers=max(1, budget.usable // plan.num_devices))
+
+
+def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset, int]:
+    """A data set of some of the pictures, again and again, with its manifest in `folder`; and how many different ones it has.
+
+    Every worker reads it like any other manifest: nothing of a bench is in the path that is measured.
+    """
+    stride = max(1, -(-dataset.num_records // _PICTURES))
+    entries = [
+        Entry(os.path.abspath(record.path).lstrip(b"/"), None, record.label, record.category_ids)
+        for partition in dataset.partitions
+        for start in range(0, partition.manifest.num_records, stride)
+        for record in partition.manifest.records(start, start + 1)
+    ]
+    table = pa.concat_tables([entries_table(entries)] * -(-num_records // len(entries)))
+    manifest = Manifest.from_entries(table, b"/.", "manifest")  # to which the whole paths are relative
+    path = folder / "0" / MANIFEST_FILE
+    path.parent.mkdir(parents=True)
+    manifest.write(path)
+    return Dataset(folder, (Partition(0, manifest, manifest.root),), dataset.source, manifest.content_hash), len(entries)
+
+
+def enough_records(budget: CoreBudget, seconds: int) -> int:
+    """More than can be prepared in one measurement."""
+    return _RECORDS_PER_CORE_S * budget.usable * (seconds + 1)

@@ -1,0 +1,24 @@
+"""bulkinfer bench: measure this host, or tune the plan of threads for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.config import BenchConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("bulkinfer bench", BenchConfig, _run, argv)
+
+
+def _run(config: BenchConfig) -> int:
+    from bulkinfer.bench.bench import bench
+
+    return bench(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

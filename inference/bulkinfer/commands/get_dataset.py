@@ -1,0 +1,42 @@
+"""bulkinfer get_dataset NAME: fetch a data set for training or inference."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.train.options import GetDatasetConfig, training_data_dir
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 if the data set is there."""
+    return run_command("bulkinfer get_dataset", GetDatasetConfig, _run, argv, positional="dataset")
+
+
+def _run(config: GetDatasetConfig) -> int:
+    import shlex
+    from pathlib import Path
+
+    from bulkinfer.datasets.catalog import SETS
+    from bulkinfer.datasets.fetch import Request, get_dataset
+    from bulkinfer.errors import UsageError
+
+    if not config.dataset:
+        raise UsageError(f"no data set named, as in: bulkinfer get_dataset cifar10 (known are {', '.join(SETS)})")
+    data_dir = training_data_dir(config.data_dir)
+    name = config.dataset.lower().replace("-", "_")
+    request = Request(name, Path(data_dir), config.url, config.checksum, config.force)
+    folder = get_dataset(request)
+    print(f"{name}: {folder}")
+    if SETS[name].reader:
+        print(f"next: bulkinfer train --dataset {name} --data_dir {shlex.quote(data_dir)}")
+    else:
+        annotations = next(folder.glob("annotations/instances_val*.json"), None)
+        also = f" --annotations {shlex.quote(str(annotations))}" if annotations else ""
+        print(f"next: partition_dataset --data_dir {shlex.quote(str(folder / 'val2014'))}{also}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

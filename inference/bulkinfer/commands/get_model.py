@@ -1,0 +1,127 @@
+"""get_model: a pretrained network as a fixed-batch ONNX model with its card."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.config import EXACT, GetModelConfig
+from bulkinfer.errors import advising
+from bulkinfer.host.openmp import spin_briefly
+
+if TYPE_CHECKING:
+    from bulkinfer.export.from_zoo import Provided
+    from bulkinfer.model.card import Calibration
+
+_SOURCES = {
+    "zoo": "torch",
+    "onnx": "the original",
+    "checkpoint": "torch",
+}  # what a network's graphs are compared with, by where it comes from
+
+_MADE = {"int8": "calibrated", "fp16": "converted"}  # a variant, by its precision
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("get_model", GetModelConfig, _get_model, argv)
+
+
+def _get_model(config: GetModelConfig) -> int:
+    if config.list:
+        _print_networks()
+        return 0
+    spin_briefly()
+    from bulkinfer.export.from_onnx import adopt, widen
+    from bulkinfer.export.from_zoo import provide
+
+    if config.precision != EXACT:
+        from bulkinfer.export.variants.request import check_request
+        from bulkinfer.export.variants.variant import provide_variant
+
+        check_request(config)
+    with advising("run get_model again"):
+        if config.checkpoint:
+            from bulkinfer.export.from_checkpoint import provide_trained
+
+            provided = provide_trained(config)
+        else:
+            provided = adopt(config) if config.onnx else widen(config) or provide(config)
+        if config.precision != EXACT:
+            print(f"{EXACT}: {provided.folder}, {provided.done} in {provided.seconds:.1f} s", flush=True)
+            provided = provide_variant(config, provided)
+    _print_result(config, provided)
+    return 0
+
+
+def _print_networks() -> None:
+    from bulkinfer.zoo import NETWORKS, NetworkSpec
+
+    def source(spec: NetworkSpec) -> tuple[str, str, str]:
+        where = f"package {spec.package.replace('_', '-')}" if spec.package else spec.urls[0].rpartition("/")[0] + "/"
+        return spec.origin, spec.licence, where
+
+    for (origin, licence, where), names in itertools.groupby(NETWORKS, key=lambda name: source(NETWORKS[name])):
+        print(f"{origin}\n  licence {licence}; weights from {where}")
+        for name in names:
+            spec = NETWORKS[name]
+            side = f"{spec.recipe.width} x {spec.recipe.height} px"
+            print(f"    {name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}, {spec.weights_file}")
+    print("any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
+
+
+def _print_result(config: GetModelConfig, provided: Provided) -> None:
+    card, folder = provided.card, provided.folder
+    graph = f"model_{config.batch_size}.onnx"
+    took = f"in {provided.seconds:.1f} s"
+    if provided.done == "exported":
+        print(f"{_MADE[card.precision] if card.calibration else 'exported'} and checked {took}")
+    elif provided.done == "added":
+        print(f"{card.name} was already there; added and checked {graph} {took}")
+    else:
+        print(f"{graph} is already there, and its files are as recorded (checked {took})")
+    print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
+    if card.calibration:
+        print(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
+    source = f"the {card.precision} graph of each picture alone" if card.calibration else _SOURCES[card.source]
+    for output, values in provided.sidecar.parity.items():
+        print(
+            f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
+            f"where the largest is {values['max_abs_value']:.3g}"
+        )
+    for path, meaning in (
+        (folder / graph, f"input {card.input}, batch {config.batch_size}, {card.precision}"),
+        *([] if card.fixed_batch else [(folder / "model.onnx", "free batch")]),
+        (folder / card.external_data, "weights, shared by all graphs here"),
+        (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
+    ):
+        print(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
+    if card.weights.is_random:
+        print("warning: random weights: good for measuring throughput only, the answers mean nothing")
+    print(f"next: {next_command(config, card.name, card.weights.is_random)}")
+
+
+def _pictures(facts: Calibration) -> str:
+    """What made a variant or judged it."""
+    if facts["calibrated"]:
+        return f", {facts['calibrated']} pictures to calibrate"
+    return f", {facts['held_out']} pictures to judge" if facts["pictures_sha256"] else ", judged on the golden pictures only"
+
+
+def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
+    """The infer_launch command to type next."""
+    words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
+    if config.precision != EXACT:
+        words += ["--precision", config.precision]
+        words += ["--device", "cuda"] if config.precision == "fp16" else []
+    if Path(config.model_path) != Path("models"):
+        words += ["--model_path", config.model_path]
+    return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for people: 18.7 MB."""
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"

@@ -1,0 +1,24 @@
+"""infer_launch: parse, launch, exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.config import LaunchConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command("infer_launch", LaunchConfig, _run, argv)
+
+
+def _run(config: LaunchConfig) -> int:
+    from bulkinfer.launch.launcher import launch
+
+    return launch(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

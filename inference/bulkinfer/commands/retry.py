@@ -1,0 +1,27 @@
+"""bulkinfer retry DIR: run the error rows of a job again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.config import RetryConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code, as that of infer_launch."""
+    return run_command("bulkinfer retry", RetryConfig, _run, argv, positional="output")
+
+
+def _run(config: RetryConfig) -> int:
+    from bulkinfer.errors import UsageError
+    from bulkinfer.launch.retry import retry
+
+    if not config.output:
+        raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
+    return retry(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

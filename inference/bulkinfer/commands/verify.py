@@ -1,0 +1,63 @@
+"""bulkinfer verify DIR...: check output directories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bulkinfer.commands.flags import run_command
+from bulkinfer.config import VerifyConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bulkinfer.results.verify import Verdict
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 sound and complete (error rows are rows), no picture ok twice; 1 not."""
+    return run_command("bulkinfer verify", VerifyConfig, _run, argv, positional="output")
+
+
+def _run(config: VerifyConfig) -> int:
+    from pathlib import Path
+
+    from bulkinfer.errors import UsageError
+    from bulkinfer.results.verify import together, verify
+
+    if not config.output:
+        raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
+    outputs = [Path(output) for output in config.output]
+    if len({output.resolve() for output in outputs}) < len(outputs):
+        raise UsageError("one output directory is given twice: name each once")
+    verdicts = []
+    for output in outputs:
+        verdicts.append(verify(output, with_ok_rows=len(outputs) > 1))
+        _tell(output, verdicts[-1])
+    faults = [fault for verdict in verdicts for fault in verdict.faults]
+    if len(outputs) > 1:
+        num_pictures, doubled = together(outputs, verdicts)
+        print(f"together: {num_pictures} different pictures are ok in {len(outputs)} folders")
+        for fault in doubled:
+            print(f"bulkinfer verify: {fault}", file=sys.stderr)
+        faults += doubled
+    return 1 if faults else 0
+
+
+def _tell(output: Path, verdict: Verdict) -> None:
+    errors = verdict.errors_by_stage
+    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
+    print(f"{output}: fingerprint {verdict.job['fingerprint']}")
+    told = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
+    print(f"records: {verdict.job['num_records']}, rows: {told} in {len(verdict.parts)} parts")
+    for note in verdict.notes:
+        print(note)
+    for fault in verdict.faults:
+        print(f"bulkinfer verify: {fault}", file=sys.stderr)
+    if not verdict.faults:
+        print("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

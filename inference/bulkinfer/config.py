@@ -1,0 +1,296 @@
+"""Settings: one frozen dataclass per command; each option is declared once, here, and becomes a flag of that command."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import STAGES, UsageError
+
+DECODE_MODES = ("exact", "fast")
+EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    minimum: float | None = None,
+    words: bool = False,
+) -> Any:
+    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.
+
+    `words` says that the values of a list hold no blanks, so that blanks part them in a flag file.
+    """
+    facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
+    return field(default=default, metadata=facts)
+
+
+@dataclass(frozen=True)
+class GetModelConfig:
+    """Turn a pretrained network into models/<name>/: a dynamic graph, one of fixed batch, and the card."""
+
+    batch_size: int = option(6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1)
+    model_name: str = option("resnext101_32x4d", "network: a name that --list prints, or timm:NAME")
+    model_path: str = option("models", "folder of model folders")
+    weights: str = option(
+        "auto", "auto (cache, package, hub, then URL), random, a file (pth or safetensors), or a URL", aliases=("url",)
+    )
+    weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
+    input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
+    precision: str = option(
+        EXACT,
+        "of the graph; the others add a variant beside it: models/<name>/fp16/ or int8/",
+        choices=("fp32", "fp16", "int8"),
+    )
+    calibration_dir: str = option(
+        "", "of fp16 and int8: folder of pictures (or partitions) to judge the variant by, and to calibrate int8 with"
+    )
+    list: bool = option(False, "print the networks with origin, licence and size, and stop")
+    onnx: str = option("", "adopt this ONNX file instead of a network of the list")
+    name: str = option("", "of an adopted file: the folder below --model_path that it gets")
+    recipe: str = option("", "of an adopted file: JSON file with the recipe, or a network of the list that has the same one")
+    labels: str = option("", "of an adopted file: class names, as text (one a line) or JSON (list or object)")
+    output_name: str = option("", "of an adopted file: the output with the class values, if there are several")
+    scores: str = option(
+        "auto",
+        "of an adopted file: what the class values are; none: nothing is classified",
+        choices=("auto", "logits", "probabilities", "none"),
+    )
+    checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints")
+    golden: str = option("", "of an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
+    licence: str = option("", "of an adopted file: its licence, for the card")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
+        given += ["scores"] if self.scores != "auto" else []
+        of_checkpoint = ("name", "licence") if self.checkpoint else ()
+        if (wrong := [name for name in given if name not in of_checkpoint]) and not self.onnx:
+            raise UsageError(f"--{wrong[0]} belongs to --onnx FILE")
+        if self.checkpoint and (self.onnx or self.weights != "auto" or self.model_name != type(self).model_name):
+            raise UsageError("--checkpoint names network and weights: leave out --onnx, --weights and --model_name")
+        if self.onnx and not (self.name and self.recipe):
+            raise UsageError(
+                "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
+            )
+        if self.onnx and self.model_name != type(self).model_name:
+            raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
+        if self.onnx and (self.weights != "auto" or self.weights_sha256):
+            raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
+        if self.calibration_dir and self.precision == EXACT:
+            raise UsageError("--calibration_dir belongs to --precision int8 or fp16")
+        if self.output_name and self.scores == "none":
+            raise UsageError(
+                "--output_name names the output to classify, --scores none says that there is none: give one of them"
+            )
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """Shard a folder of pictures into one directory per device, as links with a manifest."""
+
+    data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR")
+    partitions: int = option(8, "number of partitions", minimum=1)
+    output: str = option("datasets", "folder that gets the partitions 0, 1, ...")
+    mode: str = option(
+        "symlink",
+        "how pictures get into a partition; manifest makes no files",
+        choices=("symlink", "hardlink", "copy", "manifest"),
+    )
+    balance: str = option(
+        "count", "what the partitions share evenly: pictures, or bytes of their files", choices=("count", "bytes")
+    )
+    annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories")
+    list_file: str = option(
+        "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
+    )
+    include_hidden: bool = option(False, "also take hidden files and folders")
+
+    def __post_init__(self) -> None:
+        if self.annotations and self.list_file:
+            raise UsageError("--annotations and --list_file both name the pictures: give one of them")
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Run a network over every picture: one worker process per device, one row per picture."""
+
+    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
+    batches_per_step: int = option(
+        0,
+        "batches per step, the unit of logging, publishing and resume; 0: about 10 s (synthetic 5 s), at most 1500",
+        aliases=("device_iterations",),
+        minimum=0,
+    )
+    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
+    num_devices: int = option(
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    )
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    synthetic: bool = option(False, "input made once in the worker: no reading, decoding or results")
+    generated: bool = option(
+        False, "random pictures through the loader threads and batches: no reading, decoding, resizing or results"
+    )
+    model_path: str = option("models", "folder of model folders")
+    log_path: str = option("logs", "folder of job logs")
+    output: str = option("", "folder of the results; default <log_path>/<job>/results")
+    device: str = option(
+        "auto",
+        "provider that runs the graph: auto, cpu, openvino, openvino:gpu, openvino:npu, cuda, tensorrt; cuda:1,3 picks",
+    )
+    processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
+    precision: str = option(
+        "auto",
+        "arithmetic of the network; auto: the cheapest one that the device has and that keeps the network's answers; int8, and "
+        "fp16 on cuda: its variant, see get_model",
+        choices=("auto", "fp32", "bf16", "fp16", "int8"),
+    )
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
+    tuned_for: str = option("", "what a flag file of bulkinfer bench --tune was made for; another use of it is told")
+    top_k: int = option(5, "classes kept per picture", minimum=1)
+    save: tuple[str, ...] = option(
+        ("topk",),
+        "columns to save: topk, outputs of the network by name (logits, embedding), or none, which still accounts for every "
+        "picture",
+        words=True,
+    )
+    save_precision: str = option("fp32", "numbers of saved outputs: float32 or float16", choices=("fp32", "fp16"))
+    limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
+    max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
+    max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
+    decode: str = option(
+        "exact",
+        "JPEGs: Pillow's pixels, or nearly those, from decoding large ones at a reduced size",
+        choices=DECODE_MODES,
+    )
+    allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
+    max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
+    stall_timeout_s: int = option(
+        300,
+        "end a worker that gets no picture or batch done for so long, in seconds, and find what it hangs on; 0: never",
+        minimum=0,
+    )
+    engine: str = option(
+        "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
+    )
+    skip_done: tuple[str, ...] = option(
+        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"
+    )
+    overwrite: bool = option(False, "remove the results in the output folder first")
+    dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
+
+    def __post_init__(self) -> None:
+        if "none" in self.save and set(self.save) != {"none"}:
+            raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
+        if self.skip_done and self.input != "pictures":
+            raise UsageError(f"--skip_done is of pictures, and --{self.input} has none: leave one out")
+        if self.synthetic and self.generated:
+            raise UsageError("--synthetic and --generated both stand for the pictures: give one of them")
+        for flag in ("num_devices", "processes_per_device"):
+            if self.engine == "inline" and getattr(self, flag) > 1:
+                raise UsageError(f"--engine inline runs one worker: it cannot take --{flag} {getattr(self, flag)}")
+        if self.engine == "inline" and self.stall_timeout_s not in (0, type(self).stall_timeout_s):
+            raise UsageError(
+                f"--stall_timeout_s {self.stall_timeout_s}: --engine inline has no process to end when it hangs: leave one out"
+            )
+
+    @property
+    def input(self) -> str:
+        """Where the network's input comes from: pictures, generated or synthetic; rows are written for pictures only."""
+        return "synthetic" if self.synthetic else "generated" if self.generated else "pictures"
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """Check output directories, each and together: counts, keys, file hashes; needs neither network nor pictures."""
+
+    output: tuple[str, ...] = option((), "results directories (also as plain arguments)")
+
+
+@dataclass(frozen=True)
+class RetryConfig:
+    """Run the error rows of a job again, as the job began, on a plan for this machine; successes take their places."""
+
+    output: str = option("", "results directory (also as a plain argument)")
+    stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
+    data_dir: str = option("", "where the pictures are now; default as the job began")
+    model_path: str = option("", "folder of model folders; default as the job began")
+    log_path: str = option("", "folder of job logs; default as the job began")
+    num_devices: int = option(
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    )
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0)
+    dry_run: bool = option(False, "print how many error rows would be run again, and stop")
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Measure this host: decoding alone, the network alone, and both together; or find the fastest plan of threads (--tune)."""
+
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
+    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    device: str = option("auto", "provider that runs the graph, as infer_launch takes it")
+    precision: str = option(
+        "auto", "arithmetic of the network, as infer_launch takes it", choices=("auto", "fp32", "bf16", "fp16", "int8")
+    )
+    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
+    seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
+    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many, at least 3", minimum=1)
+    tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
+    tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
+    write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")
+    model_path: str = option("models", "folder of model folders")
+    log_path: str = option("logs", "folder of job logs")
+
+    def __post_init__(self) -> None:
+        if self.write_flags and not self.tune:
+            raise UsageError("--write_flags belongs to --tune")
+
+    def launch_config(self) -> LaunchConfig:
+        """The launch that is measured."""
+        return LaunchConfig(
+            model_name=self.model_name,
+            data_dir=self.data_dir,
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+            streams=self.streams,
+            num_workers=self.num_workers,
+            decode=self.decode,
+            model_path=self.model_path,
+            log_path=self.log_path,
+        )
+
+
+def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
+    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
+    if found := data_dir or os.environ.get("DATA_DIR", ""):
+        return found
+    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
+
+
+def resolve_data_dir(config: LaunchConfig) -> Path:
+    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError with the command to type."""
+    if config.data_dir:
+        found = Path(config.data_dir)
+    elif (Path("datasets") / "dataset.json").exists():
+        return Path("datasets")
+    elif from_environment := os.environ.get("DATA_DIR"):
+        found = Path(from_environment)
+    else:
+        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
+    if not found.is_dir():
+        raise UsageError(f"{found} is no folder: give --data_dir a folder of pictures or of partitions")
+    return found

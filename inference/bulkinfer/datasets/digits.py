@@ -1,0 +1,65 @@
+"""The handwritten digits of scikit-learn: digits.csv.gz, a line of 64 grey values 0 to 16 and a label for each picture."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from bulkinfer.datasets.types import Array, ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.errors import UsageError, first_line
+
+log = logging.getLogger("bulkinfer")
+
+_NAMES = ("digits.csv.gz", "digits.csv")
+_SIDE, _MOST_GREY = 8, 16
+_NUM_VALID, _PUBLISHED = 360, 1797
+_CLASS_NAMES = tuple("0123456789")
+
+
+def holds(data_dir: Path) -> bool:
+    """Whether the folder holds the file."""
+    return any((data_dir / name).is_file() for name in _NAMES)
+
+
+def read(data_dir: Path, split: str) -> ArrayPictures:
+    """Pictures N x 8 x 8 x 1, their 17 greys spread over 0 to 255; the last 360 are those of validation.
+
+    Raises UsageError naming the line that is wrong.
+    """
+    path = next((data_dir / name for name in _NAMES if (data_dir / name).is_file()), None)
+    if path is None:
+        raise UsageError(f"{data_dir} holds no digits.csv.gz: it comes with scikit-learn, in sklearn/datasets/data")
+    values = _values(path)
+    check_labels(path, values[:, -1], len(_CLASS_NAMES))
+    if len(values) <= _NUM_VALID:
+        raise UsageError(f"{path} holds {len(values)} pictures: more than the {_NUM_VALID} of validation are needed")
+    told_fewer(path, len(values), _PUBLISHED)
+    part = values[:-_NUM_VALID] if split == "train" else values[-_NUM_VALID:]
+    greys = (part[:, :-1] * 255 + _MOST_GREY // 2) // _MOST_GREY
+    images_NHWC = greys.astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1)
+    return ArrayPictures(images_NHWC, part[:, -1].copy(), _CLASS_NAMES)
+
+
+def _values(path: Path) -> Array:
+    """The table as int64, N x 65."""
+    with open_regular(path) as file:
+        try:
+            data = gzip.GzipFile(fileobj=file).read() if path.suffix == ".gz" else file.read()
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UsageError(f"{path} is damaged: no gzip file that can be read to its end ({first_line(error)})") from None
+    rows = []
+    for number, line in enumerate(data.splitlines(), 1):
+        words = line.split(b",")
+        if len(words) != _SIDE * _SIDE + 1 or not all(word.isdigit() and len(word) < 4 for word in words):
+            raise UsageError(f"{path} is damaged: line {number} is not {_SIDE * _SIDE + 1} small whole numbers between commas")
+        row = [int(word) for word in words]
+        if max(row[:-1]) > _MOST_GREY:
+            raise UsageError(f"{path} is damaged: line {number} has a grey value of {max(row[:-1])}, above {_MOST_GREY}")
+        rows.append(row)
+    if not rows:
+        raise UsageError(f"{path} is empty")
+    return np.array(rows, np.int64)

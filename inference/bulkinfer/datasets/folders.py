@@ -1,0 +1,161 @@
+"""Pictures in class folders: train/<class>/... beside val/ or validation/, as ImageNet is laid out.
+
+A class folder is searched as scan.py searches: recursively, links followed, hidden files and twins made by macOS left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from bulkinfer.datasets.types import FilePictures, PathTable
+from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.folder import Scan, counted, first_names, is_ignored, scan_folder
+from bulkinfer.types import key_text, printable
+
+log = logging.getLogger("bulkinfer")
+
+TRAIN_FOLDERS = ("train",)
+VALID_FOLDERS = ("val", "validation", "valid")
+_TEST_FOLDER = "test"  # stands in for validation where there is none
+CLASS_ORDERS = ("text", "number")
+BY_NAME = "auto"  # for callers to whom the order says nothing: by number where all names are numbers
+
+
+def holds(data_dir: Path) -> bool:
+    """Whether a folder holds a train or validation folder with a folder in it."""
+    return any(_class_folders(path) for path in (_train(data_dir), *_valids(data_dir)) if path is not None)
+
+
+def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
+    """The pictures of a split; labels number the class folders in the order of their names.
+
+    `class_order` "number" sorts names that are all whole numbers by value. Raises UsageError if a folder is missing, cannot
+    be read or is empty, and if the classes of training and validation differ.
+    """
+    assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
+    train, valid = _train(data_dir), _valid(data_dir)
+    folder = train if split == "train" else valid
+    if folder is None:
+        wanted = TRAIN_FOLDERS if split == "train" else (*VALID_FOLDERS, _TEST_FOLDER)
+        raise UsageError(f"{data_dir} has no folder {' or '.join(wanted)} with a folder of pictures for each class")
+    if train is not None and valid is not None:
+        _check_same(train, valid)
+    names = _ordered(folder, _class_folders(folder), class_order)
+    if not names:
+        raise UsageError(f"{folder} holds no folders: a folder of pictures for each class is needed")
+    if beside := _beside(folder):
+        log.warning(
+            f"note: left out of {folder}: {counted(len(beside), 'file')} outside the class folders: {first_names(beside)}"
+        )
+    root, counts = os.fsencode(folder), list[int]()
+    paths = PathTable.of(root, _pictures(root, names, counts))
+    empty = [name for name, count in zip(names, counts, strict=True) if not count]
+    if empty and (split == "train" or len(empty) == len(names)):
+        raise UsageError(f"{folder} has class folders without pictures: {first_names(empty)}")
+    if empty:
+        log.warning(f"note: classes without pictures in {folder}: {first_names(empty)}")
+    labels = np.repeat(np.arange(len(names), dtype=np.int64), counts)
+    return FilePictures(paths, labels, tuple(key_text(name) for name in names))
+
+
+def _train(data_dir: Path) -> Path | None:
+    return next((data_dir / name for name in TRAIN_FOLDERS if (data_dir / name).is_dir()), None)
+
+
+def _valids(data_dir: Path) -> list[Path]:
+    found = [data_dir / name for name in VALID_FOLDERS if (data_dir / name).is_dir()]
+    test = data_dir / _TEST_FOLDER
+    return found or ([test] if test.is_dir() else [])
+
+
+def _valid(data_dir: Path) -> Path | None:
+    found = _valids(data_dir)
+    if len(found) > 1:
+        raise UsageError(f"{data_dir} has {' and '.join(path.name for path in found)}: leave one, the pictures of validation")
+    return found[0] if found else None
+
+
+def _class_folders(folder: Path) -> list[bytes]:
+    """The names of the folders in a folder, hidden ones left out."""
+    try:
+        with os.scandir(os.fsencode(folder)) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not is_ignored(entry.name, False))
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be searched: {error.strerror}") from None
+
+
+def _beside(folder: Path) -> list[bytes]:
+    """The names of files that lie beside the class folders."""
+    with os.scandir(os.fsencode(folder)) as entries:
+        return sorted(entry.name for entry in entries if not entry.is_dir() and not is_ignored(entry.name, False))
+
+
+def _check_same(train: Path, valid: Path) -> None:
+    """The same class folders in both, else every later label would be another class."""
+    ours, theirs = set(_class_folders(train)), set(_class_folders(valid))
+    told = [
+        f"only in {folder.name}: {first_names(sorted(only))}"
+        for folder, only in ((train, ours - theirs), (valid, theirs - ours))
+        if only
+    ]
+    if told:
+        raise UsageError(f"the class folders of {train} and {valid} differ ({'; '.join(told)}): they must be the same")
+
+
+def _ordered(folder: Path, names: list[bytes], class_order: str) -> list[bytes]:
+    """Names sorted by `class_order`; says so where the other order would give other labels."""
+    are_numbers = all(name.isdigit() for name in names)
+    if class_order == BY_NAME:
+        return sorted(names, key=int) if are_numbers else names
+    if not are_numbers:
+        if class_order == "number":
+            other = next(name for name in names if not name.isdigit())
+            raise UsageError(f"--class_order number: the class folder {printable(other)} of {folder} is no whole number")
+        return names
+    by_number = sorted(names, key=lambda name: (int(name), name))
+    if class_order == "number":
+        twins = [pair for pair in pairwise(by_number) if int(pair[0]) == int(pair[1])]
+        if twins:
+            raise UsageError(f"--class_order number: the class folders {first_names(twins[0])} of {folder} are the same number")
+        return by_number
+    if by_number != names:
+        number, (name, other) = next(
+            (i, pair) for i, pair in enumerate(zip(names, by_number, strict=True)) if pair[0] != pair[1]
+        )
+        log.warning(
+            f"warning: the class folders of {folder} are whole numbers, sorted as text: class {number} is {printable(name)}, "
+            f"by number it would be {printable(other)}; --class_order number sorts them so"
+        )
+    return names
+
+
+def _pictures(root: bytes, names: list[bytes], counts: list[int]) -> Iterator[bytes]:
+    """Paths relative to `root`, class by class, so that no more than one class is held as objects; fills `counts`."""
+    ignored, not_pictures = 0, 0
+    for name in names:
+        scan = scan_folder(os.path.join(root, name))
+        _check_whole(scan, name)
+        ignored += scan.ignored
+        not_pictures += scan.not_pictures.total()
+        counts.append(len(scan.pictures))
+        for picture in scan.pictures:
+            yield name + b"/" + picture.key
+    if ignored:
+        log.warning(f"note: ignored {ignored:,} hidden or system files and folders in {printable(root)}")
+    if not_pictures:
+        log.warning(f"note: left out of {printable(root)}: {counted(not_pictures, 'file')}, no pictures")
+
+
+def _check_whole(scan: Scan, name: bytes) -> None:
+    """Nothing that could not be looked at: training on the rest would be training on something else."""
+    broken = [name + b"/" + picture.key for picture in scan.pictures if picture.size_bytes is None]
+    if broken:
+        raise UsageError(f"pictures of {scan.shown_root} are broken links or out of reach: {first_names(broken)}")
+    if scan.unreadable:
+        raise UsageError(f"{scan.shown_root} is not whole: {scan.unreadable_lines()[0]}")

@@ -1,0 +1,123 @@
+"""What a reader gives: pictures in memory, or names of picture files, with labels and the names of the classes."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bulkinfer.errors import UsageError
+
+log = logging.getLogger("bulkinfer")
+
+SPLITS = ("train", "valid")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathTable:
+    """Paths of many files: one block of bytes and the place where each name in it ends, below one root.
+
+    Holds no object per name, so that loader workers that are forked share it, which they would not share a list: counting
+    references writes. Some 40 bytes for a name of ImageNet. `ends` is int64 of N + 1 numbers that begins with 0.
+    """
+
+    root: bytes
+    names: bytes
+    ends: Array
+
+    @classmethod
+    def of(cls, root: bytes, names: Iterable[bytes]) -> PathTable:
+        """The table of `names`, which are relative to the folder `root`."""
+        block, ends = bytearray(), array("q", [0])
+        for name in names:
+            block += name
+            ends.append(len(block))
+        return cls(root, bytes(block), np.frombuffer(ends, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        """The whole path of one file. Raises IndexError beyond the last."""
+        number = index if index >= 0 else index + len(self)
+        if not 0 <= number < len(self):
+            raise IndexError(f"path {index} of {len(self)}")
+        return self.root + b"/" + self.names[self.ends[number] : self.ends[number + 1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayPictures:
+    """A data set in memory: uint8 pictures N x H x W x C (C is 1 for grey, 3 for RGB), int64 labels, names of classes."""
+
+    images_NHWC: Array
+    labels: Array
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert self.images_NHWC.dtype == np.uint8, self.images_NHWC.dtype
+        assert self.images_NHWC.ndim == 4, self.images_NHWC.shape
+        assert self.labels.shape == (len(self.images_NHWC),), self.labels.shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilePictures:
+    """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes."""
+
+    paths: PathTable
+    labels: Array
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert self.labels.shape == (len(self.paths),), self.labels.shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One format of data sets: does a folder hold it, and its pictures.
+
+    `read` takes folder, split and a function for notes to the user; `has_class_folders` says that it takes `class_order` too.
+    """
+
+    holds: Callable[[Path], bool]
+    read: Callable[..., ArrayPictures | FilePictures]
+    has_class_folders: bool = False
+
+
+def check_labels(path: Path, labels: Array, num_classes: int) -> None:
+    """Raises UsageError naming the first label of the file that is none of 0 .. num_classes - 1."""
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        first = int(wrong[0])
+        raise UsageError(
+            f"{path} is damaged: picture {first:,} has label {int(labels[first])}, but there are only the classes 0 to "
+            f"{num_classes - 1}"
+        )
+
+
+def open_regular(path: Path) -> Any:
+    """The file, open for reading bytes. Raises UsageError if it cannot be, or is a pipe or a device."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file")
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def told_fewer(path: Path, count: int, published: int) -> None:
+    """A note where a file holds another number of pictures than the published one."""
+    if count != published:
+        log.warning(f"note: {path} holds {count:,} pictures, the published file {published:,}")

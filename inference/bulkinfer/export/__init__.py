@@ -1,0 +1,1 @@
+"""get_model: from the zoo, a checkpoint or an ONNX file to models/<name>/."""

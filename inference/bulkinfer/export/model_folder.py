@@ -1,0 +1,174 @@
+"""models/<name>/ on disk: publish an export, add a graph of another batch size, find out what an old folder lacks.
+
+Imports no torch. The order of writing makes a kill harmless: card.json goes first and comes back last, and a folder
+without a card is made anew. Callers hold the folder's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from bulkinfer import zoo
+from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
+from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
+from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
+from bulkinfer.model.integrity import CARD
+from bulkinfer.model.names import plain
+
+if TYPE_CHECKING:
+    from bulkinfer.model.graph_file import Export
+
+log = logging.getLogger("bulkinfer")
+
+GOLDEN, LOCK = GOLDEN_FILE, ".lock"
+_LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
+_OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
+
+
+def check_own_name(name: str) -> None:
+    """Raises UsageError for a --name that makes no folder, or that get_model knows as a network of its list."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise UsageError(f"--name {name!r}: letters, digits, dot, dash and underscore make a name")
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(f"--name: {len(name)} characters, at most {_LONGEST_NAME} make a name")
+    if name.lower().startswith("timm_") or plain(name) in map(plain, zoo.NETWORKS):
+        raise UsageError(f"--name {name}: a network of get_model --list is called so, or one of timm: give another name")
+
+
+def open_folder(model_path: str, name: str) -> Path:
+    """Make models/<name>/ and return it without links: onnx and onnxruntime refuse external data behind links."""
+    folder = Path(os.path.realpath(Path(model_path) / name))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def existing_card(folder: Path) -> ModelCard | None:
+    """The card of a finished export, None if there is none or it is unreadable, which is said (the folder is made anew).
+
+    Raises UsageError for a card of a newer format, and for graphs that get_model did not make.
+    """
+    remove_stale_temporaries(folder)
+    if (folder / CARD).exists():
+        try:
+            return read_card(folder / CARD)
+        except DamagedError as error:
+            log.info(f"{error}: made anew")
+            return None
+    for graph in sorted(folder.glob("model*.onnx")):
+        if not graph.with_suffix(".json").exists():
+            raise UsageError(f"{graph} was not made by get_model (no card, no {graph.stem}.json beside it): move it away")
+    return None
+
+
+def has_batch_size(folder: Path, batch_size: int) -> bool:
+    """Whether the graph of this batch size is there and is the one recorded."""
+    graph = graph_path(folder, batch_size)
+    try:
+        return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph)
+    except BulkinferError:
+        return False
+
+
+def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidecar:
+    """Derive model_<batch>.onnx from model.onnx, check it against the golden outputs and publish it."""
+    final = graph_path(folder, batch_size)
+    golden = read_golden(folder / GOLDEN)
+    with publishing(final) as temporary:
+        temporary.write_bytes(fix_batch(graph_path(folder, 0).read_bytes(), batch_size))
+        check_file(temporary, final.name)
+        sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe, PARITY_TOLERANCES[card.precision])
+        write_sidecar(final, sidecar)
+    return sidecar
+
+
+def fix_batch(graph: bytes, batch_size: int) -> bytes:
+    """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from it.
+
+    Raises RunError if some node contradicts that batch.
+    """
+    # onnxruntime.tools has a function for this, but importing it imports torch where that is installed.
+    model = onnx.ModelProto.FromString(graph)
+    for value in (*model.graph.input, *model.graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param == BATCH:
+                dimension.dim_value = batch_size
+    try:
+        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise RunError(
+            f"the network fixes its batch inside: at batch {batch_size} {str(error).strip().splitlines()[-1].strip()}"
+        ) from error
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def check_file(graph: Path, name: str) -> None:
+    """onnx.checker on the file with its external weights. Raises RunError."""
+    try:
+        onnx.checker.check_model(str(graph))
+    except onnx.checker.ValidationError as error:
+        raise RunError(f"{name}: onnx.checker refuses it: {first_line(error)}") from error
+
+
+def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:
+    """Check an export and put it into the folder with its graph of `batch_size`; replaces what was there.
+
+    A card with a fixed batch comes with a graph of that batch alone. Nothing changes if a check fails. Returns the names of
+    graphs of other batch sizes that were removed.
+    """
+    with ExitStack() as on_failure:
+        weights = folder / export.weights_file
+        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+            if not weights.exists():
+                on_failure.callback(weights.unlink, missing_ok=True)
+            with publishing(weights) as temporary:
+                temporary.write_bytes(export.weights)
+        checked: list[tuple[Path, Path, GraphSidecar]] = []
+        tolerance = PARITY_TOLERANCES[card.precision]
+        for batch, graph in _graphs(card, export, batch_size).items():
+            final = graph_path(folder, batch)
+            temporary = temporary_path(final)
+            on_failure.callback(temporary.unlink, missing_ok=True)
+            temporary.write_bytes(graph)
+            check_file(temporary, final.name)
+            sidecar = check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)
+            checked.append((temporary, final, sidecar))
+        golden = temporary_path(folder / GOLDEN)
+        on_failure.callback(golden.unlink, missing_ok=True)
+        write_golden(golden, export.golden)
+        removed = _clear(folder, keep=export.weights_file)
+        on_failure.pop_all()
+    with publishing(folder / GOLDEN) as renamed:
+        golden.rename(renamed)
+    for temporary, final, sidecar in checked:
+        write_sidecar(final, sidecar)
+        with publishing(final) as renamed:
+            temporary.rename(renamed)
+    write_card(folder / CARD, card)
+    return [name for name in removed if name.endswith(".onnx") and not (folder / name).exists()]
+
+
+def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes]:
+    """The graphs to publish by batch size; 0 is the dynamic one."""
+    if card.fixed_batch:
+        assert card.fixed_batch == batch_size, (card.fixed_batch, batch_size)
+        return {batch_size: export.graph}
+    return {0: export.graph, batch_size: fix_batch(export.graph, batch_size)}
+
+
+def _clear(folder: Path, keep: str) -> list[str]:
+    """Remove the card, then graphs, then the rest of an old export; returns the names."""
+    (folder / CARD).unlink(missing_ok=True)
+    fsync_directory(folder)
+    names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]
+    names.sort(key=lambda name: (not name.endswith(".onnx"), name))  # a graph never outlives the sidecar that marks it as ours
+    for name in names:
+        (folder / name).unlink()
+    return names

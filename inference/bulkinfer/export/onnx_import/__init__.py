@@ -1,0 +1,1 @@
+"""A foreign ONNX graph: opened, checked, rewritten."""

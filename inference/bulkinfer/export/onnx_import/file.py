@@ -1,0 +1,127 @@
+"""The file of a graph that somebody else made: read whole with the weights beside it, or called what it is instead."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from bulkinfer.errors import UsageError
+from bulkinfer.export.onnx_import.user_files import read_bytes
+from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+
+MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for what is added to the graph
+_IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
+_HELP = {
+    "Git LFS pointer": "fetch the file itself with git lfs pull",
+    "HTML page": "what was downloaded is a page about the file: download the file itself",
+}
+
+
+def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
+    """The graph of a file, links followed, with all its weights in memory, and the sha256 of those from other files.
+
+    The hash is empty if there are none. Raises UsageError saying what is wrong with the file, or with one of the others.
+    """
+    data = read_bytes(path, "--onnx")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError has another class in each of its implementations
+        if type(error).__name__ != "DecodeError":
+            raise
+        model.Clear()
+    graph = model.graph
+    if not (graph.node and graph.output and (model.opset_import or model.ir_version < 3)):
+        what = _what_instead(data, path.suffix)
+        if model.opset_import and model.HasField("graph"):  # the opset stands behind the graph, so nothing is cut off
+            what = f"holds a graph without {'outputs' if graph.node else 'operators'}: there is nothing to run"
+        raise UsageError(f"--onnx: {path} ({len(data):,} bytes) {what}")
+    return model, _read_external(model, path)
+
+
+def _what_instead(data: bytes, suffix: str) -> str:
+    if not data:
+        return "is empty: make or download it again"
+    if data[4:8] == b"ORTM":
+        return "is in the ORT format, from which no graph can be taken: give the .onnx file that it was made of"
+    found = identify(data[:HEAD_BYTES]).name
+    if found in _HELP:
+        article = "an" if found == "HTML page" else "a"
+        return f"is {article} {found}, no ONNX graph: {_HELP[found]}"
+    if found == "ZIP archive":
+        is_torch = suffix.lower() in (".pt", ".pth", ".ckpt", ".bin")
+        return f"is no ONNX graph ({found}): {'export it with torch.onnx.export first' if is_torch else 'unpack it first'}"
+    if data.startswith(_IR_VERSION_KEY):
+        return "is only the beginning of an ONNX graph, or damaged: make or download it again"
+    return f"is no ONNX graph ({found})"
+
+
+def tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a protobuf message: initializers, constants, those of subgraphs."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                yield from tensors(part)
+
+
+def _read_external(model: onnx.ModelProto, path: Path) -> str:
+    """Bring in what lies in files beside the graph (or beside the file that it links to); returns its sha256."""
+    folders = list(dict.fromkeys([path.parent, Path(os.path.realpath(path)).parent]))
+    digest, size_bytes = None, model.ByteSize()
+    for tensor in tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        facts = {entry.key: entry.value for entry in tensor.external_data}
+        file = _external_file(facts.get("location", ""), folders, path)
+        tensor.raw_data = _part(file, facts, path)
+        size_bytes += len(tensor.raw_data)
+        if size_bytes >= MOST_BYTES:
+            raise UsageError(f"--onnx: {path} with its weights is larger than {MOST_BYTES:,} bytes, which no graph in memory "
+                             "may be: store its weights in half precision")  # fmt: skip
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        digest = digest or hashlib.sha256()
+        digest.update(tensor.raw_data)
+    return digest.hexdigest() if digest else ""
+
+
+def _external_file(location: str, folders: list[Path], path: Path) -> Path:
+    """The file of that name in one of `folders`. Raises UsageError if it is outside of them or in none."""
+    if not location or PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts:
+        raise UsageError(f"--onnx: {path} names the file {location!r} for its weights, which is not inside its folder")
+    for folder in folders:
+        try:
+            if (folder / location).is_file():
+                return folder / location
+        except OSError:  # a name that no file can have
+            continue
+    raise UsageError(f"--onnx: {path} keeps its weights in {location}, which is not beside it: put both in one folder")
+
+
+def _part(file: Path, facts: dict[str, str], path: Path) -> bytes:
+    """The bytes of one tensor. Raises UsageError if the file does not have them."""
+    size = file.stat().st_size
+    numbers = [facts.get("offset", "0"), facts.get("length", "")]
+    if not all(number.isascii() and number.isdigit() for number in numbers if number):
+        raise UsageError(
+            f"--onnx: {path} is damaged: its weights in {file.name} have offset {numbers[0]!r} and length {numbers[1]!r}"
+        )
+    offset = int(numbers[0] or 0)
+    length = int(numbers[1]) if numbers[1] else max(0, size - offset)
+    with file.open("rb") as opened:
+        if offset + length > size:
+            found = identify(opened.read(HEAD_BYTES)).name
+            what = f"is a {found}: {_HELP[found]}" if found == "Git LFS pointer" else "is cut off or another file"
+            raise UsageError(f"--onnx: {file}, the weights of {path.name}, {what}: it has {size:,} bytes, "
+                             f"{offset + length:,} are needed")  # fmt: skip
+        opened.seek(offset)
+        return opened.read(length)

@@ -1,0 +1,133 @@
+"""Which outputs of a foreign graph are kept, under which names, and what the classified one means."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bulkinfer.errors import UsageError
+from bulkinfer.export.onnx_import.graph import Unreadable
+from bulkinfer.export.onnx_import.rewrite import GraphOutput
+from bulkinfer.results.parquet_parts import schema
+from bulkinfer.results.rows import Task
+
+SUM_TOLERANCE = 1e-3  # of a row of probabilities; half precision over 1000 classes stays below
+_EXACT = 2**24  # up to which float32 has every whole number
+_NO_TASK = Task(1, frozenset({"topk"}), True, 1, ("",), "", {})
+# By columns, words of --save, the input, and numpy's own words for an archive of arrays. Compared without regard to case:
+# many readers of Parquet know columns so.
+TAKEN = frozenset({*schema(_NO_TASK).names, "topk", "none", "images", "file", "allow_pickle"})
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Outputs that have one row per picture, with the shape and dtype of a row; and why the others have not."""
+
+    rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    left_out: dict[str, str]
+
+
+def observe(runs: Mapping[int, Mapping[str, Any]]) -> Observed:
+    """What the outputs are, from runs with different numbers of pictures (number -> output -> value)."""
+    rows, left_out = {}, {}
+    for name in next(iter(runs.values())):
+        values = {count: found[name] for count, found in runs.items()}
+        if told := _not_rows(values):
+            left_out[name] = told
+        else:
+            first = next(iter(values.values()))
+            rows[name] = (tuple(first.shape[1:]), first.dtype)
+    return Observed(rows, left_out)
+
+
+def _not_rows(values: Mapping[int, Any]) -> str:
+    """Why an output is not one row of numbers per picture; empty if it is."""
+    for count, value in values.items():
+        if isinstance(value, Unreadable):
+            return f"it holds {value.kind}, which is no type of numpy"
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
+            return "it holds no numbers"
+        if value.ndim == 0:
+            return "it is a single number"
+        if len(value) != count:
+            return f"it has {len(value)} rows for a batch of {count}"
+        if value.dtype.kind in "iu" and max(abs(int(value.max(initial=0))), abs(int(value.min(initial=0)))) > _EXACT:
+            return f"it holds whole numbers beyond {_EXACT:,}, which float32 would round"
+    if len({value.shape[1:] for value in values.values()}) > 1:
+        return "its size changes from run to run"
+    return ""
+
+
+def choose(output_name: str, observed: Observed) -> tuple[str, str]:
+    """The output to classify and why it is that one. Raises UsageError with the list where that is not clear."""
+    names = [*observed.rows]
+    if output_name:
+        if output_name in observed.left_out:
+            raise UsageError(f"--output_name: {output_name} cannot be used: {observed.left_out[output_name]}")
+        if output_name not in names:
+            raise UsageError(f"--output_name: there is no output {output_name!r}; there are {', '.join(names)}")
+        return output_name, "as asked"
+    if len(names) == 1:
+        return names[0], "the only output" + (" with one row per picture" if observed.left_out else "")
+    if "logits" in names:
+        return "logits", "by its name"
+    raise UsageError(
+        f"--output_name is needed: which of {', '.join(names)} holds the class values? (--scores none: none of them)"
+    )
+
+
+def plan(observed: Observed, classified: str) -> list[GraphOutput]:
+    """How each output is kept: at least one value per row, under a name that no column has."""
+    outputs: list[GraphOutput] = []
+    sources = [source for source in observed.rows if _clean(source) == source and source.lower() not in TAKEN]
+    kept = {source for source in sources if [other.lower() for other in sources].count(source.lower()) == 1}
+    taken = TAKEN | {source.lower() for source in kept}  # what can keep its name keeps it
+    for source, (shape, dtype) in observed.rows.items():
+        ours: tuple[int, ...] = shape or (1,)
+        if source == classified:
+            if sum(size > 1 for size in shape) > 1:
+                raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
+            ours = (math.prod(shape),)
+        name = _clean(source)
+        while source not in kept and name.lower() in taken | {output.name.lower() for output in outputs}:
+            name = f"output_{name}"
+        outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
+    return outputs
+
+
+def _clean(source: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", source).lstrip("-") or "output"
+
+
+def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str]:
+    """What the values of the classified output are, logits or probabilities, and why; `flag` is what the user says.
+
+    Raises UsageError where the values contradict the user, or leave it open.
+    """
+    low, high = float(rows_NC.min()), float(rows_NC.max())
+    in_range = low >= -SUM_TOLERANCE and high <= 1 + SUM_TOLERANCE
+    sums_to_one = bool((np.abs(rows_NC.sum(axis=1, dtype=np.float64) - 1) <= SUM_TOLERANCE).all())
+    seen = f"on the golden pictures they go from {low:.3g} to {high:.3g}"
+    looks_normal = in_range and sums_to_one and rows_NC.shape[1] > 1
+    if flag == "probabilities":
+        if not in_range:
+            raise UsageError(f"--scores probabilities: the values are none, {seen}: give --scores logits")
+        return flag, "as asked" + ("; each row sums to 1" if looks_normal else "; rows do not sum to 1")
+    if flag == "logits":
+        if rows_NC.shape[1] == 1:
+            raise UsageError("--scores logits: the softmax of a single value is always 1: give --scores probabilities, or none")
+        if looks_normal:
+            raise UsageError(f"--scores logits: the values look like probabilities, {seen} and each row sums to 1: "
+                             "give --scores probabilities")  # fmt: skip
+        return flag, "as asked"
+    if looks_normal:
+        return "probabilities", f"{seen}, and each row sums to 1"
+    if not in_range and rows_NC.shape[1] > 1:
+        return "logits", f"{seen}, which no probabilities do"
+    raise UsageError(f"--scores is needed: whether the values are logits or probabilities cannot be seen, {seen}")

@@ -1,0 +1,271 @@
+"""A foreign graph -> one that our workers feed: free or fixed batch, pictures in, float32 rows out, weights as initializers.
+
+Works in memory on protobuf messages and checks nothing. Shape letters: N batch, H height, W width, C channels.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from bulkinfer.export.onnx_import.graph import PictureInput
+from bulkinfer.model.card import Recipe
+from bulkinfer.model.graph_checks import BATCH
+from bulkinfer.model.graph_file import EXTERNAL_BYTES
+
+PREFIX = "bulkinfer_"  # of every value that is added
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """An output to keep: its name in the foreign graph and here, the shape of its rows there and here, and its dtype there.
+
+    float32 and float16 stay (a cast in the graph would let onnxruntime skip the rounding, and with it an overflow, of half
+    precision); everything else becomes float32.
+    """
+
+    source: str
+    name: str
+    source_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def kept_type(self) -> int:
+        """The ONNX element type here."""
+        return int(TensorProto.FLOAT16 if self.dtype == "float16" else TensorProto.FLOAT)
+
+
+def set_batch(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, batch: int) -> None:
+    """Give the input its final shape, with a free batch (0) or one of that size, and forget all that was inferred before."""
+    dims = [batch or BATCH, *picture.picture_shape(recipe)]
+    (value,) = model.graph.input
+    value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+
+
+def fixed_outputs(model: onnx.ModelProto) -> list[str]:
+    """Outputs whose first dimension is a number although the batch is free, as far as shapes can be inferred."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    shapes = {output.name: output.type.tensor_type.shape.dim for output in inferred.graph.output}
+    return [name for name, dims in shapes.items() if len(dims) > 1 and dims[0].dim_value > 0]
+
+
+def feed_pictures(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, kind: str) -> None:
+    """Put in front what turns our input (uint8 N x H x W x 3 RGB, or float32 N x 3 x H x W, normalised) into the graph's."""
+    (value,) = model.graph.input
+    dims = [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    steps = _steps(picture, recipe, kind)
+    if not steps:
+        return
+    fed, ours = value.name, "images"
+    if fed == ours:
+        fed = f"{PREFIX}input"
+        _rename(model.graph, ours, fed)
+    elif ours in value_names(model):
+        ours = f"{PREFIX}images"
+    nodes, here = [], ours
+    for number, (operator, constant, attributes) in enumerate(steps):
+        there = fed if number == len(steps) - 1 else f"{PREFIX}pictures_{number}"
+        inputs = [here]
+        if constant is not None:
+            inputs.append(f"{PREFIX}constant_{number}")
+            model.graph.initializer.append(numpy_helper.from_array(constant, inputs[-1]))
+        nodes.append(helper.make_node(operator, inputs, [there], **attributes))
+        here = there
+    own = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *own])
+    shape = [dims[0], recipe.height, recipe.width, 3] if kind == "uint8" else [dims[0], 3, recipe.height, recipe.width]
+    value.CopyFrom(helper.make_tensor_value_info(ours, TensorProto.UINT8 if kind == "uint8" else TensorProto.FLOAT, shape))
+
+
+def _steps(picture: PictureInput, recipe: Recipe, kind: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Operator, constant second input and attributes of each node in front."""
+    steps: list[tuple[str, Any, dict[str, Any]]] = []
+    is_nchw = picture.layout == "NCHW"
+    if kind == "uint8":
+        if recipe.channels == "BGR":
+            steps.append(("Gather", np.array([2, 1, 0], np.int64), {"axis": 3}))
+        if is_nchw:
+            steps.append(("Transpose", None, {"perm": [0, 3, 1, 2]}))
+        if picture.dtype != "uint8":
+            shape = (3, 1, 1) if is_nchw else (3,)
+            steps.append(("Cast", None, {"to": TensorProto.FLOAT}))
+            steps.append(("Mul", np.array(recipe.scale, np.float32).reshape(shape), {}))
+            steps.append(("Add", np.array(recipe.offset, np.float32).reshape(shape), {}))
+    elif not is_nchw:
+        steps.append(("Transpose", None, {"perm": [0, 2, 3, 1]}))
+    if picture.dtype == "float16":
+        steps.append(("Cast", None, {"to": TensorProto.FLOAT16}))
+    return steps
+
+
+def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
+    """Leave only these outputs, in the shapes and under the names that they say; the batch is that of the input."""
+    batch = model.graph.input[0].type.tensor_type.shape.dim[0]
+    del model.graph.output[:]
+    moved = _make_room(model, outputs)
+    for number, output in enumerate(outputs):
+        steps: list[tuple[str, list[str], dict[str, Any]]] = []
+        if output.dtype not in ("float32", "float16"):
+            steps.append(("Cast", [], {"to": TensorProto.FLOAT}))
+        if output.source_shape != output.shape:
+            target = f"{PREFIX}shape_{number}"
+            model.graph.initializer.append(numpy_helper.from_array(np.array([0, *output.shape], np.int64), target))
+            steps.append(("Reshape", [target], {}))
+        here = moved.get(output.source, output.source)
+        if not steps and here != output.name:
+            steps.append(("Identity", [], {}))
+        if steps and here == output.name:
+            here = f"{PREFIX}source_{number}"
+            _rename(model.graph, output.name, here)
+        for place, (operator, others, attributes) in enumerate(steps):
+            there = output.name if place == len(steps) - 1 else f"{PREFIX}output_{number}"
+            model.graph.node.append(helper.make_node(operator, [here, *others], [there], **attributes))
+            here = there
+        dims = [batch.dim_param or batch.dim_value, *output.shape]
+        model.graph.output.append(helper.make_tensor_value_info(output.name, output.kept_type, dims))
+
+
+def _make_room(model: onnx.ModelProto, outputs: list[GraphOutput]) -> dict[str, str]:
+    """Give another name to every value that has the new name of an output but is not its source; returns old -> new."""
+    taken, moved = value_names(model), {}
+    for number, output in enumerate(outputs):
+        if output.name != output.source and output.name in taken:
+            moved[output.name] = f"{PREFIX}moved_{number}"
+            _rename(model.graph, output.name, moved[output.name])
+    return moved
+
+
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Take out nodes and weights that no output needs: what only outputs that were left out were made from."""
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    needed: set[str] = set()
+    wanted = [output.name for output in graph.output]
+    while wanted:
+        name = wanted.pop()
+        if name not in needed:
+            needed.add(name)
+            if name in makers:
+                wanted.extend(part for part in (*_taken(makers[name]), *makers[name].output) if part)
+    nodes = [node for node in graph.node if needed.intersection(node.output)]
+    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(weights)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and all that its nodes hold."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _graphs(inner)
+
+
+def value_names(model: onnx.ModelProto) -> set[str]:
+    """The names of all values of a graph and its subgraphs."""
+    names: set[str] = set()
+    for graph in _graphs(model.graph):
+        names.update(value.name for value in (*graph.input, *graph.initializer))
+        names.update(name for node in graph.node for name in (*node.input, *node.output))
+    return names
+
+
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Give a value another name wherever it is made or used."""
+    for one in _graphs(graph):
+        for value in (*one.input, *one.output, *one.initializer):
+            if value.name == old:
+                value.name = new
+        for node in one.node:
+            for names in (node.input, node.output):
+                for place, name in enumerate(names):
+                    if name == old:
+                        names[place] = new
+
+
+def sort_nodes(model: onnx.ModelProto) -> None:
+    """Put every node behind those whose values it takes: onnx insists on that, onnxruntime does not. Sorted nodes stay."""
+    nodes = list(model.graph.node)
+    maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    needs = [{maker[name] for name in _taken(node) if name in maker} for node in nodes]
+    users: dict[int, list[int]] = {}
+    for place, makers in enumerate(needs):
+        for other in makers:
+            users.setdefault(other, []).append(place)
+    ready = [place for place, makers in enumerate(needs) if not makers]
+    order = []
+    while ready:
+        place = heapq.heappop(ready)
+        order.append(place)
+        for user in users.get(place, []):
+            needs[user].discard(place)
+            if not needs[user]:
+                heapq.heappush(ready, user)
+    assert len(order) == len(nodes), "a cycle, which the runtime has refused"
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[place] for place in order)
+
+
+def _taken(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of all values that a node and its subgraphs take."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from (output.name for output in inner.output)
+            for part in inner.node:
+                yield from _taken(part)
+
+
+def weights_to_initializers(model: onnx.ModelProto) -> None:
+    """Large constants become initializers, sparse ones dense, and all raw bytes: so they can go to the weights file."""
+    graph = model.graph
+    for sparse in graph.sparse_initializer:  # onnx infers no shapes from them
+        graph.initializer.append(numpy_helper.from_array(_dense(sparse), sparse.values.name))
+    del graph.sparse_initializer[:]
+    for node in [node for node in graph.node if node.op_type == "Constant" and node.domain in ("", "ai.onnx")]:
+        (attribute,) = node.attribute
+        if attribute.HasField("t") and attribute.t.data_type != TensorProto.STRING and attribute.t.ByteSize() >= EXTERNAL_BYTES:
+            attribute.t.name = node.output[0]
+            graph.initializer.append(attribute.t)
+            graph.node.remove(node)
+    for tensor in graph.initializer:
+        if not tensor.raw_data and tensor.data_type != TensorProto.STRING and tensor.ByteSize() >= EXTERNAL_BYTES:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> NDArray[Any]:
+    values, places = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    whole = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        whole.reshape(-1)[places] = values
+    else:
+        whole[tuple(places.T)] = values
+    return whole
+
+
+def num_parameters(model: onnx.ModelProto) -> int:
+    """Numbers in the weights: initializers of any floating or 8-bit type."""
+    kinds = (
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+        TensorProto.BFLOAT16,
+        TensorProto.DOUBLE,
+        TensorProto.INT8,
+        TensorProto.UINT8,
+    )
+    return sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer if tensor.data_type in kinds)

@@ -1,0 +1,143 @@
+"""A torch network -> a graph of free batch, its weights as one block of bytes, and golden outputs. Nothing is written.
+
+Shape letters: N batch, H height, W width, C channels, D values per row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from bulkinfer.errors import RunError, first_line
+from bulkinfer.model.card import Recipe
+from bulkinfer.model.graph_checks import BATCH, Golden, golden_images, network_input
+from bulkinfer.model.graph_file import Export, make_reproducible, move_weights_out
+from bulkinfer.zoo import quiet
+
+OPSET = 18  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
+
+
+class _GraphNetwork(torch.nn.Module):
+    """The network with what the graph adds around it: normalisation before, flat logits and the embedding after.
+
+    Takes uint8 N x H x W x 3 (RGB) or float32 N x 3 x H x W, ready for the network. Returns (logits,) or (logits,
+    embedding), each N x D; the embedding is the input of the classifying layer, averaged over the picture if need be.
+    """
+
+    scale: torch.Tensor
+    offset: torch.Tensor
+
+    def __init__(self, network: torch.nn.Module, recipe: Recipe, input_kind: str) -> None:
+        super().__init__()
+        self.network = network
+        self.takes_pictures = input_kind == "uint8"
+        self.is_bgr = recipe.channels == "BGR"
+        self.register_buffer("scale", torch.tensor(recipe.scale, dtype=torch.float32).reshape(3, 1, 1))
+        self.register_buffer("offset", torch.tensor(recipe.offset, dtype=torch.float32).reshape(3, 1, 1))
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self.takes_pictures:
+            # contiguous: torch would trace the network for the strides of N x H x W x C, which turns its pooling into gathers
+            images_NCHW = images.permute(0, 3, 1, 2).float().contiguous()
+            if self.is_bgr:
+                images_NCHW = images_NCHW.flip(1)
+            images = images_NCHW * self.scale + self.offset
+        return outputs_of(self.network, images)
+
+
+def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(logits,) or (logits, embedding) of a network. Raises RunError for an output that is not one row per picture."""
+    classifier = _classifier(network)
+    seen: list[torch.Tensor] = []
+    hooks = [classifier.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))] if classifier else []
+    try:
+        logits = network(inputs_NCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not isinstance(logits, torch.Tensor) or (logits := _flat(logits)).dim() != 2:
+        raise RunError(f"the network gives {_shape(logits)} where one row of class values per picture is needed")
+    embeddings = [flat for value in seen[-1:] if (flat := _pooled(value)).dim() == 2]
+    return (logits, *embeddings)
+
+
+def _classifier(network: torch.nn.Module) -> torch.nn.Module | None:
+    """The layer that makes classes of features: what a timm network names, else the last linear layer, else the last 1 x 1
+    convolution.
+    """
+    get_classifier: Any = getattr(network, "get_classifier", None)
+    named = get_classifier() if get_classifier else None
+    candidates = named if isinstance(named, tuple) else (named,)
+    if isinstance(candidates[0], (torch.nn.Linear, torch.nn.Conv2d)):
+        return candidates[0]
+    modules = list(network.modules())
+    linears = [module for module in modules if isinstance(module, torch.nn.Linear)]
+    points = [module for module in modules if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (1, 1)]
+    return (linears or points or [None])[-1]
+
+
+def _flat(value_NC: torch.Tensor) -> torch.Tensor:
+    """N x C x 1 x 1 as N x C; anything else unchanged."""
+    return value_NC.flatten(1) if value_NC.dim() == 4 and value_NC.shape[2:] == (1, 1) else value_NC
+
+
+def _pooled(value_NC: torch.Tensor) -> torch.Tensor:
+    """N x C x H x W as N x C, averaged over the picture where a convolution classifies every place; else unchanged."""
+    return value_NC.mean((2, 3)) if value_NC.dim() == 4 and value_NC.shape[2:] != (1, 1) else _flat(value_NC)
+
+
+def _shape(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+
+
+def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) -> Export:
+    """Export a network in evaluation mode. Raises RunError if it cannot be exported with a free batch."""
+    golden = _golden(network, recipe)
+    if input_kind == "uint8":
+        example = torch.zeros(2, recipe.height, recipe.width, 3, dtype=torch.uint8)
+    else:
+        example = torch.zeros(2, 3, recipe.height, recipe.width)
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                _GraphNetwork(network, recipe, input_kind).eval(),
+                (example,),
+                input_names=["images"],
+                output_names=list(golden.outputs),
+                dynamic_shapes=({0: torch.export.Dim(BATCH)},),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise RunError(f"torch cannot export the network with a free batch: {_cause(error)}") from error
+    assert program is not None
+    model = program.model_proto
+    weights, weights_file = move_weights_out(model)
+    make_reproducible(model)
+    num_parameters = sum(parameter.numel() for parameter in network.parameters())
+    return Export(model.SerializeToString(deterministic=True), weights, weights_file, golden, num_parameters)
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the innermost error: torch wraps the reason in pages of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
+
+
+def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:
+    """Each golden picture alone through the source network, normalised outside the graph."""
+    images_NHWC = golden_images(recipe)
+    with torch.inference_mode():
+        rows = [outputs_of(network, torch.from_numpy(network_input(image[None], recipe))) for image in images_NHWC]
+    names = ("logits", "embedding")[: len(rows[0])]
+    outputs = {name: torch.cat([row[place] for row in rows]).numpy() for place, name in enumerate(names)}
+    for name, values in outputs.items():
+        if not np.isfinite(values).all():
+            raise RunError(f"with these weights the network's {name} are not finite numbers: the weights are damaged")
+        if len(values) != len(images_NHWC):
+            raise RunError(f"the network gives {len(values)} rows of {name} for {len(images_NHWC)} pictures")
+    return Golden(images_NHWC, outputs)

@@ -1,0 +1,96 @@
+"""Judges graphs of a network in a cheaper precision: pictures, what fp32 makes of them, and what such a graph makes of them.
+
+Shape letters: N pictures, C classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from bulkinfer.errors import UsageError
+from bulkinfer.export.model_folder import fix_batch
+from bulkinfer.export.variants.activation_ranges import batches
+from bulkinfer.host.cores import core_budget
+from bulkinfer.images.preprocess import normalise
+from bulkinfer.model.accuracy_gate import Figures, compare, count_clear, objection
+from bulkinfer.model.card import ModelCard
+from bulkinfer.runtime.providers import SessionSpec
+from bulkinfer.runtime.session import Session
+
+log = logging.getLogger("bulkinfer")
+
+Tried = dict[str, dict[str, Any]]  # figures by what they are of
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A graph that passed, its name among the candidates, and for the card: the figures of all candidates, and its own by
+    what judged it.
+    """
+
+    model: onnx.ModelProto
+    name: str
+    tried: Tried
+    judged: Tried
+
+
+def feed(card: ModelCard, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
+    """Prepared pictures as the graph takes them."""
+    return images_NHWC if card.input == "uint8" else normalise(images_NHWC, card.recipe)
+
+
+class Judge:
+    """Pictures with what fp32 makes of them; `figures` compares a graph in `precision` on a provider with that.
+
+    `fp32` is the published graph, `batch_size` is given to graphs of free batch, 0: they have their own. `folder` is for files
+    to work with.
+    """
+
+    def __init__(
+        self,
+        precision: str,
+        card: ModelCard,
+        fp32: Path,
+        images_NHWC: NDArray[np.uint8],
+        batch_size: int,
+        folder: Path,
+    ) -> None:
+        self._precision, self._card, self._images_NHWC, self._batch_size = precision, card, images_NHWC, batch_size
+        self._path = folder / "candidate.onnx"
+        self._expected_NC = self._class_values(fp32, "cpu", "fp32")
+        self._are_logits = card.outputs[card.classified] == "logits"
+        self.clear = count_clear(self._expected_NC, are_logits=self._are_logits)  # pictures with a clear answer in fp32
+
+    def figures(self, model: onnx.ModelProto, provider: str, what: str) -> tuple[Figures, str]:
+        """The figures, and why they do not pass; what came out is said. `what` tells the candidate from others."""
+        graph = model.SerializeToString(deterministic=True)
+        self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
+        try:
+            values_NC = self._class_values(self._path, provider, self._precision)
+        except UsageError as error:  # the provider, not the user: `get_model` has no --device
+            figures = Figures(len(self._images_NHWC), 0, 0.0, 0.0, math.inf)
+            log.info(f"{self._precision}, {what}, on {provider}: {error}")
+            return figures, f"{provider} cannot run it"
+        figures = compare(self._expected_NC, values_NC, are_logits=self._are_logits)
+        why = objection(figures, self._precision)
+        log.info(f"{self._precision}, {what}, on {provider}: {figures}: {why or 'passes'}")
+        return figures, why
+
+    def _class_values(self, graph: Path, provider: str, precision: str) -> NDArray[Any]:
+        """The output that is classified; NaN for a picture for which any output is not finite."""
+        spec = SessionSpec(str(graph), provider, precision, 1, core_budget().usable)
+        session = Session(spec, list(self._card.outputs))
+        found = []
+        for part in batches(self._images_NHWC, session.batch_shape[0]):
+            outputs = session.run(feed(self._card, part))
+            finite = np.all([np.isfinite(values).reshape(len(values), -1).all(axis=1) for values in outputs.values()], axis=0)
+            found.append(np.where(finite[:, None], outputs[self._card.classified], np.nan))
+        return np.concatenate(found)[: len(self._images_NHWC)]

@@ -1,0 +1,187 @@
+"""Fetch one file over http or https with the standard library: whole or not at all.
+
+Redirects are followed, except from https to http; certificates are always checked; cut transfers are resumed where the
+server can prove that the file is still the same, else begun again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import DownloadError
+
+log = logging.getLogger("bulkinfer")
+
+ATTEMPTS = 5
+TIMEOUT_S = 30.0
+BLOCK_BYTES = 1 << 20
+_RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+class _CutError(Exception):
+    """The transfer ended early, or the server asks to come back later; worth another attempt."""
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+        new = newurl.lower()
+        if new.startswith("https://") or (new.startswith("http://") and not req.full_url.lower().startswith("https:")):
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        fp.close()
+        reason = "from https to plain http" if new.startswith("http://") else "which is not http"
+        raise DownloadError(f"{public(req.full_url)} redirects to {public(newurl)}, {reason}: refused")
+
+
+@dataclass
+class _Transfer:
+    """What is known between attempts: bytes in the file, full size if the server told, and proof of the version."""
+
+    done_bytes: int = 0
+    size_bytes: int | None = None
+    validator: str = ""
+    note: Path | None = None  # where the proof is kept for another process
+    address_sha256: str = ""
+
+    def write_note(self) -> None:
+        """Keep, beside the part, what another process needs to continue it."""
+        if self.note:
+            self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
+
+
+def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None = None) -> None:
+    """Write the file at `url` to `path`; every new attempt is logged.
+
+    A user and password in the address are sent as Basic authorization, to its own host only, and shown nowhere. Pauses
+    `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part, which a later
+    call with the same `part_note` (a file beside it) continues, if the server can prove that its file is the same.
+    """
+    if not url.lower().startswith(("http://", "https://")):
+        raise DownloadError(f"{public(url)} is neither http nor https")
+    opener = urllib.request.build_opener(_Redirects)
+    transfer = _begun(url, path, part_note)
+    path.touch()
+    with path.open("r+b") as file:  # what an earlier process left goes when an answer begins, not before
+        file.seek(transfer.done_bytes)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                _attempt(opener, url, file, transfer)
+                return
+            except ValueError as error:  # from urllib: this address, or one that it redirects to, cannot be taken apart
+                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
+            except _CutError as cut:
+                reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
+                if attempt == ATTEMPTS:
+                    raise DownloadError(f"{public(url)}: {reason}") from None
+                log.info(f"{public(url)}: {reason}; trying again")
+                time.sleep(pause_s * 2 ** (attempt - 1))
+
+
+def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
+    """What an earlier process left of this very address; nothing of it counts that cannot be proven.
+
+    The last byte is asked for again: nobody can be asked for the rest of a file that is whole.
+    """
+    transfer = _Transfer(note=part_note, address_sha256=hashlib.sha256(url.encode()).hexdigest())
+    if part_note is None or not path.is_file():
+        return transfer
+    try:
+        kept = json.loads(part_note.read_bytes())
+    except (OSError, ValueError):  # no note, or a part of one: nothing proves what the part belongs to
+        return transfer
+    is_same = isinstance(kept, dict) and kept.get("address_sha256") == transfer.address_sha256
+    if is_same and isinstance(kept.get("validator"), str) and kept["validator"]:
+        transfer.validator = kept["validator"]
+        transfer.done_bytes = max(path.stat().st_size - 1, 0)
+    return transfer
+
+
+def public(url: str) -> str:
+    """The address without what may be a secret: user and password, query and fragment."""
+    place, _, _ = url.partition("#")
+    place, mark, _ = place.partition("?")
+    scheme, slashes, rest = place.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark and '?...'}"
+
+
+def _request(url: str) -> urllib.request.Request:
+    """A request without user and password in its address. Raises ValueError if it is none."""
+    scheme, slashes, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, host = authority.rpartition("@")
+    request = urllib.request.Request(f"{scheme}{slashes}{host}{slash}{path}", headers={"User-Agent": "bulkinfer"})
+    if user:
+        token = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
+def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfer: _Transfer) -> None:
+    """One request; appends to `file` what the server sends. Raises _CutError if another attempt makes sense."""
+    try:
+        request = _request(url)
+    except ValueError as error:
+        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    if transfer.done_bytes and transfer.validator:
+        request.add_header("Range", f"bytes={transfer.done_bytes}-")
+        request.add_header("If-Range", transfer.validator)  # a changed file is sent whole instead
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as response:
+            _begin(response, file, transfer)
+            while block := response.read(BLOCK_BYTES):
+                file.write(block)
+                transfer.done_bytes += len(block)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:  # our part is longer than the file: begin again
+            transfer.validator = ""
+        reason = " ".join(str(error.reason).split())  # urllib's own, of redirects, has several lines
+        if error.code == 416 or error.code in _RETRIED_STATUS:
+            raise _CutError(f"the server answered {error.code} {reason}") from None
+        raise DownloadError(f"{public(url)}: the server answered {error.code} {reason}") from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
+            raise _CutError(str(error.reason) or "timed out") from None
+        raise DownloadError(f"{public(url)} cannot be reached ({error.reason})") from None
+    except http.client.InvalidURL as error:
+        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
+        raise _CutError(f"the transfer broke off after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
+    if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
+        raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")
+
+
+def _begin(response: Any, file: Any, transfer: _Transfer) -> None:
+    """Place `file` where this answer starts and note its size: after what we have for a fitting 206, else at 0."""
+    headers = response.headers
+    length = headers.get("Content-Length")
+    if length is not None and not length.isdecimal():
+        raise _CutError(f"the server's answer is malformed (Content-Length: {length[:40]})")
+    answered_range = headers.get("Content-Range", "")
+    if response.status == 206 and answered_range.startswith(f"bytes {transfer.done_bytes}-"):
+        if length is not None:
+            transfer.size_bytes = transfer.done_bytes + int(length)
+        return
+    file.seek(0)
+    file.truncate()
+    transfer.done_bytes = 0
+    if response.status == 206:
+        transfer.validator = ""
+        raise _CutError(f"the server answered with another range ({answered_range})")
+    transfer.size_bytes = int(length) if length is not None else None
+    etag = headers.get("ETag", "")
+    # Only a strong ETag, or a date, proves that a later part belongs to the same bytes.
+    transfer.validator = etag if etag.startswith('"') else headers.get("Last-Modified", "")
+    transfer.write_note()

@@ -1,0 +1,52 @@
+"""What lies in the place of a file of weights or a graph: nothing, a web page, a pointer, a part. Reads protobuf by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+
+_ONNX_START = b"\x08"  # the IR version, with which every ONNX file begins
+_FIXED_WIDTHS = {1: 8, 5: 4}  # wire types of protobuf, in bytes
+
+
+def what_it_is_instead(path: Path) -> str:
+    """In words, what a file is that cannot hold weights or a graph; empty if its bytes do not tell."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(1024)
+        file.seek(max(0, size - 66_000))  # the end record of a zip file lies within its last 65,557 bytes
+        tail = file.read()
+    if not size:
+        return "it is empty (0 bytes)"
+    found = identify(head[:HEAD_BYTES]).name
+    if found == "HTML page":
+        return f"it is an HTML page of {size:,} bytes, an error or login page saved under this name"
+    if found == "Git LFS pointer":
+        return f"it is a Git LFS pointer of {size:,} bytes, not the file itself: git lfs pull fetches that"
+    if head.startswith(b"PK\x03\x04") and b"PK\x05\x06" not in tail:
+        return f"it is cut short ({size:,} bytes; a torch file whose end is missing)"
+    if path.suffix == ".onnx" and head.startswith(_ONNX_START) and _promised_bytes(path) > size:
+        return f"it is cut short ({size:,} bytes; a graph whose end is missing)"
+    return ""
+
+
+def _promised_bytes(path: Path) -> int:
+    """Where the last field of a protobuf message ends by its own account; beyond the file if that is cut inside a field."""
+    with path.open("rb") as file:
+
+        def varint() -> int:
+            value = 0
+            for shift in range(0, 70, 7):
+                byte = file.read(1) or b"\0"
+                value |= (byte[0] & 0x7F) << shift
+                if byte[0] < 0x80:
+                    break
+            return value
+
+        size = path.stat().st_size
+        while file.tell() < size:
+            wire_type = varint() & 7
+            width = varint() if wire_type in (0, 2) else _FIXED_WIDTHS.get(wire_type, 0)
+            file.seek(0 if wire_type == 0 else min(width, size), 1)
+        return file.tell()

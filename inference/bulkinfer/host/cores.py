@@ -1,0 +1,144 @@
+"""Which cores this host lets us use, and how they are shared out over workers, streams and loader threads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bulkinfer.errors import UsageError
+
+MAX_PROCESSES = 1024  # of one host
+# Loader threads of one process share an interpreter: 16 of them kept 6.3 of 16 cores busy (docs/adr/0015).
+CORES_PER_WORKER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CoreBudget:
+    """Cores of the affinity mask, the control-group quota in cores (None: unlimited), and what both leave: `usable`."""
+
+    affinity: tuple[int, ...]
+    quota: float | None
+
+    @property
+    def usable(self) -> int:
+        """Whole cores to plan with, at least 1; half a core of quota does not make a thread worth having."""
+        cores = len(self.affinity) if self.quota is None else min(len(self.affinity), math.floor(self.quota))
+        return max(1, cores)
+
+    def __str__(self) -> str:
+        quota = "no quota" if self.quota is None else f"quota {self.quota:g}"
+        return f"{self.usable} usable of {len(self.affinity)} in the affinity mask, {quota}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPlan:
+    """One plan for all workers of the host. `affinity[i]` are the cores of worker i, `devices[i]` the number of its device."""
+
+    num_devices: int
+    streams: int
+    threads_per_stream: int
+    num_workers: int
+    affinity: tuple[tuple[int, ...], ...]
+    devices: tuple[int, ...]
+
+    def on(self, devices: Sequence[int]) -> ThreadPlan:
+        """The same plan with the workers on these devices, by number."""
+        assert len(devices) == self.num_devices, (devices, self.num_devices)
+        return replace(self, devices=tuple(devices))
+
+    def __str__(self) -> str:
+        workers = "1 worker" if self.num_devices == 1 else f"{self.num_devices} workers"
+        return (
+            f"{workers}, each {self.streams} stream(s) x {self.threads_per_stream} thread(s) "
+            f"and {self.num_workers} loader thread(s); spinning off"
+        )
+
+
+def core_budget(root: Path = Path("/")) -> CoreBudget:
+    """The cores that affinity and control groups (v1 and v2) leave this process. `root` is for tests."""
+    return CoreBudget(tuple(sorted(os.sched_getaffinity(0))), _cgroup_quota(root))
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """The smallest CPU quota, in cores, of this process's control groups and all their parents; None: no limit."""
+    quotas = []
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []  # no control groups here: no quota
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        mounts: tuple[str, ...]
+        if not controllers:
+            mounts, read = ("sys/fs/cgroup", "sys/fs/cgroup/unified"), _quota_v2
+        elif "cpu" in controllers.split(","):
+            mounts, read = (f"sys/fs/cgroup/{controllers}", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"), _quota_v1
+        else:
+            continue
+        for mount in mounts:
+            group = root / mount / path.lstrip("/")
+            # inside a container the path may be the host's: walking up ends at the mount, which is then the container's own
+            quotas += [read(folder) for folder in (group, *group.parents) if folder.is_relative_to(root / mount)]
+    limits = [quota for quota in quotas if quota is not None]
+    return min(limits) if limits else None
+
+
+def _quota_v2(folder: Path) -> float | None:
+    """cpu.max: "<quota|max> <period>", in microseconds."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _quota_v1(folder: Path) -> float | None:
+    """cpu.cfs_quota_us (-1: none) over cpu.cfs_period_us."""
+    try:
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return None
+    return None if quota <= 0 else quota / period
+
+
+def workers_for(budget: CoreBudget) -> int:
+    """Worker processes that keep the cores busy on processors, where devices do not say how many."""
+    return max(1, budget.usable // CORES_PER_WORKER)
+
+
+def plan_threads(
+    budget: CoreBudget, *, num_devices: int, streams: int, num_workers: int, threads_per_stream: int = 0
+) -> ThreadPlan:
+    """Share `budget` out; 0 means: choose.
+
+    One worker takes all cores, with one single-threaded stream per core: concurrent runs beat one run on many threads.
+    With at most as many workers as cores each gets its own block of cores; with more, all share all of them, since a
+    worker tied to one core would leave the others idle when its neighbours end first.
+    """
+    devices = num_devices or 1
+    if devices > MAX_PROCESSES:
+        raise UsageError(f"{devices} worker processes are more than the {MAX_PROCESSES} that one host is given")
+    share = max(1, budget.usable // devices)
+    chosen_streams = streams or share
+    if devices <= budget.usable:
+        affinity = tuple(_block(budget.affinity, devices, index) for index in range(devices))
+    else:
+        affinity = (budget.affinity,) * devices
+    return ThreadPlan(
+        num_devices=devices,
+        streams=chosen_streams,
+        threads_per_stream=threads_per_stream or max(1, share // chosen_streams),
+        num_workers=num_workers or share,
+        affinity=affinity,
+        devices=(0,) * devices,
+    )
+
+
+def _block(cores: tuple[int, ...], parts: int, index: int) -> tuple[int, ...]:
+    """The index-th of `parts` contiguous blocks whose sizes differ by at most one."""
+    start, end = len(cores) * index // parts, len(cores) * (index + 1) // parts
+    return cores[start:end]

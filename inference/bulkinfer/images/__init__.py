@@ -1,0 +1,1 @@
+"""Bytes of a picture file -> RGB pixels -> a slot of a batch."""

@@ -1,0 +1,221 @@
+"""JPEGs by libjpeg-turbo's own interface (package simplejpeg): Pillow's pixels with less work, or a picture of reduced size.
+
+Only sound baseline and progressive files of YCbCr, RGB or grey, and only where it agrees with Pillow to the bit, which is tried
+out once per process. Whatever it so much as warns of is left to Pillow, whose word decides what is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import re
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import PIL
+import pyarrow as pa
+from PIL import Image
+
+from bulkinfer.errors import RecordError, UsageError, first_line
+from bulkinfer.images.pillow_warnings import count_notice
+
+_PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
+_SCAN = 0xDA
+_SILENT = (0xC4, 0xDB, 0xDD, 0xFE)  # Huffman and quantisation tables, restart interval, comment
+_PLAIN_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}  # what these must begin with; others may hold anything
+_MOST_SEGMENTS = 1000  # before the pixels, 64 MB: a colour profile has 255 at most, depth maps and the like some hundred
+_MOST_PADDING = 1 << 16  # bytes of 0xFF between them
+_FEW_SCANS = 100  # a progressive file has some ten; each costs a pass over all pixels, and may take no more than ten bytes
+_MOST_SCANNED = 1_000_000_000  # pixels times scans, which small pictures of more scans may cost
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # the next one behind the beginning of a scan
+_ONE_PASS = (0xC0, 0xC1, 0xC3, 0xC9, 0xCB)  # frames whose scans are not refined by later ones
+_LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
+# Sizes worth decoding at, in eighths. libjpeg-turbo has vector code for 1, 2, 4 and 8 only: 3 takes as long as 4, 7 longer than
+# 8, and what 6 saves in resizing it costs in decoding.
+_EIGHTHS = (1, 2, 4, 5)
+_FULL = 8
+_MIN_SHORT_SIDE = 64  # below, there is nothing to gain
+_MAX_KEPT_BYTES = 64 << 20  # of a thread's buffer: 16 million pixels
+
+_kept = threading.local()
+
+
+def require_turbo() -> None:
+    """Raises UsageError, naming what is missing and the command to type, if what reduced sizes need is not installed."""
+    missing = []
+    if importlib.util.find_spec("simplejpeg") is None:
+        missing.append("simplejpeg, which is not installed")
+    if not hasattr(Image, "fromarrow"):
+        missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
+    if missing:
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: pip install --upgrade 'bulkinfer[fast]'")
+    if _turbo() is None:
+        raise UsageError(
+            "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"
+        )
+
+
+def eighths_for(short_side: int, at_least: int) -> int:
+    """In how many eighths of its size a picture may be decoded so that its short side keeps `at_least` pixels; 0: all 8."""
+    if not at_least or short_side < _MIN_SHORT_SIDE:
+        return _FULL
+    return next((n for n in _EIGHTHS if short_side * n >= _FULL * at_least), _FULL)
+
+
+def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
+    """What a picture of that size becomes when it is decoded in so many eighths."""
+    width, height = (-(-side * eighths // _FULL) for side in size)
+    return width, height
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands before the pixels of a JPEG.
+
+    `frame` is the marker of its frame (0: none), `size` what that says, `scan_at` where the first scan starts. `is_plain` tells
+    that nothing else stands there than what the decoder itself needs, comments and a colour profile, in good order: no
+    orientation, no second picture, no colours but YCbCr and grey. `channels` is 0 where the frame does not say.
+    """
+
+    frame: int
+    size: tuple[int, int]
+    scan_at: int
+    is_plain: bool
+    channels: int = 0
+
+
+def read_header(data: bytes) -> Header:
+    """The header of a JPEG. Raises IndexError if the file ends before its first scan.
+
+    Raises RecordError if there are more segments than any sound file has: Pillow keeps each, and joins those of EXIF one by
+    one. Segments are skipped, since EXIF may hold a whole JPEG.
+    """
+    at, frame, size, is_plain, channels, segments, padding = 2, 0, (0, 0), True, 0, 0, 0
+    while data[at] == 0xFF and (marker := data[at + 1]) != _SCAN:
+        if marker == 0xFF:  # padding
+            at, padding = at + 1, padding + 1
+            if padding > _MOST_PADDING:
+                raise RecordError("decode", f"corrupt JPEG: more than {_MOST_PADDING} bytes of padding before its pixels")
+            continue
+        segments += 1
+        if segments > _MOST_SEGMENTS:
+            raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        segment = data[at + 4 : end]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            is_plain = is_plain and not frame and _is_plain_frame(segment)
+            frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
+            channels = segment[5] if len(segment) > 5 else 0
+        elif marker not in _SILENT and not (
+            len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
+        ):
+            is_plain = False
+        at = end
+    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)
+
+
+def check_scans(data: bytes, header: Header) -> None:
+    """Raises RecordError if a JPEG has so many scans, for its size, that decoding it would take minutes or hours."""
+    in_first_scan = data[header.scan_at + 4 : header.scan_at + 5]
+    if header.frame in _ONE_PASS and in_first_scan == bytes([header.channels]):
+        return  # all channels at once: what follows is not read
+    pixels = header.size[0] * header.size[1]
+    most = max(_FEW_SCANS, _MOST_SCANNED // max(pixels, 1))
+    at, scans = header.scan_at, 0
+    while data[at : at + 1] == b"\xff" and (marker := data[at + 1 : at + 2]) not in (b"", b"\xd9"):  # the end of the picture
+        scans += marker[0] == _SCAN
+        if scans > most:
+            raise RecordError("decode", f"corrupt JPEG: more than {most} scans of {pixels} pixels")
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        found = _MARKER.search(data, at)
+        if found is None:
+            return
+        at = found.end() - 2
+
+
+def _is_plain_frame(segment: bytes) -> bool:
+    """8 bits, and either grey or three components with the numbers that stand for YCbCr."""
+    if len(segment) < 6 or segment[0] != 8 or len(segment) != 6 + 3 * segment[5]:
+        return False
+    return segment[6::3] in (b"\x01", b"\x01\x02\x03")
+
+
+def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: int) -> Image.Image | None:
+    """The picture of a JPEG of `size` (width, height) in YCbCr, RGB or grey, as RGB; None where Pillow must decode it.
+
+    With `at_least` its short side may be reduced to that many pixels, see eighths_for(); without, it is Pillow's to the bit.
+    """
+    eighths = eighths_for(min(size), at_least)
+    if header.frame not in _PLAIN_FRAMES or (eighths == _FULL and not turbo_agrees()) or (turbo := _turbo()) is None:
+        return None
+    width, height = reduced_size(size, eighths)
+    try:
+        pixels_HWC = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=_buffer(4 * width * height))
+    except ValueError:  # all it has, for damaged and for odd files
+        return None
+    return _as_image(pixels_HWC) if pixels_HWC.shape == (height, width, 4) else None
+
+
+def _buffer(size_bytes: int) -> Any:
+    """Memory for one picture. A thread's last one is used again once no picture lies in it any more.
+
+    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take.
+    """
+    if size_bytes > _MAX_KEPT_BYTES:
+        return np.empty(size_bytes, np.uint8)
+    kept = getattr(_kept, "buffer", None)
+    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > _kept.idle:
+        kept = _kept.buffer = np.empty(size_bytes, np.uint8)
+        _kept.idle = sys.getrefcount(kept)  # with nothing in it: who counts as holding it differs between versions of Python
+    return kept
+
+
+def _as_image(pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
+    """The same memory as an RGB image: Pillow's own has four bytes per pixel, too."""
+    height, width, _ = pixels_HWX.shape
+    flat = pa.UInt8Array.from_buffers(pa.uint8(), pixels_HWX.size, [None, pa.py_buffer(pixels_HWX)])
+    return Image.fromarrow(pa.FixedSizeListArray.from_arrays(flat, 4), "RGB", (width, height))
+
+
+@cache
+def _turbo() -> Any:
+    """The package, or None where it or what it needs of Pillow is not installed."""
+    if importlib.util.find_spec("simplejpeg") is None or not hasattr(Image, "fromarrow"):
+        return None
+    try:
+        turbo = importlib.import_module("simplejpeg")
+        assert callable(turbo.decode_jpeg)
+        return turbo
+    except Exception as error:  # whatever is wrong with the installation
+        count_notice(f"simplejpeg is installed but does not load ({first_line(error)}): Pillow decodes")
+        return None
+
+
+@cache
+def turbo_agrees() -> bool:
+    """Whether simplejpeg is there and gives Pillow's pixels for one small JPEG of every kind that it is used for.
+
+    Both are built around libjpeg-turbo, each with its own; a Pillow that is built around another library differs.
+    """
+    turbo = _turbo()
+    if turbo is None:
+        return False
+    noise = np.random.default_rng(0).integers(0, 256, (43, 61, 3), np.uint8)
+    colours = Image.fromarray(noise).resize((183, 129), Image.Resampling.BICUBIC)
+    kinds: list[dict[str, Any]] = [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"keep_rgb": True}]
+    for image in (colours, colours.convert("L")):
+        for kind in kinds:
+            for progressive in (False, True):
+                with io.BytesIO() as file:
+                    image.save(file, "JPEG", quality=80, progressive=progressive, **kind)
+                    data = file.getvalue()
+                    with Image.open(file) as opened:
+                        expected = np.asarray(opened.convert("RGB"))
+                if not np.array_equal(turbo.decode_jpeg(data, "RGBX")[..., :3], expected):
+                    return False
+    return True

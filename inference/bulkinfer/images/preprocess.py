@@ -1,0 +1,184 @@
+"""From a decoded picture to its slot in a batch, by the rules of the recipe.
+
+Shape letters: N batch, H height, W width, C channels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bulkinfer.errors import RecordError
+from bulkinfer.model.card import Recipe
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+_SUPPORT = {"bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0, "hamming": 1.0, "box": 0.5, "nearest": 0.5}  # pixels, Pillow's
+_NO_OVERSHOOT = ("bilinear", "hamming")  # all weights positive: the order of the two passes moves roundings only
+# Up to here a picture may be resized whole, at 4 bytes per pixel, where nothing else gives the same pixels.
+_MAX_WHOLE_PIXELS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of the way from source to prepared picture, in pixels.
+
+    The `source` pixels become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`. `source`
+    is a fraction where a picture was decoded at a reduced size and ends inside a pixel.
+    """
+
+    source: float
+    resized: int
+    start: int
+    length: int
+    place: int
+
+    def source_box(self, support: float) -> tuple[int, int, float, float]:
+        """What the kept part is made of: source pixels first..last (exclusive), and its exact bounds counted from `first`.
+
+        `support` is the reach of the filter in pixels of the coarser of the two grids.
+        """
+        scale = self.source / self.resized
+        left, right = self.start * scale, min((self.start + self.length) * scale, self.source)
+        reach = support * max(scale, 1) + 1  # one more: roundings must never cut off a pixel that counts
+        first, last = max(math.floor(left - reach), 0), min(math.ceil(right + reach), math.ceil(self.source))
+        return first, last, left - first, right - first
+
+
+def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_size: tuple[int, int] | None = None) -> None:
+    """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
+
+    `full_size` (width, height) is that of the picture if it was decoded at a reduced size, in eighths: sizes and crop follow
+    from it, as without.
+
+    The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
+    normalise() for graphs that take float32.
+    Equals Pillow's resize followed by a crop to within one grey level, without making the pixels that the crop throws away
+    (two levels in the rare pixel that lies on the border of rounding in both passes; bit for bit where nothing is cut off and
+    for nearest and box). Beyond 16 million resized pixels, which takes an extreme aspect ratio, nearest and box may take a
+    neighbouring pixel, and filters that overshoot may differ more.
+    Raises RecordError("preprocess").
+    """
+    assert out.shape == (recipe.height, recipe.width, 3), out.shape
+    assert out.dtype == np.uint8, out.dtype
+    try:
+        _prepare(image, recipe, out, full_size or image.size)
+    except Exception as error:  # Pillow and numpy raise what they like (MemoryError, ValueError ...): it costs this row only
+        reason = str(error) or type(error).__name__
+        raise RecordError("preprocess", f"cannot prepare a picture of {image.width}x{image.height}: {reason}") from error
+
+
+def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], full_size: tuple[int, int]) -> None:
+    x, y = plan(*full_size, recipe)
+    if image.size != full_size:
+        x, y = _reduced(x, image.width), _reduced(y, image.height)
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    kept = _resize(image, x, y, recipe)
+    if (x.length, y.length) != (recipe.width, recipe.height):
+        out[:] = recipe.fill
+    # the bytes, not asarray(kept): numpy then asks Pillow for them in several ways, which takes as long as the copy
+    pixels = np.frombuffer(kept.tobytes(), np.uint8).reshape(y.length, x.length, 3)
+    out[y.place : y.place + y.length, x.place : x.place + x.length] = pixels
+
+
+def plan(width: int, height: int, recipe: Recipe) -> tuple[Axis, Axis]:
+    """How a picture of width x height becomes the prepared one: the horizontal and the vertical axis. Pure."""
+    resized_width, resized_height = _resized_size(width, height, recipe)
+    return (
+        _crop(width, resized_width, recipe.width, recipe.crop_offset),
+        _crop(height, resized_height, recipe.height, recipe.crop_offset),
+    )
+
+
+def _resized_size(width: int, height: int, recipe: Recipe) -> tuple[int, int]:
+    if recipe.resize == "none":
+        return width, height
+    size = recipe.resize_size
+    if recipe.resize == "exact":
+        return size, size
+    short, long = sorted((width, height))
+    # Whole numbers for floor: what torchvision's int(size * long / short) gives, without trusting a float to do so.
+    # round() takes halves to the even number.
+    long = size * long // short if recipe.long_side_rounding == "floor" else round(size * long / short)
+    return (size, long) if width <= height else (long, size)
+
+
+def _crop(source: int, resized: int, crop: int, crop_offset: str) -> Axis:
+    if resized < crop:  # padding: the smaller half comes first, as in torchvision
+        return Axis(source, resized, 0, resized, (crop - resized) // 2)
+    start = (resized - crop) // 2 if crop_offset == "floor" else round((resized - crop) / 2)
+    return Axis(source, resized, start, crop, 0)
+
+
+def _reduced(axis: Axis, pixels: int) -> Axis:
+    """The axis from a source that was reduced to so many pixels: N eighths of it, the last pixel perhaps filled in part."""
+    source = axis.source * (8 * pixels // axis.source) / 8
+    assert math.ceil(source) == pixels, (axis, pixels)
+    return replace(axis, source=source)
+
+
+def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:
+    """The kept part of the resized picture, y.length x x.length."""
+    region = (x.start, y.start, x.start + x.length, y.start + y.length)
+    size = (x.resized, y.resized)
+    is_whole = region == (0, 0, *size)
+    if size == (x.source, y.source):
+        return image if is_whole else image.crop(region)
+    if is_whole or (x.resized * y.resized <= _MAX_WHOLE_PIXELS and not _may_cut_first(x, y, recipe)):
+        return image.resize(size, _FILTERS[recipe.interpolation], box=(0, 0, x.source, y.source)).crop(region)
+    return _resize_kept(image, x, y, recipe.interpolation)
+
+
+def _may_cut_first(x: Axis, y: Axis, recipe: Recipe) -> bool:
+    """Whether _resize_kept() gives the pixels of a whole resize but for roundings (tested against Pillow 13).
+
+    Not for nearest and box: they turn rounding errors of a sampling point into another pixel. And where a filter overshoots,
+    clipping after the first pass makes the order of the passes visible: Pillow shrinks tall pictures vertically first.
+    """
+    if recipe.interpolation in _NO_OVERSHOOT:
+        return True
+    return recipe.interpolation in ("bicubic", "lanczos") and recipe.resize == "short_side" and y.source < 1.9 * x.source
+
+
+def _resize_kept(image: Image.Image, x: Axis, y: Axis, interpolation: str) -> Image.Image:
+    """Cut out what the kept part is made of, then resize it to y.length x x.length: horizontally, then vertically.
+
+    Two calls, not one with a box, because given a box Pillow chooses the order of its passes by what is cheaper; and cut out
+    first, because it holds a box in 32-bit floats, too coarse for very wide pictures.
+    """
+    filter_, support = _FILTERS[interpolation], _SUPPORT[interpolation]
+    left, right, box_left, box_right = x.source_box(support)
+    top, bottom, box_top, box_bottom = y.source_box(support)
+    part = image.crop((left, top, right, bottom))
+    part = part.resize((x.length, part.height), filter_, box=(box_left, 0, box_right, part.height))
+    return part.resize((x.length, y.length), filter_, box=(0, box_top, x.length, box_bottom))
+
+
+def normalise(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:
+    """Prepared pictures as float32 N x 3 x H x W, for graphs that take float32: what uint8 graphs do inside.
+
+    0..255 is scaled to recipe.value_range, then (value - mean) / std, channels in the order of recipe.channels (mean and
+    std are in that order too). As in the graph, this is one scale and one offset per channel, computed in float64 and applied
+    in float32: within 1e-6 of the exact result where that is around 1.
+    """
+    assert images_NHWC.dtype == np.uint8, images_NHWC.dtype
+    assert images_NHWC.ndim == 4, images_NHWC.shape
+    assert images_NHWC.shape[3] == 3, images_NHWC.shape
+    count, height, width, _ = images_NHWC.shape
+    images_NCHW = np.empty((count, 3, height, width), np.float32)
+    for channel, (name, scale, offset) in enumerate(zip(recipe.channels, recipe.scale, recipe.offset, strict=True)):
+        plane_NHW = images_NCHW[:, channel]
+        np.multiply(images_NHWC[..., "RGB".index(name)], np.float32(scale), out=plane_NHW, dtype=np.float32)
+        plane_NHW += np.float32(offset)
+    return images_NCHW

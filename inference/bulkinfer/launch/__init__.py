@@ -1,0 +1,1 @@
+"""One launch: job, plan, engines, resume, summary, retry."""

@@ -1,0 +1,1 @@
+"""What `auto` becomes on this machine."""

@@ -1,0 +1,124 @@
+"""What `--precision auto` becomes: the cheaper precision that a device computes in natively, if the network's answers stay.
+
+Pictures and network are the business of a process of its own, precision_trial.py: the launcher imports no decoder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from bulkinfer.host.console import processor, versions
+from bulkinfer.host.isolated_call import ask
+from bulkinfer.model.card import Recipe
+from bulkinfer.model.measurements import keep, read_kept
+from bulkinfer.runtime.providers import SessionSpec
+from bulkinfer.types import Record
+
+log = logging.getLogger("bulkinfer")
+
+KEPT_FILE = "precision.json"
+PICTURES = 64  # the first readable ones judge
+OFFERED = 4 * PICTURES  # records among which they are looked for
+GOLDEN = "the golden pictures"
+_LIMIT_S = 1800.0  # two sessions, which may have to build engines, and a slow network on 64 pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Two sessions on one network, and what it is judged by.
+
+    `classified` is the output whose values are those of classes, `are_logits` what they are; empty: `outputs` are compared.
+    `golden` is the file of golden pictures, which judge where there are no others. Pictures are read as loader.Limits says.
+    """
+
+    exact: SessionSpec
+    cheaper: SessionSpec
+    cheaper_sha256: str
+    recipe: Recipe
+    classified: str
+    are_logits: bool
+    outputs: list[str]
+    golden: str
+    max_pixels: int
+    max_file_bytes: int
+    reduce_to: int
+    devices: list[str]
+    cores: list[int]
+
+    @property
+    def precision(self) -> str:
+        return self.cheaper.precision
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the cheaper precision may be taken, and the figures, or what hindered it, in words."""
+
+    passes: bool
+    told: str
+
+
+class _Entry(TypedDict):
+    """One verdict that is kept; the facts under which it holds stand beside it."""
+
+    objection: str
+    figures: str
+    is_measurable: bool
+    pictures: int  # that judged; 0: the golden ones did
+
+
+def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept: Path, *, only_kept: bool) -> Verdict | None:
+    """The verdict on the first readable `records`, or on the golden pictures where there are none.
+
+    It is taken from the file `kept` if it holds one for this network, provider, precision, processor and versions; one that
+    could measure no agreement holds for no more pictures than it had. With `only_kept`, None where nothing is kept.
+    """
+    offered = list(itertools.islice(records, OFFERED))
+    facts = _as_read(
+        {
+            "graph_sha256": graph_sha256,
+            "cheaper_sha256": question.cheaper_sha256,
+            "recipe": asdict(question.recipe),
+            "judged_by": [question.classified, question.are_logits, question.outputs],
+            "provider": question.cheaper.provider,
+            "precision": question.precision,
+            "devices": question.devices,
+            "processor": processor(),
+            "versions": versions(),
+        }
+    )
+    for entry in reversed(read_kept(kept, "judged", _Entry)):
+        holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
+        if holds and all(entry.get(name) == value for name, value in facts.items()):
+            return _verdict(question, entry)
+    if only_kept:
+        return None
+    on = f"up to {PICTURES} pictures" if offered else GOLDEN
+    log.info(f"precision: auto judges {question.precision} on {question.cheaper.provider} by {on}, once for this network")
+    pictures = [{"path": os.fsdecode(record.path), "label": record.label} for record in offered]
+    subject = f"--precision {question.precision}"
+    found = ask("bulkinfer.launch.auto.precision_trial", {**asdict(question), "pictures": pictures}, subject, limit_s=_LIMIT_S)
+    if isinstance(found, str):
+        return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
+    entry = {**facts, **found}
+    keep(kept, "judged", _Entry, entry)
+    return _verdict(question, entry)
+
+
+def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
+    """As they come back from a file: tuples as lists."""
+    read: dict[str, Any] = json.loads(json.dumps(facts))
+    return read
+
+
+def _verdict(question: Question, entry: dict[str, Any]) -> Verdict:
+    if entry["objection"]:
+        return Verdict(False, f"{question.precision} does not pass: {entry['figures']}; {entry['objection']}")
+    return Verdict(True, entry["figures"])

@@ -1,0 +1,70 @@
+"""The seam between a launch and what runs its workers; the table of engines."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol
+
+from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.types import Step
+from bulkinfer.worker.protocol import Event, Refused
+
+
+class Hooks(Protocol):
+    """What an engine asks of the launch and tells it."""
+
+    def make_steps(self, rate: float) -> list[Step]:
+        """The steps to run; asked once, with the warm-up rate of the first worker in pictures per second."""
+
+    def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
+        """Hear of every event; `busy_workers` still have something to finish. An error returned ends the launch."""
+
+    def must_stop(self) -> BulkinferError | None:
+        """Why the launch must end although nothing was reported; asked every few seconds."""
+
+    def is_published(self, step: Step) -> bool:
+        """Whether a step has its file, or needs none."""
+
+
+class Engine(Protocol):
+    """Starts workers and gets every step published."""
+
+    signal: int | None  # the signal that ended the run early
+    replaced: list[str]  # sentences about workers that died
+
+    def run(self) -> None:
+        """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
+
+
+ENGINES = {
+    "local": "bulkinfer.launch.engines.local:LocalEngine",
+    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+}
+
+
+def make_engine(
+    name: str,
+    run_file: Path,
+    plan: ThreadPlan,
+    hooks: Hooks,
+    *,
+    batch_size: int,
+    own_partition: bool,
+    stall_timeout_s: float,
+) -> Engine:
+    """The engine called `name`. With `own_partition` worker i only gets the steps of partition i.
+
+    A worker in a process of its own that has work and gets nothing done for `stall_timeout_s` is ended and replaced; 0: never.
+    """
+    module, _, attribute = ENGINES[name].partition(":")
+    engine: Engine = getattr(importlib.import_module(module), attribute)(
+        run_file, plan, hooks, batch_size=batch_size, own_partition=own_partition, stall_timeout_s=stall_timeout_s
+    )
+    return engine
+
+
+def refusal(event: Refused, *, started: bool) -> BulkinferError:
+    """The error that a worker's refusal is for the user; wrong use (exit 2) only if nothing has been done yet."""
+    return UsageError(event.message) if event.exit_code == UsageError.exit_code and not started else RunError(event.message)

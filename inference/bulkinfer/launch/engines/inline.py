@@ -1,0 +1,70 @@
+"""The engine without child processes: one worker inside the launcher, for debuggers, profilers and tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import BulkinferError
+from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.launch.engines import Hooks, refusal
+from bulkinfer.worker.in_flight import InFlight
+from bulkinfer.worker.process import Worker
+from bulkinfer.worker.protocol import STOP_SIGNALS, End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
+
+
+class InlineEngine:
+    """Runs all steps in this process, on the same main path."""
+
+    def __init__(
+        self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
+    ) -> None:
+        assert plan.num_devices == 1, plan
+        del batch_size, own_partition, stall_timeout_s  # nothing dies or is ended alone here, and there is one worker
+        self._hooks = hooks
+        self._log = (run_file.parent / "worker-0.log").open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
+        spec = RunSpec.read(run_file)
+        in_flight = InFlight(spec.num_workers, spec.session.streams)
+        self._worker = Worker(spec, 0, report=self._report, say=lambda text: print(text, file=self._log), in_flight=in_flight)
+        self._refusal: BulkinferError | None = None
+        self._started = False
+        self.signal: int | None = None
+        self.replaced: list[str] = []
+
+    def run(self) -> None:
+        """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
+        # under nohup SIGHUP is ignored, and stays so
+        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._on_signal) for number in handled}
+        try:
+            self._worker.serve()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._log.close()
+        if self._refusal:
+            raise self._refusal
+
+    def _report(self, event: Event) -> None:
+        self._started = self._started or isinstance(event, StepDone)
+        if isinstance(event, Refused):
+            self._refuse(refusal(event, started=self._started))
+        elif (reason := self._hooks.on_event(0, event, [0]) or self._hooks.must_stop()) is not None:
+            self._refuse(reason)
+        if isinstance(event, Ready):
+            for step in self._hooks.make_steps(event.warm_up_rate):
+                self._worker.take(RunStep(step))
+            self._worker.take(End())
+
+    def _refuse(self, error: BulkinferError) -> None:
+        if self._refusal is None:
+            self._refusal = error
+            self._worker.take(Stop())
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        if self.signal is not None:
+            os._exit(128 + number)  # a second signal: at once
+        self.signal = number
+        self._worker.take(Stop())

@@ -1,0 +1,113 @@
+"""One worker process as its launcher sees it: start, send, watch, end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.process_identity import cpu_ticks
+from bulkinfer.types import Step
+from bulkinfer.worker.in_flight import InFlight, shared
+from bulkinfer.worker.protocol import Command, encode
+
+_START_S = 60.0  # a busy disk or host may keep a process that starts waiting for long
+
+
+@dataclass
+class WorkerHandle:
+    """A running worker process and what it was given."""
+
+    index: int
+    process: subprocess.Popen[bytes]
+    reports: int  # our end of its pipe
+    in_flight: InFlight
+    log: Path
+    ready: bool = False
+    ended: bool = False  # told that nothing more will come
+    held: list[Step] = field(default_factory=list)
+    unread: bytes = b""
+    ended_for: str = ""  # why we ended it, if we did
+    loading: list[Step] = field(default_factory=list)  # once it is closed: what its loader threads had in hand,
+    running: list[Step] = field(default_factory=list)  # and what its streams had
+    _seen: object = None  # of in_flight, or its processor time, when that last changed
+    _still_s: float = 0.0  # how long we have watched it not change
+
+    def send(self, command: Command) -> None:
+        """One command; a worker that is just dying does not read it, and its end of file is on its way."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(encode(command).encode() + b"\n")
+        except BrokenPipeError:
+            return
+
+    def is_stalled(self, watched_s: float, timeout_s: float) -> bool:
+        """Whether it has had work, or was to end, and got nothing done for `timeout_s`; to be asked again and again.
+
+        One that is not ready yet marks nothing: it gets nothing done while it takes no time of a processor, for a minute at
+        least, however long its network takes to load. `watched_s` is the time since the last call in which we were awake
+        ourselves.
+        """
+        seen = self.in_flight.snapshot() if self.ready else cpu_ticks(self.process.pid)
+        idle = self.ready and not (self.held or self.ended)
+        if idle or seen != self._seen:
+            self._seen, self._still_s = seen, 0.0
+            return False
+        self._still_s += watched_s
+        return self._still_s >= (timeout_s if self.ready else max(timeout_s, _START_S))
+
+    def end(self, reason: str) -> None:
+        """Kill it, for `reason`; its end of file is on its way."""
+        self.ended_for = reason
+        self.process.kill()
+
+    def how(self, code: int) -> str:
+        """What ended it, by the exit code that close() gave, for sentences: "ended by signal 9 (SIGKILL)"."""
+        if self.ended_for:
+            return self.ended_for
+        if code >= 0:
+            return f"ended by exit code {code}"
+        try:
+            return f"ended by signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:  # a real-time signal has no name
+            return f"ended by signal {-code}"
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return " | ".join(self.log.read_text(errors="replace").splitlines()[-3:])
+
+    def close(self) -> int:
+        """Close our ends of the pipes and reap the process; returns its exit code (negative: the signal)."""
+        os.close(self.reports)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        code = self.process.wait()
+        self.loading, self.running = self.in_flight.loading(), self.in_flight.running()
+        self.in_flight.close()
+        return code
+
+
+def start_worker(run_file: Path, index: int, plan: ThreadPlan) -> WorkerHandle:
+    """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it."""
+    log = run_file.parent / f"worker-{index}.log"
+    ours, theirs = os.pipe()
+    marks = shared(plan.num_workers, plan.streams)
+    everyone = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, plan.affinity[index])
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "bulkinfer.worker.process", str(run_file), str(index), str(theirs), str(marks)],
+                stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[theirs, marks],
+                start_new_session=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        in_flight = InFlight(plan.num_workers, plan.streams, marks)
+    finally:
+        os.sched_setaffinity(0, everyone)
+        os.close(theirs)
+        os.close(marks)
+    return WorkerHandle(index, process, ours, in_flight, log)

@@ -1,0 +1,57 @@
+"""What the launcher shows while it runs: plain lines, and on a terminal a bar with rate and time left below them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+from typing import Any
+
+log = logging.getLogger("bulkinfer")
+
+
+class Screen:
+    """Lines go to stdout as they are. On a terminal a bar over all workers' pictures stands below them.
+
+    `total` is the number of pictures to do; None if unknown (synthetic runs show no bar).
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._bar: Any = None
+        self._seen: dict[str, int] = {}
+
+    def __enter__(self) -> Screen:
+        if self._total and sys.stdout.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            self._bar = Progress(*columns, redirect_stderr=False)
+            self._task = self._bar.add_task("", total=self._total, rate="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def line(self, text: str) -> None:
+        """One line above the bar."""
+        if self._bar:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            log.info(text)
+
+    def log(self, text: str, *, worker: int) -> None:
+        """A line that all workers are expected to say alike: shown for the first of them only."""
+        same = text.partition(": ")[2]
+        if same not in self._seen:
+            self._seen[same] = worker
+            self.line(text)
+
+    def advance(self, pictures: int) -> None:
+        """So many more pictures are published."""
+        if self._bar:
+            self._bar.advance(self._task, pictures)
+            speed = self._bar.tasks[0].speed
+            self._bar.update(self._task, rate=f"{speed:.1f} images/sec" if speed else "")

@@ -1,0 +1,114 @@
+"""The rows of a retry take the place of error rows: a part that holds some is rewritten whole, its other rows as they were.
+
+The new file says in its metadata which one it replaces, by hash: so it proves itself where _job.json still records the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import RunError
+from bulkinfer.records.manifest_rows import raw_key_column
+from bulkinfer.results.parquet_parts import METADATA_KEY, Part, publish_table, published_steps, read_part
+from bulkinfer.results.part_names import part_name, part_step
+from bulkinfer.types import Step
+
+log = logging.getLogger("bulkinfer")
+
+
+def staged_keys(staging: Path, fingerprint: str) -> dict[int, dict[Step, pa.ChunkedArray]]:
+    """The keys of each part of a retry in its own directory, by partition; each is read in full.
+
+    One that is damaged, as by a power cut, is removed with a warning: its rows have replaced nothing yet, and are made anew.
+    """
+    found: dict[int, dict[Step, pa.ChunkedArray]] = {}
+    for step in published_steps(staging):
+        try:
+            _, table = read_part(staging, step, fingerprint)
+        except RunError as error:
+            log.warning(f"bulkinfer retry: {error}; removed, its records run again")
+            (staging / part_name(step)).unlink()
+            continue
+        found.setdefault(step.partition, {})[step] = raw_key_column(table)
+    return found
+
+
+def failed_rows(output: Path, step: Step, fingerprint: str, stages: Collection[str]) -> Iterator[int]:
+    """Record numbers of the error rows of a part that failed at one of `stages`."""
+    _, table = read_part(output, step, fingerprint, [])
+    found = pc.is_in(table["stage"], value_set=pa.array(sorted(stages), pa.string()))
+    yield from (step.start + int(index) for index in np.flatnonzero(found.to_numpy()))
+
+
+def merge(
+    output: Path, staging: Path, fingerprint: str, parts: dict[str, Any], *, before_rename: Callable[[], None]
+) -> tuple[int, int]:
+    """Put what lies in `staging` into the parts of `output`; returns how many error rows became ok, and how many did not.
+
+    `parts`, of _job.json, is brought up to date; the caller writes it. What an earlier try has done is not done again.
+    `before_rename` is asked before each part is replaced, and may refuse. Raises RunError if a part of `output` is damaged.
+    """
+    staged = staged_keys(staging, fingerprint)
+    read = lru_cache(maxsize=2)(lambda step: read_part(staging, step, fingerprint)[1])
+    now_ok = still = 0
+    for name in sorted(parts):
+        if not parts[name]["stages"] or not staged:
+            continue
+        step = part_step(name)
+        if step is None:
+            raise RunError(f"{output} records {name}, which is no name of a part: run bulkinfer verify {output}")
+        part, table = read_part(output, step, fingerprint)
+        merged, gained, same = _merged(table, staged.get(step.partition, {}), read)
+        now_ok, still = now_ok + gained, still + same
+        if merged is not None:
+            parts[name] = _rewrite(output, part, table, merged, gained, before_rename).as_json()
+    return now_ok, still
+
+
+def _merged(
+    table: pa.Table, staged: dict[Step, pa.ChunkedArray], read: Callable[[Step], pa.Table]
+) -> tuple[pa.Table | None, int, int]:
+    """The rows with those of the retry in place of error rows (None: nothing changes), how many became ok, how many did not."""
+    order, news, length = np.arange(len(table)), list[pa.Table](), len(table)
+    gained = same = 0
+    failed = np.flatnonzero(pc.is_valid(table["stage"]).to_numpy())
+    keys = raw_key_column(table).take(pa.array(failed))
+    for step, there in staged.items():
+        places = pc.index_in(keys, value_set=there)  # null: not in that part
+        hits = failed[places.is_valid().to_numpy()]
+        if not len(hits):
+            continue
+        rows = read(step).take(places.drop_null()).select(table.column_names).cast(table.schema.remove_metadata())
+        is_ok = pc.is_null(rows["stage"]).to_numpy()
+        gained, same = gained + int(is_ok.sum()), same + int((~is_ok).sum())
+        is_new = is_ok.copy()
+        is_new[~is_ok] = _differ(rows.filter(pa.array(~is_ok)), table.take(pa.array(hits[~is_ok])))
+        order[hits[is_new]] = length + np.arange(is_new.sum())
+        news.append(rows.filter(pa.array(is_new)))
+        length += len(news[-1])
+    if not any(map(len, news)):
+        return None, gained, same
+    return pa.concat_tables([table.replace_schema_metadata(None), *news]).take(order).combine_chunks(), gained, same
+
+
+def _differ(rows: pa.Table, others: pa.Table) -> list[bool]:
+    """Which of as many rows differ in some column."""
+    return [one != other for one, other in zip(rows.to_pylist(), others.to_pylist(), strict=True)]
+
+
+def _rewrite(output: Path, part: Part, old: pa.Table, new: pa.Table, gained: int, before_rename: Callable[[], None]) -> Part:
+    """Publish the new rows under the name of the part."""
+    facts = json.loads(old.schema.metadata[METADATA_KEY])
+    facts |= {"replaces": part.sha256, "retried": facts.get("retried", 0) + gained}
+    sha256 = publish_table(output / part_name(part.step), new, facts, before_rename=before_rename)
+    stages = {str(item["values"]): int(item["counts"]) for item in pc.value_counts(new["stage"].drop_null()).to_pylist()}
+    return Part(part.step, len(new) - sum(stages.values()), stages, sha256, part.sha256)

@@ -1,0 +1,131 @@
+"""--skip_done: a data set without the records that have an ok row in the outputs of earlier jobs like this one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.atomic import canonical_json
+from bulkinfer.launch.job import Job, differences
+from bulkinfer.records.manifest import Dataset, Partition, Skipped
+from bulkinfer.records.manifest_rows import PickedLines, content_hash
+from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
+from bulkinfer.results.parquet_parts import published_steps
+from bulkinfer.results.part_names import part_name
+
+log = logging.getLogger("bulkinfer")
+
+# What may differ: which pictures, how they are handed out, limits, which change no ok row, and devices: in one precision they
+# differ in last bits. What `auto` made of precision is no part of what was asked for, and is compared by check_settled.
+_FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
+
+
+def without_done(job: Job, dataset: Dataset) -> Dataset:
+    """The data set of `job` without what its --skip_done names: pictures of the same key and, where both sides know it, size.
+
+    Raises UsageError if one of those is no output, is this job's own, or its rows are of another kind; RunError if damaged.
+    """
+    outputs = tuple(job.config.skip_done)
+    earlier = [(Path(output), check_alike(job, Path(output))) for output in outputs]
+    for output, found in earlier:
+        _tell_gone(job, output, found)
+    try:
+        done = _Done.of(done_rows(earlier))
+    except RunError as error:
+        raise RunError(f"--skip_done: {error}; the infer_launch of that job sets it aside and mends it") from None
+    partitions, left_out = [], []
+    for partition in dataset.partitions:
+        lines = partition.manifest.lines
+        blocks = list(lines.blocks(COLUMNS, 0, len(lines)))
+        is_done = _is_done(pa.concat_tables(blocks), done) if blocks else np.zeros(0, bool)
+        numbers = np.flatnonzero(is_done)
+        left_out.append((partition.index, len(numbers), content_hash(PickedLines(lines, numbers))))
+        partitions.append(Partition(partition.index, partition.manifest.only(np.flatnonzero(~is_done)), partition.root))
+    sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
+    skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)
+    return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
+
+
+def _tell_gone(job: Job, output: Path, found: Mapping[str, Any]) -> None:
+    """Parts that an earlier output had and has no more: what they held is not known to be done."""
+    gone = set(found["parts"]) - {part_name(step) for step in published_steps(output)}
+    if gone:
+        told = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
+        log.warning(
+            f"{job.command}: warning: --skip_done {output}: {told}, so what was there runs again: bulkinfer verify {output}"
+        )
+
+
+def check_alike(job: Job, output: Path) -> dict[str, Any]:
+    """_job.json of an earlier output. Raises UsageError naming each field in which its rows are of another kind."""
+    found = read_job(output)
+    if found is None:
+        raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
+    if job.config.output and Path(job.config.output).resolve() == output.resolve():
+        raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
+    there, now = found["identity"], job.identity
+    free = _FREE | ({"graph_sha256"} if there.get("batch_size") != now["batch_size"] else set())  # a graph for each size
+    _refuse(output, differences(there, now, free))
+    return found
+
+
+def check_settled(job: Job) -> None:
+    """The rest of check_alike, once what `auto` became is known: two jobs that asked for it may have got different things.
+
+    Raises UsageError naming both.
+    """
+    for output in map(Path, job.config.skip_done):
+        found = read_job(output)
+        if found is None:
+            raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")
+        there = {"precision": found["identity"].get("precision"), **found["resolved"]}
+        now = {"precision": job.choice.precision, "graph_sha256": job.model.sidecar.sha256}
+        is_same_place = (
+            there["provider"] == job.choice.provider and found["identity"].get("batch_size") == job.config.batch_size
+        )
+        if not is_same_place or "graph_sha256" not in there:  # other providers and batch sizes have graphs of their own
+            del now["graph_sha256"]
+        _refuse(output, differences({name: there[name] for name in now}, now))
+
+
+def _refuse(output: Path, differing: Mapping[str, str]) -> None:
+    if differing:
+        told = "; ".join(differing.values())
+        raise UsageError(f"--skip_done {output}: its rows are of another kind, in {told}: run all pictures")
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What is looked up for every partition: identities and keys of the ok rows, and keys of those without a size."""
+
+    identities: pa.Array
+    keys: pa.Array
+    unsized: pa.Array
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Done:
+        unsized = rows["key"].filter(pc.is_null(rows["size"]))
+        return cls(pc.unique(identities(rows)), pc.unique(rows["key"]), pc.unique(unsized))
+
+
+def _is_done(lines: pa.Table, done: _Done) -> np.ndarray[Any, Any]:
+    """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
+    rows = pa.table({"key": large_keys(lines), "size": lines["size_bytes"]})
+    found = pc.or_(
+        pc.is_in(identities(rows), value_set=done.identities),
+        pc.or_(
+            pc.is_in(rows["key"], value_set=done.unsized),
+            pc.and_(pc.is_null(rows["size"]), pc.is_in(rows["key"], value_set=done.keys)),
+        ),
+    )
+    return np.asarray(found.to_numpy(), bool)

@@ -1,0 +1,126 @@
+"""How long steps are, and which runs next: fresh ones in order, those of dead workers again, suspects alone, ever narrower."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.types import Step
+
+MAX_BATCHES_PER_STEP = 1500  # the reference system's step
+STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
+_STEP_BYTES = 1 << 28  # of saved outputs, which a worker holds until the step is published
+_STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
+_LONE_DEATHS = 2  # of a single record prove that it kills: one may be somebody's kill -9
+
+
+@dataclass
+class StepQueue:
+    """Steps to run.
+
+    `suspects` were in the hands of a worker when it died: they run with nothing else in the same worker; how often they have
+    killed one so. `unexplained` counts deaths of workers that held a step and had none of its records in hand.
+    """
+
+    pending: deque[Step]
+    suspects: dict[Step, int] = field(default_factory=dict)
+    unexplained: Counter[Step] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> StepQueue:
+        return cls(deque(steps))
+
+    def take(self, held: list[Step], *, only_partition: int | None = None) -> Step | None:
+        """The next step for a worker that holds `held`; None if it must finish those first, or nothing is left for it."""
+        if len(held) >= 2 or any(step in self.suspects for step in held):
+            return None
+        for index, step in enumerate(self.pending):
+            if only_partition is not None and step.partition != only_partition:
+                continue
+            if held and step in self.suspects:
+                return None
+            del self.pending[index]
+            return step
+        return None
+
+    def give_back(self, held: list[Step], batch_size: int, in_hand: Iterable[Step]) -> list[Step]:
+        """Put the unpublished steps of a dead worker back in front; returns single records that are proven to kill.
+
+        `in_hand` is what its threads were working on: only that becomes suspect. A suspect that kills again is narrowed to
+        what of it was in hand then, or cut in two. Nobody is proven to kill who was not in hand.
+        """
+        killers = []
+        for step in reversed(held):
+            alone = step in self.suspects
+            seen = hot = _overlaps(step, in_hand)
+            lone_deaths = self.suspects.pop(step, 0) + bool(alone and seen)
+            if not seen:
+                self.unexplained[step] += 1
+                hot = [step] if alone or self.unexplained[step] > 1 else []
+            if hot != [step] or not alone:
+                pieces = _cut(step, hot)
+            elif len(step) > 1:
+                hot = pieces = _halves(step, batch_size)
+            elif lone_deaths < _LONE_DEATHS:
+                pieces = hot
+            else:
+                killers.append(step)
+                continue
+            self.suspects.update({piece: lone_deaths if piece == step else 0 for piece in hot})
+            self.pending.extendleft(reversed(pieces))
+        return killers
+
+
+def _overlaps(step: Step, in_hand: Iterable[Step]) -> list[Step]:
+    """What of `step` is in any of the ranges `in_hand`, in order; what touches is one."""
+    found: list[Step] = []
+    for other in sorted(in_hand):
+        start, end = max(step.start, other.start), min(step.end, other.end)
+        if other.partition != step.partition or start >= end:
+            continue
+        if found and start <= found[-1].end:
+            start, end = found[-1].start, max(end, found.pop().end)
+        found.append(Step(step.partition, start, end))
+    return found
+
+
+def _cut(step: Step, hot: list[Step]) -> list[Step]:
+    """The whole of `step` in order: the pieces `hot`, and what is between them."""
+    borders = sorted({step.start, step.end, *(piece.start for piece in hot), *(piece.end for piece in hot)})
+    return [Step(step.partition, start, end) for start, end in pairwise(borders)]
+
+
+def _halves(step: Step, batch_size: int) -> list[Step]:
+    """Two parts, cut between batches while there are several."""
+    batches = -(-len(step) // batch_size)
+    middle = step.start + (batches // 2 * batch_size if batches > 1 else len(step) // 2)
+    return [Step(step.partition, step.start, middle), Step(step.partition, middle, step.end)]
+
+
+def split_step(step: Step, size: int) -> list[Step]:
+    """Cut a range into steps of `size` records, the last one shorter."""
+    return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]
+
+
+def plan_steps(
+    config: LaunchConfig, num_devices: int, todo: list[Step], rate: float, row_bytes: int = 0
+) -> tuple[int, list[Step]]:
+    """Batches per step, and the steps: about 10 s each by the warm-up's rate (without pictures 5 s), at most 1500 batches.
+
+    `row_bytes` is the size of the outputs saved of one record: a step holds at most 256 MiB of them, or one batch.
+    """
+    seconds = SYNTHETIC_STEP_S if config.input != "pictures" else STEP_S
+    batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
+    if config.input != "pictures":
+        size = batches * config.batch_size
+        workers = range(num_devices)
+        return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
+    if not config.batches_per_step:
+        fair = sum(map(len, todo)) / (num_devices * _STEPS_PER_WORKER * config.batch_size)
+        most = _STEP_BYTES // max(1, row_bytes * config.batch_size)
+        batches = max(1, min(batches, math.ceil(fair), most))
+    return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]

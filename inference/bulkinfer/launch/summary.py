@@ -1,0 +1,153 @@
+"""The end of a launch: is every record accounted for, what does it say on stdout and in summary.json, which exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import BulkinferError
+from bulkinfer.files.atomic import read_json, remove_stale_temporaries, temporary_path, write_json
+from bulkinfer.launch.engines import Engine
+from bulkinfer.launch.job import Launch
+from bulkinfer.launch.totals import Aggregate
+from bulkinfer.results.job_file import JOB_FILE
+
+log = logging.getLogger("bulkinfer")
+
+SUMMARY_FILE = "summary.json"
+WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
+OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
+
+
+def begin(log_dir: Path) -> None:
+    """clear_log; and logs/latest points here from now on."""
+    clear_log(log_dir)
+    point_latest(log_dir)
+
+
+def clear_log(log_dir: Path) -> None:
+    """Take away what an earlier launch said of itself or, killed, was writing, here and in the folder above."""
+    for folder in (log_dir, log_dir.parent):
+        remove_stale_temporaries(folder)
+    (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
+
+
+def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal: BulkinferError | None) -> int:
+    """Print the total and write summary.json; returns the exit code. `refusal` is what ended the launch early."""
+    if aggregate.line_is_due:
+        log.info(aggregate.line())
+    counts = count_rows(launch.description)
+    code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
+    job, scan = launch.job, launch.job.dataset.scan if launch.job.dataset else None
+    summary = {
+        "job": (launch.job_log or launch.log_dir).name,
+        "fingerprint": job.fingerprint,
+        "exit_code": code,
+        "refusal": None if refusal is None else str(refusal),
+        "input": job.config.input,
+        "device": {
+            "asked": job.config.device,
+            "provider": job.choice.provider,
+            "reason": job.choice.reason,
+            "numbers": list(job.choice.numbers),
+            "names": list(job.choice.names),
+        },
+        "precision": {"asked": job.config.precision, "ran": job.choice.precision, "reason": job.choice.precision_reason},
+        "weights": asdict(job.model.card.weights),
+        "decode": job.config.decode,
+        "records": job.num_records,
+        **counts,
+        "replaced_workers": engine.replaced if engine else [],
+        "ignored": scan.summary() if scan else [],
+        "plan": asdict(launch.plan),
+        "output": None if launch.output is None else str(launch.output),
+        **aggregate.measurements(),
+    }
+    write_json(launch.log_dir / SUMMARY_FILE, summary)
+    if launch.output is not None:
+        for folder in filter(None, (launch.log_dir, launch.job_log)):
+            shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
+    if launch.job_log is not None:
+        is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
+        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
+    tell(launch, aggregate, engine)
+    if launch.output is not None:
+        tell_records(launch, counts, quiet=refusal is not None)
+    log.info(f"summary: {launch.log_dir / SUMMARY_FILE}")
+    return code
+
+
+def _amend(path: Path, changes: dict[str, Any]) -> None:
+    """Bring the summary of the job's own launch up to date, if there is one; one warning where that is not possible."""
+    if not path.is_file():
+        return
+    try:
+        write_json(path, {**read_json(path), **changes})
+    except BulkinferError as error:
+        log.warning(f"{error}")
+
+
+def count_rows(description: dict[str, Any]) -> dict[str, Any]:
+    """ok and error rows over all published parts, errors by stage."""
+    parts = description.get("parts", {}).values()
+    stages: Counter[str] = sum((Counter(part["stages"]) for part in parts), Counter())
+    return {"ok": sum(part["ok"] for part in parts), "errors": stages.total(), "errors_by_stage": dict(stages)}
+
+
+def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> int:
+    """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
+    job = launch.job
+    if engine and engine.signal is not None:
+        return 128 + engine.signal
+    if launch.output is None:
+        return OK
+    if not launch.description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
+        return INCOMPLETE
+    unreadable = bool(job.dataset and job.dataset.scan and job.dataset.scan.unreadable)
+    return WITH_ERRORS if counts["errors"] or unreadable else OK
+
+
+def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
+    """The total, where the time went, and who was replaced."""
+    if engine is None:
+        log.info("total: nothing left to do")
+    else:
+        rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
+        log.info(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
+    if seconds := aggregate.metrics().seconds:
+        log.info("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))
+    if launch.output is None:
+        log.info(f"{launch.job.config.input}: without {WITHOUT[launch.job.config.input]}")
+    for sentence in engine.replaced if engine else ():
+        log.info(f"replaced: {sentence}")
+
+
+def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
+    """Whether every record is accounted for; `quiet` where an error already says why not."""
+    records, accounted = launch.job.num_records, counts["ok"] + counts["errors"]
+    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
+    missing = f" + {records - accounted} not done" if accounted != records else ""
+    log.info(f"records: {records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}{missing}")
+    if missing and not quiet:
+        log.warning(
+            f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
+            "the same infer_launch continues"
+        )
+    log.info(f"results: {launch.output}")
+
+
+def point_latest(log_dir: Path) -> None:
+    """logs/latest -> the newest job, replaced in one move; a convenience, so its failure is only told."""
+    link = log_dir.parent / "latest"
+    temporary = temporary_path(link)
+    try:
+        os.symlink(log_dir.name, temporary)
+        os.replace(temporary, link)
+    except OSError as error:  # a folder of that name, or a file system without links
+        temporary.unlink(missing_ok=True)
+        log.warning(f"infer_launch: {link} cannot be made to point to {log_dir.name}: {error.strerror}")

@@ -1,0 +1,127 @@
+"""Adds up what the workers report: counts, stage times, the aggregate line per step, and summary.json."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from bulkinfer.host.console import step_line
+from bulkinfer.results.parquet_parts import Part
+from bulkinfer.types import Step
+from bulkinfer.worker.metrics import Metrics
+from bulkinfer.worker.protocol import Died, Ended, Event, Ready, Recovered, StepDone, Totals
+
+
+class Aggregate:
+    """All reports of one launch. Pictures are counted once, when their part is published."""
+
+    def __init__(self, started: float) -> None:
+        """`started` is when the command began, by time.perf_counter()."""
+        self.started = started
+        self.first_ready: float | None = None
+        self.last_published: float | None = None
+        self.parts: list[Part] = []
+        self.pictures = 0
+        self.failures = 0
+        self.ready: dict[int, Ready] = {}  # by worker, the last one
+        self._totals: dict[tuple[int, int], Totals] = {}  # worker, its incarnation -> its last report
+        self._lives: Counter[int] = Counter()
+        self._steps_done: Counter[int] = Counter()
+        self._lines = 0
+        self._line_pictures = 0
+        self._line_time = 0.0
+        self._line_shares: list[tuple[float, float]] = []
+
+    def add(self, worker: int, event: Event) -> None:
+        """Take one report."""
+        if isinstance(event, Ready):
+            if self.first_ready is None:
+                self.first_ready = self._line_time = time.perf_counter()
+            self.ready[worker] = event
+        elif isinstance(event, StepDone):
+            self._add_step(worker, event)
+        elif isinstance(event, Recovered):
+            self._count(len(event.step))
+        elif isinstance(event, Died):
+            self._lives[worker] += 1
+        if isinstance(event, StepDone | Ended):
+            self._totals[worker, self._lives[worker]] = event.totals
+
+    def _add_step(self, worker: int, event: StepDone) -> None:
+        step = Step(event.step.partition, event.step.start, event.step.start + event.count)
+        part = Part(step, event.ok, event.stages, event.sha256)
+        self.parts.append(part)
+        self.failures += part.num_errors
+        self._count(event.count)
+        self._steps_done[worker] += 1
+        total_s = max(event.total_s, 1e-9)
+        self._line_shares.append((event.wait_s / total_s, event.compute_s / total_s))
+
+    def _count(self, pictures: int) -> None:
+        self.pictures += pictures
+        self._line_pictures += pictures
+        self.last_published = time.perf_counter()
+
+    def next_line(self, busy_workers: list[int]) -> str | None:
+        """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line."""
+        if not self._line_pictures or any(self._steps_done[worker] <= self._lines for worker in busy_workers):
+            return None
+        return self.line()
+
+    def line(self) -> str:
+        """The line of the interval since the last one: wall-clock rate, shares averaged over its steps."""
+        now = self.last_published or time.perf_counter()
+        total_s = now - self._line_time
+        steps = max(1, len(self._line_shares))
+        wait, compute = (sum(shares[side] for shares in self._line_shares) / steps for side in (0, 1))
+        text = step_line(total_s, wait * total_s, compute * total_s, self._line_pictures)
+        self._lines += 1
+        self._line_pictures, self._line_time, self._line_shares = 0, now, []
+        return text
+
+    @property
+    def line_is_due(self) -> bool:
+        """Pictures were finished since the last line."""
+        return self._line_pictures > 0
+
+    @property
+    def startup_s(self) -> float:
+        """From the command to the first worker's readiness: hashes, scan, process start, model load, warm-up."""
+        return (self.first_ready or time.perf_counter()) - self.started
+
+    @property
+    def running_s(self) -> float:
+        """From the first worker's readiness to the last published part."""
+        return self.last_published - self.first_ready if self.first_ready and self.last_published else 0.0
+
+    @property
+    def images_per_s(self) -> float:
+        """Unique pictures over wall-clock time, start-up and warm-up apart."""
+        return self.pictures / self.running_s if self.running_s else 0.0
+
+    def metrics(self) -> Metrics:
+        """Stage times and run times of all workers together."""
+        return sum((Metrics.from_json(totals.metrics) for totals in self._totals.values()), Metrics())
+
+    def measurements(self) -> dict[str, Any]:
+        """The measured part of summary.json."""
+        metrics, totals = self.metrics(), self._totals
+        peaks = Counter[str]()
+        for (worker, _), used in sorted(totals.items()):
+            peaks[str(worker)] = max(peaks[str(worker)], used.peak_memory_bytes)
+        return {
+            "images_per_s": self.images_per_s,
+            "pictures": self.pictures,
+            "startup_s": self.startup_s,
+            "running_s": self.running_s,
+            "stage_thread_seconds": {name: round(seconds, 3) for name, seconds in sorted(metrics.seconds.items())},
+            "run_percentiles_s": {f"p{percent}": metrics.run_percentile_s(percent) for percent in (50, 95, 99)},
+            "runs": metrics.runs.total(),
+            "peak_memory_bytes": dict(peaks),
+            "cpu_s": sum(used.cpu_s for used in totals.values()),
+            "load_s": {str(worker): ready.load_s for worker, ready in sorted(self.ready.items())},
+            "warm_up_images_per_s": {str(worker): ready.warm_up_rate for worker, ready in sorted(self.ready.items())},
+            "ran": {str(worker): ready.proof for worker, ready in sorted(self.ready.items())},
+            "versions": next((ready.versions for ready in self.ready.values()), {}),
+        }

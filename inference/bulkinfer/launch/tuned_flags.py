@@ -1,0 +1,89 @@
+"""The flag file of bulkinfer bench --tune: written with what it holds for, and recognised where that is something else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bulkinfer.config import BenchConfig, LaunchConfig
+from bulkinfer.errors import UsageError
+from bulkinfer.files.atomic import publishing
+from bulkinfer.files.flag_file import END_MARK, FIRST_LINE
+from bulkinfer.host.console import processor, versions
+from bulkinfer.host.cores import CoreBudget, ThreadPlan
+from bulkinfer.launch.job import Job
+from bulkinfer.runtime.devices import AUTO
+
+log = logging.getLogger("bulkinfer")
+
+
+def require_place(config: BenchConfig) -> None:
+    """Raises UsageError where the flag file of a tuning could not be written; that is told before minutes of measuring."""
+    if not config.model_path.isprintable():
+        raise UsageError(f"--model_path {config.model_path}: such a name cannot stand in a flag file, which --tune writes")
+    if not config.write_flags:
+        return  # it goes into the log folder
+    path = Path(config.write_flags)
+    if path.is_dir():
+        raise UsageError(f"--write_flags {path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"--write_flags {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--write_flags {path}: the folder {path.parent} may not be written to")
+
+
+def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
+    """What a plan of threads is tuned for, in words.
+
+    A host counts by its processor and cores: containers get a new name each time, and machines of a kind share their tuning.
+    """
+    card, config = job.model.card, job.config
+    cores = "1 core" if budget.usable == 1 else f"{budget.usable} cores"
+    workers = f"{num_devices} worker{'s' if num_devices > 1 else ''}"
+    host = f"{workers} on {cores} of {' '.join(processor().split())}"
+    return f"{card.name} at batch size {config.batch_size} in {job.choice.precision} on {job.choice.provider}, {host}"
+
+
+def tell_if_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> None:
+    """One warning if the flags of `job` were tuned for something else; they are taken all the same."""
+    wanted, here = job.config.tuned_for, conditions(job, num_devices, budget)
+    if wanted and wanted != here:
+        log.warning(
+            f"{job.command}: warning: the flag file was tuned for {wanted}, this is {here}; "
+            "bulkinfer bench --tune makes one for it"
+        )
+
+
+def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, figures: Sequence[str]) -> None:
+    """Publish the flags that make infer_launch take `plan`; `figures` are lines that say what was measured."""
+    config, graph = job.config, job.model.sidecar.sha256[:12]
+    ran = ", ".join(f"{name} {version}" for name, version in versions().items())
+    comments = [
+        f"host {platform.node()}, {processor()}, cores: {budget}",
+        f"model {job.model.card.name} (graph sha256 {graph}), {job.choice.precision} on {job.choice.provider}",
+        f"versions: {ran}",
+        *figures,
+    ]
+    flags = {
+        "model_name": config.model_name,
+        "model_path": config.model_path,
+        "batch_size": config.batch_size,
+        "device": job.choice.provider if config.device == AUTO else config.device,
+        "precision": job.choice.precision,
+        "streams": plan.streams,
+        "threads_per_stream": plan.threads_per_stream,
+        "num_workers": plan.num_workers,
+        "decode": config.decode,
+        "tuned_for": conditions(job, plan.num_devices, budget),
+    }
+    for name in ("model_path", "decode"):
+        if getattr(config, name) == getattr(LaunchConfig, name):
+            del flags[name]
+    first = f"{FIRST_LINE} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile"
+    lines = [first, *(f"# {line}" for line in comments), *(f"--{name}={value}" for name, value in flags.items()), END_MARK]
+    with publishing(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,1 @@
+"""A network on disk: card, recipe, graphs, golden outputs."""

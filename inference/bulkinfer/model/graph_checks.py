@@ -1,0 +1,220 @@
+"""What a graph must show before it is published: its batch, its rows' independence, agreement with the source network.
+
+Shape letters: N batch, H height, W width, C channels, D values per row. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bulkinfer.errors import DamagedError, RunError, first_line
+from bulkinfer.files.atomic import file_sha256, publishing
+from bulkinfer.model.card import GraphSidecar, Recipe
+from bulkinfer.runtime.ort_errors import runtime_reason
+from bulkinfer.runtime.providers import runtime
+
+BATCH = "batch"  # name of the free dimension
+PARITY_TOLERANCES = {
+    "fp32": 1e-4,
+    "fp16": 1e-2,
+    "int8": 5e-2,
+}  # of the largest absolute value of an output, by the graph's arithmetic
+PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
+GOLDEN_FILE = "golden.npz"
+GOLDEN_COUNT = 4
+# What reading an npz or npy file raises that is damaged, or claims arrays beyond all memory; pickles in it are never read.
+BROKEN_ARRAYS = (
+    *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, RecursionError),
+)
+
+Outputs = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Inputs (uint8 N x H x W x 3, RGB) with the float32 N x D outputs of the source network for each picture alone."""
+
+    images_NHWC: NDArray[np.uint8]
+    outputs: Outputs
+
+
+def golden_images(recipe: Recipe) -> NDArray[np.uint8]:
+    """GOLDEN_COUNT different pictures: a colour ramp, coarse blocks, noise, and a dark one with little contrast."""
+    height, width = recipe.height, recipe.width
+    generator = np.random.default_rng(0)
+    ys, xs = np.meshgrid(np.linspace(0, 255, height), np.linspace(0, 255, width), indexing="ij")
+    palette = generator.integers(0, 256, (8, 8, 3))
+    blocks = palette[(ys / 32).astype(int), (xs / 32).astype(int)]
+    pictures = (
+        np.stack([xs, ys, 255 - xs], axis=-1),
+        blocks,
+        generator.integers(0, 256, (height, width, 3)),
+        generator.integers(20, 60, (height, width, 3)),
+    )
+    assert len(pictures) == GOLDEN_COUNT
+    return np.stack(pictures).astype(np.uint8)
+
+
+def write_golden(path: Path, golden: Golden) -> None:
+    """Publish golden.npz: `images` and one array per output."""
+    with publishing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, images=golden.images_NHWC, **golden.outputs)  # type: ignore[arg-type]
+
+
+def read_golden(path: Path) -> Golden:
+    """Read golden.npz. Raises DamagedError if it is missing or damaged."""
+    try:
+        with path.open("rb") as file, np.load(file) as loaded:
+            arrays = dict(loaded)
+        images = arrays.pop("images")
+        if not all(isinstance(values, np.ndarray) and values.ndim for values in (images, *arrays.values())):
+            raise ValueError("not all of it are arrays")  # numpy hands out the bytes of what has no header
+        if images.dtype != np.uint8 or images.ndim != 4 or {*map(len, arrays.values())} - {len(images)}:
+            raise ValueError("its arrays are not pictures and a row for each")
+        return Golden(images, arrays)
+    except BROKEN_ARRAYS as error:
+        raise DamagedError(f"{path} is missing or damaged ({first_line(error)})") from None
+
+
+def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:
+    """RGB pictures as the network wants them: float32 N x 3 x H x W, scaled, normalised, in the recipe's channel order."""
+    low, high = recipe.value_range
+    values = images_NHWC.astype(np.float64) / 255 * (high - low) + low
+    if recipe.channels == "BGR":
+        values = values[..., ::-1]
+    normalised = (values - np.asarray(recipe.mean)) / np.asarray(recipe.std)
+    return np.ascontiguousarray(normalised.transpose(0, 3, 1, 2), dtype=np.float32)
+
+
+def cpu_session(graph: str | bytes) -> Any:
+    """A session on the CPU provider for checks. Raises what onnxruntime raises: errors that share no base class."""
+    onnxruntime = runtime()
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own
+    options.log_severity_level = 4  # what fails is raised, and told once
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def open_session(graph: Path) -> Any:
+    """A session on the CPU provider. Raises RunError if onnxruntime cannot load the graph."""
+    try:
+        return cpu_session(os.path.realpath(graph))
+    except Exception as error:  # see cpu_session
+        raise RunError(f"{graph.name}: onnxruntime cannot load the graph: {runtime_reason(error)}") from error
+
+
+def check_graph(
+    graph: Path, name: str, batch_size: int, golden: Golden, recipe: Recipe, tolerance: float = PARITY_TOLERANCES["fp32"]
+) -> GraphSidecar:
+    """Check the graph at `graph` (published later as `name`) and return its sidecar.
+
+    `batch_size` 0 is the dynamic graph; it is run at batch 1 and at one more than there are golden pictures. The graph
+    takes uint8 pictures or float32 network inputs. Raises RunError: a first dimension that is not the batch, rows that
+    other rows change, or outputs that differ from the source's.
+    """
+    session = open_session(graph)
+    shapes = _declared_shapes(session, name, batch_size)
+    feed = golden.images_NHWC if session.get_inputs()[0].type == "tensor(uint8)" else network_input(golden.images_NHWC, recipe)
+    parity: dict[str, dict[str, float]] = {}
+    for batch in [batch_size] if batch_size else [1, len(feed) + 1]:
+        found = _independent_rows(session, name, feed, batch, recipe, alone=tolerance > PARITY_TOLERANCES["fp32"])
+        for output, values in _parity(name, found, golden.outputs, tolerance).items():
+            worst = max(values["max_abs_difference"], parity.get(output, values)["max_abs_difference"])
+            parity[output] = {**values, "max_abs_difference": worst}
+    inputs = {session.get_inputs()[0].name: shapes.pop(session.get_inputs()[0].name)}
+    return GraphSidecar(sha256=file_sha256(graph), batch_size=batch_size, inputs=inputs, outputs=shapes, parity=parity)
+
+
+def _declared_shapes(session: Any, name: str, batch_size: int) -> dict[str, list[int | str]]:
+    """Shapes of the one input and of all outputs; each must be the batch, then known sizes."""
+    assert len(session.get_inputs()) == 1, "one input"
+    shapes = {}
+    for kind, tensor in [("input", session.get_inputs()[0]), *(("output", output) for output in session.get_outputs())]:
+        shape = list(tensor.shape)
+        if not shape or shape[0] != (batch_size or BATCH) or not all(isinstance(size, int) for size in shape[1:]):
+            wanted = batch_size or "free"
+            raise RunError(
+                f"{name}: {kind} {tensor.name} has shape {shape}, but its first dimension, and only that, must be the batch "
+                f"({wanted}): the network fixes or mixes its batch inside and cannot be exported"
+            )
+        shapes[tensor.name] = shape
+    return shapes
+
+
+def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, recipe: Recipe, *, alone: bool) -> Outputs:
+    """The outputs for `feed`, run in batches whose other rows hold first one junk, then another.
+
+    With `alone` there is one real row in a batch: several of them may hide what junk does to a range that is taken over the
+    whole batch, which parity with each picture alone shows only where it is strict.
+    Raises RunError if the number of output rows is not the batch, or if the junk changes a real row.
+    """
+    shape = (1, recipe.height, recipe.width, 3)
+    # They differ in mean, extremes and contrast, through which batches usually mix.
+    black: NDArray[Any] = np.zeros(shape, np.uint8)
+    bright: NDArray[Any] = np.random.default_rng(1).integers(200, 256, shape, np.uint8)
+    if feed.dtype != np.uint8:
+        black, bright = network_input(black, recipe), network_input(bright, recipe)
+    rows_per_batch = 1 if alone else min(len(feed), max(1, batch - 1))
+    first = _run(session, name, feed, batch, black, rows_per_batch)
+    second = _run(session, name, feed, batch, bright, rows_per_batch)
+    for output, rows in first.items():
+        difference = float(np.max(np.abs(rows - second[output]), initial=0))
+        if not difference <= PADDING_TOLERANCE * float(np.max(np.abs(rows), initial=0)):
+            raise RunError(
+                f"{name}: other rows of the batch change a picture's {output} (by {difference:.3g}), so padding the last batch "
+                "would change results: the network mixes its batch inside and cannot be exported"
+            )
+    return first
+
+
+def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any], rows_per_batch: int) -> Outputs:
+    """Run `feed` in batches of `batch`: `rows_per_batch` real rows, spread over the batch, and `junk` in all others."""
+    names = [output.name for output in session.get_outputs()]
+    collected: dict[str, list[NDArray[np.float32]]] = {output: [] for output in names}
+    for start in range(0, len(feed), rows_per_batch):
+        real = feed[start : start + rows_per_batch]
+        places = np.linspace(0, batch - 1, len(real)).round().astype(int)
+        images = np.repeat(junk, batch, axis=0)
+        images[places] = real
+        try:
+            results = session.run(names, {session.get_inputs()[0].name: images})
+        except Exception as error:  # onnxruntime's errors share no base class
+            raise RunError(f"{name}: the graph does not run at batch {batch}: {first_line(error)}") from error
+        for output, values in zip(names, results, strict=True):
+            if len(values) != batch:
+                raise RunError(
+                    f"{name}: {output} has {len(values)} rows for a batch of {batch}: the network fixes its batch inside"
+                )
+            collected[output].append(values[places])
+    return {output: np.concatenate(parts) for output, parts in collected.items()}
+
+
+def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs, tolerance: float) -> dict[str, dict[str, float]]:
+    """Largest difference and largest value per output. Raises RunError beyond the tolerance (not finite is beyond)."""
+    parity = {}
+    for output, source in expected.items():
+        if found[output].shape != source.shape:
+            raise RunError(f"{name}: {output} has rows of {found[output].shape[1:]}, the source network {source.shape[1:]}")
+        difference = float(np.max(np.abs(found[output] - source)))
+        largest = float(np.max(np.abs(source)))
+        if not difference <= tolerance * largest:
+            raise RunError(
+                f"{name}: {output} differs from the source network by {difference:.3g} where its largest value is {largest:.3g}"
+                f" (allowed {tolerance * largest:.3g}): the export is wrong and was not kept"
+            )
+        parity[output] = {"max_abs_difference": difference, "max_abs_value": largest}
+    return parity

@@ -1,0 +1,45 @@
+"""What is wrong with the files of a network or of its variant, and the card where it can be read. Needs no onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bulkinfer.errors import BulkinferError, DamagedError
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.model.card import ModelCard, graph_path, is_made_of, read_card, read_sidecar
+from bulkinfer.model.graph_checks import GOLDEN_FILE, read_golden
+
+CARD = "card.json"
+
+
+def readable_card(folder: Path) -> ModelCard | None:
+    """The card in a folder; None where it is missing or damaged. Raises UsageError for one of a newer format."""
+    try:
+        return read_card(folder / CARD) if (folder / CARD).is_file() else None
+    except DamagedError:
+        return None
+
+
+def damage(folder: Path, card: ModelCard) -> str:
+    """What is wrong with the files that all graphs of the folder need; empty if nothing is. Reads all weights."""
+    try:
+        graph, weights = graph_path(folder, card.fixed_batch), folder / card.external_data
+        if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
+            return f"{graph.name} is missing or not the one recorded"
+        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+            return f"{weights.name} is missing or not the one recorded"
+        read_golden(folder / GOLDEN_FILE)
+    except BulkinferError as error:
+        return str(error)
+    return ""
+
+
+def variant_damage(folder: Path, card: ModelCard | None) -> str:
+    """Why what is in a variant's folder is no whole variant of the network of `card` (None: of any); empty if it is."""
+    found = readable_card(folder)
+    if found is None:
+        return "is damaged (its card cannot be read)" if (folder / CARD).exists() else "does not exist"
+    if card is not None and not is_made_of(found, card):
+        return "was made of another export of the network"
+    told = damage(folder, found)
+    return f"is damaged ({told})" if told else ""

@@ -1,0 +1,146 @@
+"""The network that a launch asks for: its folder by name, whatever the spelling, and its files, checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.model.card import (
+    VARIANTS,
+    GraphSidecar,
+    ModelCard,
+    check_graph_files,
+    graph_path,
+    is_made_of,
+    read_card,
+    variant_folder,
+)
+from bulkinfer.model.get_model_hint import get_model_command
+from bulkinfer.model.integrity import CARD, readable_card
+from bulkinfer.model.names import plain
+from bulkinfer.runtime.providers import PROVIDERS
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar.
+
+    Where a variant runs, all three are its own.
+    """
+
+    card: ModelCard
+    sidecar: GraphSidecar
+    graph: Path
+
+
+def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
+    """The graph that `providers` (keys of PROVIDERS) run for `config`: the network's or that of a variant, its files checked.
+
+    Raises UsageError naming the get_model command where anything is missing, damaged or of another export.
+    """
+    network, others = named_folder(config.model_path, config.model_name)
+    folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
+    try:
+        model = _checked(network, folder, config.batch_size)
+    except RunError as error:  # nothing is started yet, and nothing will be until it is mended
+        nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
+        raise UsageError(f"{error}: run {get_model_command(config, network, folder)}{nearest}") from None
+    if folder == network and folder.name in VARIANTS and model.card.calibration is not None:
+        owner = network.absolute().parent
+        raise UsageError(
+            f"--model_name {config.model_name}: {network} is the {folder.name} variant of {owner.name}: "
+            f"use --model_path {owner.parent} --model_name {owner.name} --precision {folder.name}"
+        )
+    check_columns(config, model.card)
+    return model
+
+
+def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:
+    """Not a network that somebody else made in this precision already: it runs as it is."""
+    (needed,) = {precision in PROVIDERS[name].variants for name in providers}  # candidates of one launch run the same graph
+    card = readable_card(network)
+    return needed and not (card is not None and card.precision == precision)
+
+
+def _checked(network: Path, folder: Path, batch_size: int) -> Model:
+    """The graph in `folder`, the network's or that of its variant. Raises RunError that tells what is wrong, and no advice."""
+    graph = graph_path(folder, batch_size)
+    for path in (folder / CARD, graph, graph.with_suffix(".json")):
+        if not path.exists():
+            raise RunError(f"{path} does not exist")
+    card, sidecar, resolved = check_graph_files(folder, batch_size)
+    weights = resolved.parent / card.external_data
+    if not weights.exists():
+        raise RunError(f"{weights}, the weights of {graph}, does not exist")
+    if (found := file_sha256(weights)) != card.external_data_sha256:
+        why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
+        raise RunError(f"{weights} is not what card.json records ({why})")
+    if misfit := _misfit(card, sidecar, batch_size):
+        raise RunError(f"{folder / CARD} does not fit {graph.name} ({misfit})")
+    if folder != network and not _belongs(network, card):
+        raise RunError(f"{folder} was made of another export of the network than the one in {network}")
+    return Model(card, sidecar, resolved)
+
+
+def _belongs(network: Path, variant: ModelCard) -> bool:
+    """Not to an export that another has replaced since: it would give that one's answers.
+
+    It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
+    """
+    return not (network / CARD).exists() or is_made_of(variant, read_card(network / CARD))
+
+
+def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
+    """Where card and graph contradict each other; empty if nowhere.
+
+    Workers would otherwise fail on every picture, or call classes by wrong names.
+    """
+    height, width = card.recipe.height, card.recipe.width
+    expected = [batch_size, height, width, 3] if card.input == "uint8" else [batch_size, 3, height, width]
+    shapes = list(sidecar.inputs.values())
+    if shapes != [expected]:
+        return f"a {card.input} input of {expected} is prepared, the graph takes {shapes}"
+    num_classes = sidecar.outputs[card.classified][-1] if card.classified else 0
+    if card.labels and len(card.labels) != num_classes:
+        return f"{len(card.labels)} labels for {num_classes} classes"
+    return ""
+
+
+def check_columns(config: LaunchConfig, card: ModelCard) -> None:
+    """Raises UsageError with the legal values for a column that the network cannot give."""
+    legal = [*(["topk"] if card.classified else []), *card.outputs, "none"]
+    for name in config.save:
+        if name not in legal:
+            raise UsageError(f"--save {name}: {card.name} has only {', '.join(legal)}")
+    if config.save_precision != LaunchConfig.save_precision and not set(card.outputs) & set(config.save):
+        raise UsageError(f"--save_precision is of saved outputs, and none is: name one with --save ({', '.join(card.outputs)})")
+
+
+def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
+    """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names.
+
+    Raises UsageError for the folder of a variant, which is asked for by its precision.
+    """
+    models = Path(model_path)
+    exact = models / model_name
+    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):
+        owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
+        raise UsageError(
+            f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
+            f"use --model_name {owner} --precision {exact.name}"
+        )
+    if exact.exists() or not models.is_dir():
+        return exact, []
+    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / CARD).is_file()}
+    wanted = plain(model_name)
+    same = [name for name, plain_name in by_name.items() if plain_name == wanted]
+    if len(same) == 1:
+        return models / same[0], []
+    near = difflib.get_close_matches(wanted, by_name.values(), 3, 0)
+    return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]

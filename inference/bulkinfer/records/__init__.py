@@ -1,0 +1,1 @@
+"""Which pictures there are: manifests, partitions, links."""

@@ -1,0 +1,169 @@
+"""manifest.parquet as a file: written a block at a time, opened and checked, and read a row group at a time."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bulkinfer.errors import RunError, UnreadableError, UsageError, first_line
+from bulkinfer.files.atomic import FORMAT, canonical_json, publishing
+from bulkinfer.records.layout import MANIFEST_CONTENT
+from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Lines, TableLines
+from bulkinfer.types import printable
+
+_SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
+_MOST_LINES = 1 << 27  # of a row group, which is read at once; ours have ROWS, and had a million
+
+
+def shown(path: Path) -> str:
+    """A path for messages."""
+    return printable(os.fsencode(path))
+
+
+class FileLines:
+    """The lines of a manifest in its file, which is open only while they are asked for.
+
+    The row group that was read last with all its columns stays in memory. `blocks` raises RunError if the file is damaged, or
+    is not the one that was opened first. Making it raises ValueError if the file counts its lines wrongly.
+    """
+
+    def __init__(self, path: Path, file: Any, parquet: pq.ParquetFile) -> None:
+        self._path, self._identity = path, _identity(file)
+        self.schema = parquet.schema_arrow.remove_metadata()
+        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
+        if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
+            raise ValueError(f"row groups of {', '.join(map(str, sizes[:3]))} lines, {parquet.metadata.num_rows} in all")
+        self._starts: list[int] = list(accumulate(sizes, initial=0))
+        self._last: tuple[int, pa.Table] | None = None
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        index = bisect_right(self._starts, start) - 1
+        with ExitStack() as stack:
+            parquet = None
+            while start < end:
+                if (table := self._kept(index, columns)) is None:
+                    parquet = parquet or stack.enter_context(self._opened())
+                    table = self._row_group(parquet, index, columns)
+                begin = self._starts[index]
+                index += 1
+                stop = min(end, self._starts[index])
+                for first in range(start - begin, stop - begin, ROWS):
+                    yield table.slice(first, min(ROWS, stop - begin - first))
+                start = stop
+
+    def _kept(self, index: int, columns: Sequence[str]) -> pa.Table | None:
+        if self._last is None or self._last[0] != index:
+            return None
+        return self._last[1].select(columns)
+
+    def _row_group(self, parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
+        table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
+        table.validate(full=True)  # of a file that somebody else made: text that is none, lists that lead out of their values
+        if list(columns) == SCHEMA.names:
+            self._last = index, table  # steps are short: the next one most likely begins in here
+        return table
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        with self._file() as file:
+            yield pq.ParquetFile(file, page_checksum_verification=True)
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
+        with damage_told(self._path), self._path.open("rb") as file:
+            if _identity(file) != self._identity:
+                raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
+            yield file
+
+    def at_hand(self) -> Lines:
+        """These lines for who goes over them several times: those of a small file as a table."""
+        if len(self) > ROWS:
+            return self
+        with self._opened() as parquet:
+            return TableLines(parquet.read().replace_schema_metadata(None))
+
+    def file_sha256(self) -> str:
+        """sha256 of the file, in hex."""
+        with self._file() as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _identity(file: Any) -> tuple[int, int, int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
+    """Publish lines with page checksums, a row group for each block: who needs a few of them reads no more than that."""
+    marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
+    schema = SCHEMA.with_metadata({**marks, **metadata})
+    with (
+        publishing(path) as temporary,
+        temporary.open("wb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for block in lines.blocks(SCHEMA.names, 0, len(lines)):
+            writer.write_table(block.replace_schema_metadata(schema.metadata), ROWS)
+
+
+def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
+    """The lines of a manifest, and what its metadata says, checked; of the lines nothing is read yet.
+
+    Raises RunError if it is missing or damaged, UnreadableError, which is one, if that cannot be told, UsageError if it is
+    from a newer bulkinfer.
+    """
+    with damage_told(path), path.open("rb") as file:
+        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
+        lines = FileLines(path, file, parquet)
+        if lines.schema != SCHEMA:
+            raise ValueError("its columns are not those of a manifest")
+        return lines, metadata
+
+
+@contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _SHORTAGES):
+            advice = "free memory, or raise the limits of this shell (ulimit -a)"
+            raise UnreadableError(f"{shown(path)} cannot be read ({first_line(error)}): {advice}") from None
+        raise RunError(f"{shown(path)} is damaged ({first_line(error)}): run partition_dataset again") from None
+
+
+def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
+    """What `write_manifest` put there, checked: page checksums do not cover it.
+
+    Raises KeyError or ValueError if it is damaged.
+    """
+    if raw.get(b"content") != MANIFEST_CONTENT:
+        raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
+    if (found := raw[b"format"].decode()) != str(FORMAT):
+        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
+    if raw[b"checksum"].decode() != _checksum(metadata):
+        raise ValueError("its metadata does not fit its checksum")
+    return metadata
+
+
+def _checksum(metadata: dict[str, str]) -> str:
+    return hashlib.sha256(canonical_json(metadata).encode()).hexdigest()

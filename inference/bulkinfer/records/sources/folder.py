@@ -1,0 +1,254 @@
+"""What pictures a folder holds: a recursive walk that counts everything it does not take and swallows no error.
+
+Folders are searched recursively. Symbolic links to files are followed; links to folders too, after all real folders, and
+each folder counts once, under its real place if that lies inside the root (so a loop of links ends).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from bulkinfer.errors import UsageError
+from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
+from bulkinfer.types import key_text, printable
+
+PICTURE_EXTENSIONS = frozenset(
+    b"jpg jpeg jpe jfif jif png apng webp bmp dib gif tif tiff heic heif hif avif avifs mpo jp2 j2k j2c jpc jpf jpx jxl "
+    b"pnm ppm pgm pbm pfm tga icb vda ico icns cur pcx psd sgi dds qoi xbm xpm".split()
+)
+# Camera raw files begin like TIFF, and what decoders find in them is a thumbnail: they are no pictures here.
+RAW_EXTENSIONS = frozenset(
+    b"3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f".split()
+)
+_WEAK_MARKS = {  # two letters that a text may begin with too: without a picture's extension there must be more
+    "BMP": re.compile(rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL),
+    "PPM": re.compile(rb"P[1-6]\s+[0-9#]"),
+}
+
+_DirectoryId = tuple[int, int]  # device and inode
+
+
+class Picture(NamedTuple):
+    """A file taken as a picture: its path relative to the root, and its size (None: it could not be looked at)."""
+
+    key: bytes
+    size_bytes: int | None
+
+
+class Unreadable(NamedTuple):
+    """A folder (or a file whose kind only its content could tell) that could not be read."""
+
+    key: bytes
+    reason: str
+
+
+@dataclass
+class Scan:
+    """The pictures under `root`, sorted by key bytes, and what was not taken.
+
+    A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once.
+    `not_pictures` counts by extension. `left_out` are our own outputs, `repeated` folders reached a second time. The size
+    of a picture is None where it could not be looked at (a broken link): its record will be an error row of stage read.
+    """
+
+    root: bytes
+    pictures: list[Picture] = field(default_factory=list)
+    ignored: int = 0
+    not_pictures: Counter[str] = field(default_factory=Counter)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    left_out: list[bytes] = field(default_factory=list)
+    repeated: list[bytes] = field(default_factory=list)
+
+    @property
+    def shown_root(self) -> str:
+        """The root for messages."""
+        return printable(self.root)
+
+    def summary(self) -> list[str]:
+        """Lines for people: what was found and what was not taken. Unreadable folders are in `unreadable_lines`."""
+        size = sum(picture.size_bytes or 0 for picture in self.pictures)
+        lines = [f"found {counted(len(self.pictures), 'picture')} ({size / 1e6:,.1f} MB) in {self.shown_root}"]
+        if self.ignored:
+            lines.append(f"ignored {self.ignored:,} hidden or system files and folders")
+        if self.not_pictures:
+            most_first = sorted(self.not_pictures.items(), key=lambda item: (-item[1], item[0]))
+            kinds = [f"{count:,} {kind}" for kind, count in most_first]
+            dots = ", ..." if len(kinds) > 5 else ""
+            lines.append(f"not pictures: {self.not_pictures.total():,} ({', '.join(kinds[:5])}{dots})")
+        lines += [f"left out: {printable(key) or '.'}/ (an output of bulkinfer)" for key in self.left_out]
+        if self.repeated:
+            lines.append(f"reached twice through links, taken once: {first_names(self.repeated)}")
+        return lines
+
+    def unreadable_lines(self) -> list[str]:
+        """One line for each folder that could not be searched."""
+        return [f"unreadable, its pictures are missing: {printable(key)} ({reason})" for key, reason in self.unreadable]
+
+
+def counted(number: int, word: str) -> str:
+    """`1 picture`, `2 pictures`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def first_names(keys: Sequence[bytes]) -> str:
+    """The first five keys for a message, and how many more."""
+    return ", ".join(printable(key) for key in keys[:5]) + (f" and {len(keys) - 5:,} more" if len(keys) > 5 else "")
+
+
+def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None = None, include_hidden: bool = False) -> Scan:
+    """Find the pictures under `folder`, leaving out the folder `exclude` and what bulkinfer made: partitions, logs of jobs.
+
+    A file is a picture by its extension, or, having none we know, by its first bytes; what it really is shows when it is
+    decoded. Raises UsageError if `folder` cannot be searched at all.
+    """
+    root = os.path.realpath(os.fsencode(folder))
+    result = Scan(root)
+    seen = _ancestors(root)
+    excluded = _directory_id(os.stat(exclude)) if exclude is not None and os.path.isdir(exclude) else None
+    pending, links = [(b"", _root_id(root))], list[tuple[bytes, _DirectoryId]]()
+    while pending or links:
+        directory, identity = pending.pop() if pending else heapq.heappop(links)
+        if identity == excluded:
+            result.left_out.append(directory)
+            continue
+        if identity in seen:
+            result.repeated.append(directory)
+            continue
+        seen.add(identity)
+        folders = _scan_directory(directory, result, include_hidden)
+        for key, child, is_link in sorted(folders, reverse=True):
+            if is_link:
+                heapq.heappush(links, (key, child))
+            else:
+                pending.append((key, child))
+    result.pictures.sort()
+    result.unreadable.sort()
+    return result
+
+
+def _root_id(root: bytes) -> _DirectoryId:
+    try:
+        os.scandir(root).close()
+        return _directory_id(os.stat(root))
+    except FileNotFoundError:
+        raise UsageError(f"{printable(root)} does not exist: give a folder of pictures") from None
+    except NotADirectoryError:
+        raise UsageError(f"{printable(root)} is not a folder: give a folder of pictures") from None
+    except OSError as error:
+        raise UsageError(f"{printable(root)} cannot be searched: {error.strerror}") from None
+
+
+def _directory_id(status: os.stat_result) -> _DirectoryId:
+    return status.st_dev, status.st_ino
+
+
+def _ancestors(root: bytes) -> set[_DirectoryId]:
+    """The folders above the root: a link to one of them is a loop."""
+    found = set()
+    while (parent := os.path.dirname(root)) != root:
+        found.add(_directory_id(os.stat(parent)))
+        root = parent
+    return found
+
+
+def _scan_directory(directory: bytes, result: Scan, include_hidden: bool) -> list[tuple[bytes, _DirectoryId, bool]]:
+    """Sort the entries of one folder into `result`; returns its sub-folders (key, identity, reached by a link)."""
+    path = os.path.join(result.root, directory)
+    try:
+        with os.scandir(path) as iterator:
+            entries = list(iterator)
+    except OSError as error:
+        result.unreadable.append(Unreadable(directory, error.strerror or str(error)))
+        return []
+    if _is_ours(path, entries):
+        result.left_out.append(directory)
+        return []
+    prefix = directory + b"/" if directory else b""
+    return list(_take_entries(entries, prefix, result, include_hidden))
+
+
+def _is_ours(path: bytes, entries: list[os.DirEntry[bytes]]) -> bool:
+    names = {entry.name for entry in entries}
+    if DATASET_FILE.encode() in names and carries_dataset(path):
+        return True
+    return MANIFEST_FILE.encode() in names and carries_manifest(path)
+
+
+def _take_entries(
+    entries: list[os.DirEntry[bytes]], prefix: bytes, result: Scan, include_hidden: bool
+) -> Iterator[tuple[bytes, _DirectoryId, bool]]:
+    for entry in entries:
+        key = prefix + entry.name
+        if is_ignored(entry.name, include_hidden):
+            result.ignored += 1
+            continue
+        try:
+            status = entry.stat()
+        except OSError as error:
+            _take_broken(entry, key, error, result)
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            yield key, _directory_id(status), entry.is_symlink()
+        elif stat.S_ISREG(status.st_mode):
+            _take_file(entry, key, status.st_size, result)
+        else:  # a pipe named x.jpg would hang its reader
+            result.not_pictures["pipes, sockets or devices"] += 1
+
+
+def is_ignored(name: bytes, include_hidden: bool) -> bool:
+    """Whether a file or folder of this name is no part of a data set: hidden, or made by a system for itself."""
+    if name == b".DS_Store" or name == b"__MACOSX" or name.lower() == b"thumbs.db":
+        return True
+    return name.startswith(b".") and not include_hidden
+
+
+def _extension(name: bytes) -> bytes:
+    return name.rpartition(b".")[2].lower() if b"." in name else b""
+
+
+def _take_broken(entry: os.DirEntry[bytes], key: bytes, error: OSError, result: Scan) -> None:
+    """An entry that cannot be looked at, such as a broken link: a picture by its name will be an error row."""
+    if _extension(entry.name) in PICTURE_EXTENSIONS and not entry.is_dir(follow_symlinks=False):
+        result.pictures.append(Picture(key, None))
+    else:
+        reason = "broken link" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        result.unreadable.append(Unreadable(key, reason))
+
+
+def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: Scan) -> None:
+    extension = _extension(entry.name)
+    by_name = extension in PICTURE_EXTENSIONS
+    if by_name and not entry.name.startswith(b"._"):
+        result.pictures.append(Picture(key, size_bytes))
+        return
+    head = b""
+    if size_bytes and extension not in RAW_EXTENSIONS:
+        try:
+            with Path(os.fsdecode(entry.path)).open("rb") as file:
+                head = file.read(HEAD_BYTES)
+        except OSError as error:
+            if not by_name:
+                result.unreadable.append(Unreadable(key, error.strerror or str(error)))
+                return
+    if entry.name.startswith(b"._") and identify(head).name in ("AppleDouble file", "AppleSingle file"):
+        result.ignored += 1
+    elif by_name or _begins_as_picture(head):
+        result.pictures.append(Picture(key, size_bytes))
+    else:
+        result.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
+
+
+def _begins_as_picture(head: bytes) -> bool:
+    """True for content that we read, or that must be told to be unreadable (HEIC), and that is no text by accident."""
+    content = identify(head)
+    weak = _WEAK_MARKS.get(content.name)
+    return (content.readable or content.name == "HEIC") and (weak is None or weak.match(head) is not None)

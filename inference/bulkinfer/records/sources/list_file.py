@@ -1,0 +1,281 @@
+"""--list_file: the paths in a text file as records, sorted and each once, without a walk through folders.
+
+The measure is ten million lines. Blocks of lines go through Arrow, only odd lines (comments, dots, doubled slashes, absolute
+paths of another spelling) through Python. The keys are held once, in one buffer, and put in order by their numbers; Arrow
+tables are made of one block of them at a time. A key is found to be repeated by comparing neighbours in that order, whole key
+with whole key: nothing is dropped because two hashes are equal, and no table of hashes is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import UsageError
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
+from bulkinfer.records.sources.coco import image_ids_from_names
+from bulkinfer.records.sources.folder import counted, first_names
+from bulkinfer.types import printable
+
+_ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)"  # a comment, a blank line, an empty component or one of dots
+_LONGEST_NAME = 255  # bytes of one component
+_LONGEST_PATH = 4095
+_READ_BYTES = 8 << 20
+_FEW = 5  # repeated lines that are named
+
+_Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The records of a list file, in order: `order` holds the rows of `keys`, sorted by key bytes, each key once.
+
+    A slice gives the lines of a manifest. `image_ids` is None where no key tells one, else -1 for a key that tells none.
+    `sizes_bytes` is None until `with_sizes` has looked at the files; there -1 is a missing file (or no regular one), and
+    `missing` names them. `repeated` names a few of the `num_repeated` lines that were dropped.
+    """
+
+    root: bytes
+    sha256: str
+    keys: pa.LargeBinaryArray
+    order: pa.UInt64Array
+    repeated: list[bytes]
+    num_repeated: int
+    image_ids: _Integers | None = None
+    sizes_bytes: _Integers | None = None
+    missing: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, index: slice) -> ListedLines:
+        start, end, _ = index.indices(len(self))
+        return ListedLines(self, start, max(start, end))
+
+    def block(self, columns: Sequence[str], start: int, end: int) -> pa.Table:
+        """The lines start..end (exclusive), at most ROWS, with these columns of a manifest."""
+        given = {}
+        if not set(KEY_COLUMNS).isdisjoint(columns):
+            keys = self.keys.take(self.order[start:end]).cast(pa.binary())
+            given = dict(zip(KEY_COLUMNS, key_columns(keys), strict=True))
+        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids)):
+            if values is not None:
+                given[name] = pa.array(values[start:end], pa.int64(), mask=values[start:end] < 0)
+        return filled_table(given, columns, end - start)
+
+    def with_sizes(self) -> Listing:
+        """The same list after a look at every file."""
+        sizes, missing = np.full(len(self), -1, np.int64), []
+        for start in range(0, len(self), ROWS):
+            for number, key in enumerate(self.keys.take(self.order[start : start + ROWS]).to_pylist(), start):
+                sizes[number] = _size_bytes(os.path.join(self.root, key))
+                if sizes[number] < 0:
+                    missing.append(key)
+        return replace(self, sizes_bytes=sizes, missing=missing)
+
+    def known_sizes(self) -> Iterator[int]:
+        """Bytes of each record in order; 0 where not known."""
+        sizes = np.zeros(len(self), np.int64) if self.sizes_bytes is None else self.sizes_bytes
+        return (max(int(size), 0) for size in sizes)
+
+    def summary(self) -> list[str]:
+        """Lines for people: what the list names, and what was dropped."""
+        size = "" if self.sizes_bytes is None else f" ({np.maximum(self.sizes_bytes, 0).sum() / 1e6:,.1f} MB)"
+        lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
+        if self.num_repeated:
+            more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""
+            lines.append(f"dropped {counted(self.num_repeated, 'repeated line')}: {first_names(self.repeated)}{more}")
+        if self.sizes_bytes is None:
+            lines.append("did not look at the files: no sizes, and a missing one becomes an error row")
+        return lines
+
+
+@dataclass(frozen=True, eq=False)
+class ListedLines:
+    """The records start..end (exclusive) of a listing as the lines of a manifest."""
+
+    listing: Listing
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        for first in range(self.start + start, self.start + end, ROWS):
+            yield self.listing.block(columns, first, min(first + ROWS, self.start + end))
+
+
+def _size_bytes(path: bytes) -> int:
+    """Bytes of a file; -1 if it cannot be looked at, or is a folder or a pipe."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
+
+
+def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
+    """The paths in `path`, relative to `data_dir` or absolute ones inside it.
+
+    Lines end with \\n or \\r\\n; blank lines and lines that start with # are skipped (./#x is a name). Raises UsageError, with
+    the line's number, for a path that leads out of `data_dir` or into a partition in `output`.
+    """
+    place, digest = _Place.of(path, data_dir, output), hashlib.sha256()
+    data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
+    try:
+        with path.open("rb") as file:
+            for block in _blocks(place, file, digest):
+                keys, num_lines = place.keys(block, number)
+                number += num_lines
+                lengths.append(pc.binary_length(keys).to_numpy())
+                data += joined_bytes(keys)
+    except OSError as error:
+        raise UsageError(f"--list_file: {place.shown} cannot be read: {error.strerror}") from None
+    offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    np.cumsum(np.concatenate(lengths), out=offsets[1:])
+    if len(offsets) == 1:
+        raise UsageError(f"--list_file: {place.shown} holds no paths: give a text file with one path per line")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    keys = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    order, repeated, num_repeated = _sorted_once(keys)
+    return Listing(place.root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
+
+
+def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
+    """The file in blocks of whole lines, each ending with \\n."""
+    begun, is_first = b"", True
+    while chunk := file.read(_READ_BYTES):
+        digest.update(chunk)
+        chunk = chunk.removeprefix(b"\xef\xbb\xbf") if is_first else chunk
+        whole, newline, begun = (begun + chunk).rpartition(b"\n")
+        is_first = False
+        if b"\0" in chunk or len(begun) > 16 * _LONGEST_PATH:
+            raise UsageError(f"--list_file: {place.shown} is no text: give a file with one path per line")
+        if newline:
+            yield (whole + newline).replace(b"\r\n", b"\n")
+    if begun:
+        yield (begun + b"\n").replace(b"\r\n", b"\n")
+
+
+def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes], int]:
+    """The rows of distinct keys, sorted by key; a few of the other keys, and how many rows have them."""
+    if pc.all(pc.less(keys[:-1], keys[1:])).as_py():
+        return pa.array(np.arange(len(keys), dtype=np.uint64)), [], 0
+    order = pc.sort_indices(keys)
+    repeats = np.zeros(len(keys), bool)
+    names: list[bytes] = []
+    for start in range(1, len(keys), ROWS):
+        block = keys.take(order[start - 1 : start + ROWS])
+        equal = pc.equal(block[1:], block[:-1])
+        repeats[start : start + len(equal)] = equal.to_numpy(zero_copy_only=False)
+        if len(names) < _FEW:
+            names = list(dict.fromkeys([*names, *block[1:].filter(equal)[:100].to_pylist()]))[:_FEW]
+    return order.filter(pa.array(~repeats)), names, int(repeats.sum())
+
+
+def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | None:
+    """The image ids that names of COCO tell, in order; see Listing."""
+    found = None
+    for start in range(0, len(order), ROWS):
+        block = keys.take(order[start : start + ROWS])
+        if pc.any(pc.match_substring(block, b"COCO_")).as_py():
+            if found is None:
+                found = np.full(len(order), -1, np.int64)
+            found[start : start + len(block)] = image_ids_from_names(block).fill_null(-1)
+    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the paths of a list lead: the real `root`, and what an absolute path inside it begins with, shortest first.
+
+    `inside` is what the key of a file in the output folder begins with, if that lies below the root.
+    """
+
+    path: Path
+    root: bytes
+    prefixes: tuple[bytes, ...]
+    inside: bytes | None
+    real_folders: dict[bytes, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path, data_dir: bytes, output: bytes) -> _Place:
+        """Raises UsageError if `data_dir` is no folder."""
+        root, output = os.path.realpath(data_dir), os.path.realpath(output)
+        if not os.path.isdir(root):
+            raise UsageError(f"{printable(root)} is no folder: give the folder that the paths of the list are relative to")
+        spellings = {found.rstrip(b"/") + b"/" for found in (root, os.path.abspath(data_dir))}
+        real = root.rstrip(b"/") + b"/"
+        inside = output[len(real) :] + b"/" if output.startswith(real) else None
+        return cls(path, root, tuple(sorted(spellings, key=len)), inside)
+
+    @property
+    def shown(self) -> str:
+        return printable(os.fsencode(self.path))
+
+    def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
+        """The keys that a block of lines names, in its order, and its number of lines; `before` lines came before it."""
+        lines = pa.array(block.split(b"\n")[:-1], pa.binary())
+        keys = lines
+        for prefix in (b"./", *self.prefixes):
+            begins = pc.starts_with(lines, prefix)
+            if pc.any(begins).as_py():
+                cut = pc.binary_replace_slice(lines.filter(begins), 0, len(prefix), b"")
+                keys = pc.replace_with_mask(keys, begins, cut)
+        odd = pc.or_(pc.match_substring_regex(keys, _ODD), pc.greater(pc.binary_length(lines), _LONGEST_NAME))
+        if pc.any(odd).as_py():
+            numbers = (np.flatnonzero(odd) + before + 1).tolist()
+            named = [self._key(line, number) for line, number in zip(lines.filter(odd).to_pylist(), numbers, strict=True)]
+            keys = pc.replace_with_mask(keys, odd, pa.array(named, pa.binary()))
+        self._refuse_partitions(keys, before)
+        return keys.drop_null(), len(lines)
+
+    def _key(self, line: bytes, number: int) -> bytes | None:
+        """The key that one line names; None for a line to skip."""
+        if not line.strip(b" \t") or line.startswith(b"#"):
+            return None
+        normal = posixpath.normpath(line)
+        if normal.startswith(b"/"):
+            normal = self._below_root(b"/" + normal.lstrip(b"/"), line, number)
+        if normal == b".." or normal.startswith(b"../"):
+            raise self._refusal(line, number, f"leads out of {printable(self.root)}")
+        if normal == b".":
+            raise self._refusal(line, number, "is the folder of the pictures itself")
+        too_long = max(map(len, normal.split(b"/"))) > _LONGEST_NAME or len(self.root) + 1 + len(normal) > _LONGEST_PATH
+        if too_long:
+            raise self._refusal(line[:40], number, "... is longer than a path can be")
+        return normal
+
+    def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
+        """An absolute path relative to the root, by its spelling, else by where its folder really is."""
+        folder, _, name = path.rpartition(b"/")
+        if folder not in self.real_folders:
+            self.real_folders[folder] = os.path.realpath(folder or b"/")
+        for spelling in (path, os.path.join(self.real_folders[folder], name)):
+            for prefix in reversed(self.prefixes):
+                if (spelling + b"/").startswith(prefix):
+                    return spelling[len(prefix) :] or b"."
+        raise self._refusal(line, number, f"is not in {printable(self.root)}: give the folder of all pictures as --data_dir")
+
+    def _refuse_partitions(self, keys: pa.BinaryArray, before: int) -> None:
+        if self.inside is None:
+            return
+        for row in np.flatnonzero(pc.starts_with(keys, self.inside).fill_null(False)):
+            key = keys[row].as_py()
+            if re.match(rb"[0-9]+(?:/|\Z)", key[len(self.inside) :]):
+                raise self._refusal(key, int(row) + before + 1, "lies in a partition: list the pictures themselves")
+
+    def _refusal(self, line: bytes, number: int, why: str) -> UsageError:
+        return UsageError(f"--list_file: {self.shown} line {number}: {printable(line)} {why}")

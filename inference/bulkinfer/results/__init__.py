@@ -1,0 +1,1 @@
+"""Rows and the Parquet parts that hold them: written, read, verified."""

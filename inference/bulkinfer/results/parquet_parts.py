@@ -1,0 +1,269 @@
+"""The output directory: Parquet parts written and published whole, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bulkinfer.errors import ForeignError, RunError, UsageError, first_line
+from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
+from bulkinfer.files.json_validation import misfit
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
+from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
+from bulkinfer.results.rows import StepRows, Task
+from bulkinfer.types import Record, Step
+
+METADATA_KEY = b"bulkinfer"
+
+
+class PartFacts(TypedDict):
+    """What the file metadata of every part says; write_part puts more beside it."""
+
+    format: int
+    fingerprint: str
+    partition: int
+    start: int
+    end: int
+    keys_sha256: str
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash.
+
+    `replaces` is the hash of the file whose place a retry gave it; empty where it was the first, or that was not looked at.
+    """
+
+    step: Step
+    num_ok: int
+    stages: dict[str, int]
+    sha256: str
+    replaces: str = ""
+
+    @property
+    def name(self) -> str:
+        return part_name(self.step)
+
+    @property
+    def num_errors(self) -> int:
+        return sum(self.stages.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ok": self.num_ok, "errors": self.num_errors, "stages": self.stages, "sha256": self.sha256}
+
+
+def schema(task: Task) -> pa.Schema:
+    """Columns of a part: one schema per job, whatever the rows hold."""
+    fields = [
+        ("key", pa.string()),
+        ("key_bytes", pa.binary()),
+        ("partition", pa.int32()),
+        ("status", pa.string()),
+        ("stage", pa.string()),
+        ("error", pa.string()),
+        ("format", pa.string()),
+        ("frames", pa.int32()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("size_bytes", pa.int64()),
+        ("flags", pa.list_(pa.string())),
+        ("label", pa.int32()),
+        ("label_ids", pa.list_(pa.int32())),
+    ]
+    if "topk" in task.save:
+        fields += [("class_ids", pa.list_(pa.int32())), ("scores", pa.list_(pa.float32()))]
+        if task.labels:
+            fields.append(("class_names", pa.list_(pa.string())))
+    columns = [
+        pa.field(name, pa.list_(pa.from_numpy_dtype(task.dtype), math.prod(shape)), metadata={"shape": json.dumps(shape)})
+        for name, shape in task.columns.items()
+    ]
+    return pa.schema([*fields, *columns])
+
+
+def to_table(rows: StepRows, count: int) -> pa.Table:
+    """The first `count` rows as an Arrow table, in input order."""
+    task = rows.task
+    records: list[Record] = [record for record in rows.records[:count] if record is not None]
+    assert len(records) == count, "a row without its record"
+    facts = rows.facts[:count]
+    errors = [rows.errors.get(i) for i in range(count)]
+    failed = np.array([error is not None for error in errors], bool)
+    keys, key_bytes = key_columns(pa.array([record.key for record in records], pa.binary()))
+    columns: dict[str, Any] = {
+        "key": keys,
+        "key_bytes": key_bytes,
+        "partition": np.full(count, rows.step.partition, np.int32),
+        "status": ["ok" if error is None else "error" for error in errors],
+        "stage": [error and error[0] for error in errors],
+        "error": [error and error[1] for error in errors],
+        "format": [fact and fact.format for fact in facts],
+        "frames": [fact and fact.frames for fact in facts],
+        "size_bytes": [fact and fact.size_bytes for fact in facts],
+        "width": [fact and fact.width for fact in facts],
+        "height": [fact and fact.height for fact in facts],
+        "flags": [
+            [*(fact.flags if fact else ()), *(("non_finite",) if i in rows.non_finite else ())] for i, fact in enumerate(facts)
+        ],
+        "label": [record.label for record in records],
+        "label_ids": [record.category_ids for record in records],
+    }
+    if rows.class_ids_SK is not None and rows.scores_SK is not None:
+        columns["class_ids"] = _lists(rows.class_ids_SK[:count], failed)
+        columns["scores"] = _lists(rows.scores_SK[:count], failed)
+        if task.labels:
+            names = np.array(task.labels, object)[rows.class_ids_SK[:count]]
+            columns["class_names"] = [None if bad else list(row) for row, bad in zip(names, failed, strict=True)]
+    for name, values_SD in rows.saved.items():
+        flat = pa.array(values_SD[:count].reshape(-1))
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, values_SD.shape[1], mask=pa.array(failed))
+    return pa.table(columns, schema=schema(task))
+
+
+def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> list[Any]:
+    return [None if bad else row for row, bad in zip(values_SK, failed, strict=True)]
+
+
+def _nothing() -> None:
+    """Writing a part that nobody else may write: a test's, or under no lock."""
+
+
+def write_part(
+    output: Path, rows: StepRows, count: int, metadata: dict[str, Any], *, before_rename: Callable[[], None] = _nothing
+) -> Part:
+    """Publish the first `count` rows of a step: whole under its name, or not at all.
+
+    `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of
+    the keys. `before_rename` is called when the file is whole and on disk, and may refuse by an exception.
+    """
+    table = to_table(rows, count)
+    step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
+    facts = {"format": FORMAT, **metadata, "partition": step.partition, "start": step.start, "end": step.end,
+             "keys_sha256": hash_keys([table]), "columns": _columns(table)}  # fmt: skip
+    sha256 = publish_table(output / part_name(step), table, facts, before_rename=before_rename)
+    stages = Counter(stage for position, (stage, _) in rows.errors.items() if position < count)
+    return Part(step, count - stages.total(), dict(stages), sha256)
+
+
+def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _nothing) -> str:
+    """Write rows with their facts as a part, whole or not at all; returns the hash of the file. See write_part."""
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
+    with publishing(final) as temporary:
+        with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())  # it may take long, and comes before the last look for that reason
+        sha256 = file_sha256(temporary)
+        before_rename()
+        return sha256
+
+
+def published_steps(output: Path) -> list[Step]:
+    """The ranges that published files cover, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
+    found = listed_steps(output)
+    for step in found:
+        if found[step]:
+            raise RunError(f"{output / part_name(step)} is a folder with the name of a part: move it away, then run again")
+    for one, other in overlaps(found):
+        raise RunError(f"{output}: {part_name(one)} and {part_name(other)} overlap: move one away, then run again")
+    return list(found)
+
+
+def listed_steps(output: Path) -> dict[Step, bool]:
+    """What has the name of a part, sorted, and whether it is a folder."""
+    if not output.is_dir():
+        return {}
+    with os.scandir(output) as entries:
+        return dict(sorted((step, entry.is_dir()) for entry in entries if (step := part_step(entry.name))))
+
+
+def _columns(table: pa.Table) -> dict[str, str]:
+    return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # as Parquet calls items
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise RunError(f"{path} is damaged or not a part of a job ({first_line(error)})") from None
+
+
+def _facts(path: Path, parquet: pq.FileMetaData) -> dict[str, Any]:
+    """The facts in a file's metadata, checked: all there, of this format, and of as many records as it has rows."""
+    raw = (parquet.metadata or {}).get(METADATA_KEY)
+    if raw is None:
+        raise ValueError("its metadata says nothing of a job")
+    facts: Any = json.loads(raw)
+    found = facts.get("format") if isinstance(facts, dict) else None
+    if type(found) is int and found > FORMAT:
+        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+    if told := misfit(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
+        raise ValueError(told)
+    if parquet.num_rows != facts["end"] - facts["start"]:
+        raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
+    return dict(facts)
+
+
+def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
+    """Check a published file in full; see read_part."""
+    return read_part(output, step, fingerprint)[0]
+
+
+def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None) -> tuple[Part, pa.Table]:
+    """Read a published file once, page checksums included, and check that it is this job's and holds what it says.
+
+    `columns` beside keys and stages are all that is read, as far as they are there; by default everything is.
+    Raises RunError naming the file and what is wrong with it, UsageError if a newer bulkinfer wrote it.
+    """
+    path = output / part_name(step)
+    data = path.read_bytes()
+    with _damage_told(path):
+        parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        facts = _facts(path, parquet.metadata)
+        if facts["fingerprint"] != fingerprint:
+            found = facts["fingerprint"][:8]
+            raise ForeignError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
+        if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
+            raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
+        there = parquet.schema_arrow.names
+        wanted = [name for name in there if columns is None or name in {*KEY_COLUMNS, "stage", *columns}]
+        table = parquet.read(wanted)
+        kinds = {name: kind for name, kind in facts["columns"].items() if name in wanted}
+        if set(there) != set(facts["columns"]) or _columns(table) != kinds:  # page checksums do not cover names and types
+            raise RunError(f"{path} is damaged (its columns are not those it was written with)")
+        if hash_keys([table]) != facts["keys_sha256"]:
+            raise RunError(f"{path} is damaged (its keys are not those it was written with)")
+        stages = Counter(stage for stage in table["stage"].to_pylist() if stage is not None)
+        part = Part(
+            step,
+            table.num_rows - stages.total(),
+            dict(stages),
+            hashlib.sha256(data).hexdigest(),
+            str(facts.get("replaces", "")),
+        )
+        return part, table
+
+
+def set_aside(output: Path, step: Step) -> Path:
+    """Rename a damaged part so that its records run again and no reader takes it for a part; returns the new path."""
+    path = output / part_name(step)
+    aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
+    path.rename(aside)
+    return aside

@@ -1,0 +1,71 @@
+"""Parts by name and range: which records a file of an output directory holds, what overlaps, what is missing.
+
+part-<partition>-<first record>-<end>.parquet; everything that starts with `_` is ours and no part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from bulkinfer.errors import RunError
+from bulkinfer.types import Step
+
+STAGING = "_retry"  # in an output: rows of a retry that do not stand in its parts yet
+DAMAGED_SUFFIX = ".damaged"
+_PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
+
+
+def part_name(step: Step) -> str:
+    """File name of the part that holds exactly the records of `step`."""
+    return f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
+
+
+def part_step(name: str) -> Step | None:
+    """The inverse of part_name; None for every other name."""
+    match = _PART_NAME.fullmatch(name)
+    step = Step(*map(int, match.groups())) if match else None
+    return step if step is not None and step.start < step.end and part_name(step) == name else None
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether `name` is one that set_aside gives."""
+    part = name.removeprefix("_").removesuffix(DAMAGED_SUFFIX)
+    return part_step(part) is not None and name == f"_{part}{DAMAGED_SUFFIX}"
+
+
+def overlaps(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
+    """Those of the sorted `steps` that share records with the one among those before them that reaches farthest."""
+    found, widest = list[tuple[Step, Step]](), None
+    for step in steps:
+        if widest is not None and step.partition == widest.partition and step.start < widest.end:
+            found.append((widest, step))
+        if widest is None or (step.partition, step.end) > (widest.partition, widest.end):
+            widest = step
+    return found
+
+
+def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
+    """The steps of each partition, in their order."""
+    found = defaultdict[int, list[Step]](list)
+    for step in steps:
+        found[step.partition].append(step)
+    return found
+
+
+def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
+    """The ranges of a partition that none of its published files, `done`, covers, in order.
+
+    Raises RunError if a file reaches beyond the partition.
+    """
+    missing, position = [], 0
+    for step in sorted(done):
+        if step.end > num_records:
+            raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
+        if step.start > position:
+            missing.append(Step(partition, position, step.start))
+        position = step.end
+    if position < num_records:
+        missing.append(Step(partition, position, num_records))
+    return missing

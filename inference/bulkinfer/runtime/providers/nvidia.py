@@ -1,0 +1,274 @@
+"""NVIDIA GPUs: onnxruntime-gpu's CUDA kernels, and TensorRT.
+
+Both are onnxruntime built another way, a package of its own whose files take the place of those of `onnxruntime`; both need
+the driver, and libraries that come as packages of their own. What is missing is named with the command that brings it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bulkinfer.errors import AbsentError, UsageError, first_line
+from bulkinfer.files.atomic import file_sha256, temporary_path
+from bulkinfer.files.file_lock import exclusive
+from bulkinfer.host.console import versions
+from bulkinfer.runtime.providers.engine_cache import LOCK_FILE, drop_unsound, record
+from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+
+_INSTALL = "pip install 'bulkinfer[gpu]'"
+_REMOVE = "pip uninstall --yes onnxruntime onnxruntime-gpu"
+_TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
+_DRIVER = "libcuda.so.1"
+_SHARED = "libonnxruntime_providers_{}.so"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+# Added to the settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which want channels last.
+_CUDA_SETTINGS = {"fp32": {}, "fp16": {"prefer_nhwc": "1"}}
+_CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+_HALF_UNITS = 7  # from here on
+_PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
+
+
+def find_devices(device: str, ep_name: str, install: str) -> list[str]:
+    """The GPUs that the driver shows this process, by name and place on the bus, in the order of their numbers.
+
+    A number is a place in CUDA_VISIBLE_DEVICES where that is set, never the number of the whole host.
+    """
+    _check_packages(device, ep_name, install)
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError as error:
+        raise UsageError(
+            f"--device {device}: no NVIDIA driver here ({first_line(error)}): install it, or use --device cpu"
+        ) from None
+    names = _names(driver, device)
+    if not names:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r})"
+        raise UsageError(f"--device {device}: the NVIDIA driver shows no GPU{why}: use --device cpu")
+    return names
+
+
+def _check_packages(device: str, ep_name: str, install: str) -> None:
+    """Raises UsageError unless the onnxruntime that is imported is the one built for GPUs.
+
+    It is imported only where its library for GPUs lies on disk: the launcher does without otherwise.
+    """
+    spec = importlib.util.find_spec("onnxruntime")
+    folders = spec.submodule_search_locations if spec else None
+    is_there = any((Path(folder) / "capi" / _SHARED.format("cuda")).exists() for folder in folders or ())
+    if is_there and ep_name in runtime().get_available_providers():
+        return
+    found = {}
+    for package in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    told = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
+    if len(found) == 2:
+        raise UsageError(f"--device {device}: {told} are both installed and overwrite each other: {_REMOVE} && {install}")
+    kind = UsageError if _has_driver() else AbsentError
+    raise kind(f"--device {device}: the installed {told} is built without {ep_name}: {_REMOVE} && {install}")
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def _names(driver: Any, device: str) -> list[str]:
+    """Asks the driver itself: neither a tool nor a package of Python need be there."""
+
+    def call(function: str, *arguments: Any) -> int:
+        code = int(getattr(driver, function)(*arguments))
+        if code not in (0, _NO_DEVICE):
+            raise UsageError(f"--device {device}: the NVIDIA driver fails ({function} gives {code}): try nvidia-smi")
+        return code
+
+    count = ctypes.c_int(0)
+    if call("cuInit", 0) == _NO_DEVICE or call("cuDeviceGetCount", ctypes.byref(count)) == _NO_DEVICE:
+        return []
+    names = []
+    for number in range(count.value):
+        handle, name, bus = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
+        call("cuDeviceGet", ctypes.byref(handle), number)
+        call("cuDeviceGetName", name, len(name), handle)
+        call("cuDeviceGetPCIBusId", bus, len(bus), handle)
+        names.append(f"{name.value.decode(errors='replace')} at {bus.value.decode(errors='replace')}")
+    return names
+
+
+def native(numbers: tuple[int, ...]) -> tuple[str, str]:
+    """fp16 where all these GPUs have units for it (compute capability 7.0); see Provider.native."""
+    driver = ctypes.CDLL(_DRIVER)
+    for number in numbers:
+        handle, major = ctypes.c_int(), ctypes.c_int()
+        for function, arguments in (
+            ("cuInit", (0,)),
+            ("cuDeviceGet", (ctypes.byref(handle), number)),
+            ("cuDeviceGetAttribute", (ctypes.byref(major), _CAPABILITY_MAJOR, handle)),
+        ):
+            if code := int(getattr(driver, function)(*arguments)):
+                return "fp32", f"the driver does not tell what GPU {number} can do ({function} gives {code})"
+        if major.value < _HALF_UNITS:
+            return "fp32", f"GPU {number} has no units for fp16 (compute capability {major.value}, needed is {_HALF_UNITS})"
+    return "fp16", ""
+
+
+def pin(array: np.ndarray[Any, Any], device: int) -> str:
+    """Lock the array's pages for copies to any GPU, for as long as the process lives; returns why not, or nothing.
+
+    The driver does it in the device's primary context, the one that onnxruntime's libraries use.
+    """
+    driver, context, handle = ctypes.CDLL(_DRIVER), ctypes.c_void_p(), ctypes.c_int()
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("cuInit", (0,)),
+        ("cuDeviceGet", (ctypes.byref(handle), device)),
+        ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), handle)),
+        ("cuCtxPushCurrent_v2", (context,)),
+        ("cuMemHostRegister_v2", (ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), _PORTABLE)),
+    ]
+
+    def call(function: str, *arguments: Any) -> int:
+        return int(getattr(driver, function)(*arguments))
+
+    failed = next((f"{function} gives {code}" for function, arguments in calls if (code := call(function, *arguments))), "")
+    call("cuCtxPopCurrent_v2", ctypes.byref(context))  # changes nothing where none was pushed
+    return failed
+
+
+def _load_libraries(library: str, install: str, device: str) -> None:
+    """Load what the provider links to, from its packages where they are installed.
+
+    onnxruntime itself only logs what is missing, and goes on without the provider. Raises UsageError that names it.
+    """
+    onnxruntime = runtime()
+    onnxruntime.preload_dlls()  # from the packages' folders; what it does not find there may lie where the system looks
+    if library == "tensorrt" and importlib.util.find_spec("tensorrt_libs"):
+        importlib.import_module("tensorrt_libs")  # loads them from its own folder
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / _SHARED.format("shared")), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / _SHARED.format(library)))
+    except OSError as error:
+        raise UsageError(
+            f"--device {device}: a library is missing ({first_line(error)}): {install}, or name its folder in LD_LIBRARY_PATH"
+        ) from None
+
+
+def _attach_cuda(options: Any, spec: SessionSpec) -> str:
+    _load_libraries("cuda", _INSTALL, "cuda")
+    refuse_other_nodes(options, spec)
+    options.use_deterministic_compute = True
+    options.add_provider(
+        "CUDAExecutionProvider",
+        {
+            "device_id": str(spec.device),
+            "use_tf32": "0",  # fp32 means fp32
+            # a search that measures may choose other algorithms in each worker, whose sums differ in the last bits
+            "cudnn_conv_algo_search": "HEURISTIC",
+            "arena_extend_strategy": "kSameAsRequested",  # one shape for ever: there is nothing to grow for
+            **_CUDA_SETTINGS[spec.precision],
+        },
+    )
+    return _described(spec)
+
+
+def _engines(spec: SessionSpec) -> Path:
+    """Where the engines of a graph are kept. The runtime tells engines apart by names only, not by weights: hence the hash."""
+    return Path(spec.graph).parent / "tensorrt" / file_sha256(spec.graph)[:16]
+
+
+@contextmanager
+def _one_builds(spec: SessionSpec) -> Iterator[None]:
+    """One process builds the engine and the others take it: another would choose its kernels anew, by what it measures, and
+    give rows that differ in the last bits.
+    """
+    folder = _engines(spec)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary_path(folder / LOCK_FILE).open("xb") as probe:
+            os.unlink(probe.name)
+    except OSError as error:
+        raise UsageError(
+            f"--device tensorrt keeps its engines in {folder}, which cannot be written ({error.strerror}): make it writable"
+        ) from None
+    with exclusive(folder / LOCK_FILE, lambda: None):
+        yield
+        record(folder, _built_by())
+
+
+def _built_by() -> dict[str, str]:
+    """What an engine depends on beside its graph and the kind of GPU, which its name tells."""
+    found = {name: version for name, version in versions().items() if name.startswith("onnxruntime")}
+    for package in ("tensorrt-cu13", "tensorrt-cu12", "tensorrt"):
+        try:
+            return {**found, package: importlib.metadata.version(package)}
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # before its libraries are loaded: fp32 means fp32
+    _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
+    refuse_other_nodes(options, spec)
+    folder = str(_engines(spec))
+    anew = drop_unsound(Path(folder), _built_by())
+    settings = {
+        "device_id": str(spec.device),
+        "trt_fp16_enable": "1" if spec.precision == "fp16" else "0",
+        "trt_bf16_enable": "1" if spec.precision == "bf16" else "0",
+        "trt_engine_cache_enable": "1",  # an engine takes minutes to build
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": folder,
+    }
+    options.add_provider("TensorrtExecutionProvider", settings)
+    return f"{_described(spec)}, engines kept in {folder}{f' and built anew: {anew}' if anew else ''}"
+
+
+def _described(spec: SessionSpec) -> str:
+    return f"GPU {spec.device}, {_names(ctypes.CDLL(_DRIVER), spec.provider)[spec.device]}"
+
+
+CUDA = Provider(
+    "CUDAExecutionProvider",
+    ("onnxruntime",),
+    _INSTALL,
+    ("fp32", "fp16"),
+    lambda: find_devices("cuda", "CUDAExecutionProvider", _INSTALL),
+    _attach_cuda,
+    variants=("fp16",),
+    is_counted=True,
+    memory="cuda",
+    pin=pin,
+    native=native,
+)
+TENSORRT = Provider(
+    "TensorrtExecutionProvider",
+    ("onnxruntime",),
+    _TENSORRT_INSTALL,
+    ("fp32", "bf16", "fp16"),
+    lambda: find_devices("tensorrt", "TensorrtExecutionProvider", _TENSORRT_INSTALL),
+    _attach_tensorrt,
+    is_counted=True,
+    opening=_one_builds,
+    is_automatic=False,  # building an engine takes minutes: not what one gets unasked
+    memory="cuda",
+    pin=pin,
+    native=native,
+)

@@ -1,0 +1,112 @@
+"""Intel's OpenVINO plugin, on processors, GPUs and NPUs: one entry for each kind of device."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+from bulkinfer.errors import UsageError, first_line
+from bulkinfer.host.console import processor_features
+from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+
+EP_NAME = "OpenVINOExecutionProvider"
+_MODULE = "onnxruntime_ep_openvino"
+_INSTALL = "pip install 'bulkinfer[openvino]'"
+# What the plugin calls a precision, and the word with which a device says that it computes in it natively. In int8 the graph
+# says itself what is quantised; the hint is for the rest.
+_HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
+_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # as Linux calls them: the last one is Arm's
+_LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
+
+
+def plugin_devices(kind: str) -> list[Any]:
+    """The plugin's devices of a kind (CPU, GPU or NPU), by number; the plugin is registered with the runtime the first time.
+
+    Raises UsageError where plugin and runtime do not fit.
+    """
+    onnxruntime = runtime()
+    devices = onnxruntime.get_ep_devices()
+    if not any(device.ep_name == EP_NAME for device in devices):
+        plugin = importlib.import_module(_MODULE)
+        try:
+            onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
+        except Exception as error:  # onnxruntime raises many classes, none of them documented
+            found = f"{_version(plugin)} with onnxruntime {onnxruntime.__version__}"
+            raise UsageError(
+                f"--device openvino: the plugin {_MODULE} {found} does not load ({first_line(error)}): "
+                "pip install --upgrade onnxruntime onnxruntime-ep-openvino"
+            ) from error
+        devices = onnxruntime.get_ep_devices()
+    names = {device.ep_metadata.get("ov_device", ""): device for device in devices if device.ep_name == EP_NAME}
+    return [names[name] for name in sorted(names) if name.partition(".")[0] == kind]  # GPU, or GPU.0 and GPU.1
+
+
+def _version(plugin: Any) -> str:
+    return str(getattr(plugin, "__version__", "of unknown version"))
+
+
+def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
+    devices = plugin_devices(kind)
+    if len(devices) <= spec.device:
+        raise UsageError(f"--device {spec.provider}: its plugin offers no {kind} here: use --device cpu, or again {_INSTALL}")
+    device = devices[spec.device]
+    name = device.ep_metadata.get("FULL_DEVICE_NAME", f"this {kind}")
+    hint, capability = _HINTS[spec.precision]
+    if capability != "FP32" and capability not in device.ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split():
+        lacks = _LACKS.get(spec.precision, f"does not compute in {spec.precision}")
+        raise UsageError(f"--precision {spec.precision}: {name} {lacks}: use --precision fp32")
+    settings = {"INFERENCE_PRECISION_HINT": hint}
+    if kind != "NPU":  # which decides about its streams by itself
+        settings["NUM_STREAMS"] = str(spec.streams)
+    if kind == "CPU":
+        settings["INFERENCE_NUM_THREADS"] = str(spec.streams * spec.threads_per_stream)
+        # the process's affinity pins; the plugin would put every process on the first core
+        settings["ENABLE_CPU_PINNING"] = "NO"
+    refuse_other_nodes(options, spec)
+    options.add_provider_for_devices([device], {"load_config": json.dumps({kind: settings})})
+    where = kind if kind == "CPU" else f"{device.ep_metadata.get('ov_device', kind)}, {name}"
+    return f"{where}, plugin {device.ep_metadata.get('version', 'of unknown version')}"
+
+
+def _native(kind: str, numbers: tuple[int, ...]) -> tuple[str, str]:
+    """See Provider.native."""
+    if kind == "CPU":
+        if processor_features() & _BF16_FEATURES:
+            return "bf16", ""
+        return "fp32", "this processor has neither AMX nor AVX512-BF16"
+    devices = plugin_devices(kind)
+    able = all("FP16" in devices[number].ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split() for number in numbers)
+    return ("fp16", "") if able else ("fp32", f"this {kind} does not compute in fp16")
+
+
+def _find(kind: str) -> list[str]:
+    devices = plugin_devices(kind)
+    if not devices:
+        raise UsageError(
+            f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device openvino"
+        )
+    return [device.ep_metadata.get("FULL_DEVICE_NAME", f"{kind} {number}") for number, device in enumerate(devices)]
+
+
+def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
+    is_processor = kind == "CPU"
+    return Provider(
+        EP_NAME,
+        ("onnxruntime", _MODULE),
+        _INSTALL,
+        precisions,
+        # every machine has a processor: the plugin need not be loaded to know, and the worker that loads it proves it
+        (lambda: ["the processor"]) if is_processor else (lambda: _find(kind)),
+        lambda options, spec: _attach(kind, options, spec),
+        variants=("int8",) if is_processor else (),
+        is_counted=not is_processor,
+        is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
+        native=lambda numbers: _native(kind, numbers),
+        only_native=("bf16",) if is_processor else ("fp16",),
+    )
+
+
+PROCESSOR = _entry("CPU", ("fp32", "bf16", "int8"))
+GPU = _entry("GPU", ("fp32", "fp16"))
+NPU = _entry("NPU", ("fp16",))

@@ -1,0 +1,181 @@
+"""Checkpoints: weights and optimiser as safetensors, everything else as JSON; a folder each, whole or absent.
+
+<run>/checkpoints/step-<updates done>/ holds weights.safetensors, optimiser.safetensors and state.json.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bulkinfer.errors import BulkinferError, RunError, UsageError, advising, first_line
+from bulkinfer.files.atomic import (
+    TEMPORARY_PREFIX,
+    file_sha256,
+    fsync_directory,
+    read_json,
+    temporary_owner,
+    temporary_path,
+    write_json,
+)
+
+log = logging.getLogger("bulkinfer")
+
+FOLDER = "checkpoints"
+WEIGHTS, OPTIMISER, STATE = "weights.safetensors", "optimiser.safetensors", "state.json"
+_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint as read: `state` is what save() was given; tensors by name."""
+
+    path: Path
+    weights: dict[str, Tensor]
+    optimiser: dict[str, Tensor]
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.state["step"])
+
+
+def name_of(step: int) -> str:
+    """The folder of the checkpoint of so many updates."""
+    return f"step-{step:08d}"
+
+
+def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
+    """Publish the checkpoint of `state["step"]` updates; returns its folder."""
+    final = run / FOLDER / name_of(state["step"])
+    final.parent.mkdir(exist_ok=True)
+    temporary = temporary_path(final)
+    temporary.mkdir()
+    try:
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+        save_file(weights, temporary / WEIGHTS)
+        tensors, numbers = _flatten(optimiser)
+        save_file(tensors, temporary / OPTIMISER)
+        hashes = {name: file_sha256(temporary / name) for name in (WEIGHTS, OPTIMISER)}
+        for name in hashes:
+            _fsync(temporary / name)
+        write_json(temporary / STATE, {**state, "optimiser_numbers": numbers, "sha256": hashes})
+        if final.exists():
+            shutil.rmtree(final)  # of the same step: this run was here before it was continued from an earlier one
+        os.rename(temporary, final)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, SafetensorError):  # it wraps the operating system's error
+            raise RunError(f"{final} could not be written: {first_line(error)}") from error
+        raise
+    fsync_directory(final.parent)
+    return final
+
+
+def _fsync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The optimiser's state by "<number of the parameter>.<name>": tensors, and plain numbers."""
+    tensors, numbers = {}, {}
+    for index, entries in optimiser.state_dict()["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+            elif value is not None:
+                numbers[f"{index}.{name}"] = value
+    return tensors, numbers
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+    """Put the state of a checkpoint into an optimiser over the same parameters.
+
+    Tensors get the strides of their parameters, as they had: in 16 bits, torch rounds otherwise where strides differ.
+    """
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**checkpoint.optimiser, **checkpoint.state["optimiser_numbers"]}.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    for parameter, values in optimiser.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def steps_of(run: Path) -> list[Path]:
+    """The checkpoints of a run, by updates done."""
+    folder = run / FOLDER
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
+
+
+def read(path: Path) -> Checkpoint:
+    """Raises RunError if the checkpoint is damaged, UsageError if there is none."""
+    with advising("use another checkpoint"):
+        state = read_json(path / STATE)
+    tensors = []
+    for name in (WEIGHTS, OPTIMISER):
+        try:
+            if file_sha256(path / name) != state["sha256"][name]:
+                raise RunError(f"{path / name} is damaged (it is not what was saved): use another checkpoint")
+            tensors.append(load_file(path / name))
+        except (OSError, SafetensorError, KeyError) as error:
+            raise RunError(f"{path / name} is damaged ({first_line(error)}): use another checkpoint") from error
+    return Checkpoint(path, tensors[0], tensors[1], {name: value for name, value in state.items() if name != "format"})
+
+
+def newest(run: Path, *, tells: bool = True) -> Checkpoint:
+    """The newest checkpoint of a run that loads; those that do not are told if `tells`. Raises UsageError if there is none."""
+    for path in reversed(steps_of(run)):
+        try:
+            return read(path)
+        except BulkinferError as error:
+            if tells:
+                log.warning(f"warning: {error}; an earlier one is looked for")
+    raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
+
+
+def clean(run: Path, step: int) -> None:
+    """Before a run goes on from `step`: later checkpoints, which cannot be read, are put aside, half-written ones removed."""
+    for path in steps_of(run):
+        if int(path.name.partition("-")[2]) > step:
+            aside = path.with_name(f"broken-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    for path in (run / FOLDER).glob(f"{TEMPORARY_PREFIX}*"):
+        owner = temporary_owner(path.name)
+        if owner is not None and owner.is_gone:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def find(path: Path, *, tells: bool = True) -> Checkpoint:
+    """The checkpoint that a path means: its folder, a file in it, or a run."""
+    path = Path(os.path.abspath(path))  # the run is two folders above a checkpoint, also of one in the working directory
+    if path.is_file():
+        path = path.parent
+    if (path / STATE).exists():
+        return read(path)
+    return newest(path, tells=tells)
+
+
+def prune(run: Path, *, keep_last: int, best_step: int) -> None:
+    """Remove all but the newest `keep_last` checkpoints and the best one; 0 keeps all."""
+    if not keep_last:
+        return
+    for path in steps_of(run)[:-keep_last]:
+        if int(path.name.partition("-")[2]) != best_step:
+            shutil.rmtree(path)

@@ -1,0 +1,40 @@
+"""Named sets of options in a YAML file, as flags: unknown names and wrong types are errors like those of the command line."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bulkinfer.errors import UsageError, first_line
+
+OWN = Path(__file__).with_name("configs.yml")
+
+
+def words_of(name: str, path: str) -> list[str]:
+    """The options called `name` as words of a command line. Raises UsageError naming the file and what is wrong with it."""
+    file = Path(path) if path else OWN
+    try:
+        found: Any = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise UsageError(f"--config_path {file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is no YAML: {first_line(error)}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} must hold names with options below them")
+    if name not in found or not isinstance(found[name], dict):
+        near = difflib.get_close_matches(name, map(str, found), 3, 0)
+        raise UsageError(f"--config: {file} has no options called {name!r}; nearest are {', '.join(near)}")
+    return [word for option, value in found[name].items() for word in _words(f"{file}, {name}", option, value)]
+
+
+def _words(where: str, option: Any, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [f"--{option}={','.join(map(str, value))}"]
+    if isinstance(value, bool):
+        return [f"--{option}={str(value).lower()}"]
+    if isinstance(value, str | int | float):
+        return [f"--{option}={value}"]
+    raise UsageError(f"{where}: {option} must be a number, a word, true or false, or a list of these")

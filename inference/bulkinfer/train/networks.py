@@ -1,0 +1,187 @@
+"""Networks to train, built from options. Importing this imports no torch; `build_network` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bulkinfer.errors import UsageError
+from bulkinfer.train.network_names import (
+    TIMM_OPTIONS,
+    TRAINABLE,
+    Trainable,
+    find_trainable,
+    image_size,
+    missing_package,
+    timm_architecture,
+)
+from bulkinfer.train.network_spelling import spelled
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TRAINABLE", "NetworkOptions", "build_network", "check_options", "find_trainable", "image_size", "spelled"]
+
+_NORMS = ("batch", "group", "none")
+_SHORTCUT_TYPES = ("A", "B", "C")
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """What a user may say of a network. 0, "" and -1 (dropout, block_survival) leave a choice to the network.
+
+    norm: batch, group or none, with groups or channels per group (bulkinfer.train.norms has the rule where they do not divide),
+    eps and momentum (torch's meaning: share of the new batch); zero_gamma: the last norm of each residual branch starts at 0;
+    shortcut_type: A, B or C (ResNets); cardinality and width of a group (bottleneck ResNets); dropout before the classifier;
+    block_survival: the probability that the last block is applied in training. The others belong to EfficientNet.
+    """
+
+    model: str
+    num_classes: int
+    input_channels: int = 3
+    norm: str = "batch"
+    norm_groups: int = 0
+    norm_channels_per_group: int = 0
+    norm_eps: float = 0.0
+    norm_momentum: float = 0.0
+    zero_gamma: bool = False
+    shortcut_type: str = ""
+    cardinality: int = 0
+    width: int = 0
+    expand_ratio: int = 0
+    group_width: int = 1
+    se: bool = True
+    depth_factor: float = 0.0
+    width_factor: float = 0.0
+    depth_divisor: int = 8
+    top_width: int = 0
+    dropout: float = -1.0
+    block_survival: float = -1.0
+    relu: bool = False
+
+
+def check_options(options: NetworkOptions) -> None:
+    """Raises UsageError, naming option and network, for a value that is out of range or means nothing to the network."""
+    name = find_trainable(options.model)
+    _check_ranges(options)
+    fits = TRAINABLE[name].options if name in TRAINABLE else TIMM_OPTIONS
+    for option in _given(options):
+        if option not in fits:
+            raise UsageError(f"--{option} does not fit {name}; {_owners(option)}")
+    for option, of_norms in (
+        ("norm_groups", ("group",)),
+        ("norm_channels_per_group", ("group",)),
+        ("norm_momentum", ("batch",)),
+        ("norm_eps", ("batch", "group")),
+        ("zero_gamma", ("batch", "group")),
+    ):
+        if getattr(options, option) and options.norm not in of_norms:
+            raise UsageError(
+                f"--{option} belongs to --norm {' or '.join(of_norms)}, and {name} is built with --norm {options.norm}"
+            )
+    if options.norm_groups and options.norm_channels_per_group:
+        raise UsageError("--norm_groups and --norm_channels_per_group both say how wide a group is; give one of them")
+
+
+def _check_ranges(options: NetworkOptions) -> None:
+    for option, is_legal, legal in (
+        ("norm", options.norm in _NORMS, f"one of {', '.join(_NORMS)}"),
+        ("shortcut_type", options.shortcut_type in ("", *_SHORTCUT_TYPES), f"one of {', '.join(_SHORTCUT_TYPES)}"),
+        ("dropout", options.dropout == -1 or 0 <= options.dropout < 1, "from 0 to below 1"),
+        ("block_survival", options.block_survival == -1 or 0 < options.block_survival <= 1, "above 0 and at most 1"),
+        ("norm_momentum", 0 <= options.norm_momentum <= 1, "from 0 to 1"),
+        *((option, getattr(options, option) >= 1, "1 or more") for option in _COUNTS),
+        *((option, 0 <= getattr(options, option) < math.inf, "0 or more") for option in _SIZES),
+    ):
+        if not is_legal:
+            raise UsageError(f"--{option} {getattr(options, option)}: {legal} is legal")
+
+
+_COUNTS = ("num_classes", "input_channels", "group_width", "depth_divisor")
+_SIZES = ("norm_groups", "norm_channels_per_group", "norm_eps", "cardinality", "width", "expand_ratio", "depth_factor",
+          "width_factor", "top_width")  # fmt: skip
+
+
+def _given(options: NetworkOptions) -> dict[str, Any]:
+    """The options that differ from their defaults, without those that every network has."""
+    return {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if field.name not in ("model", "num_classes", "input_channels") and getattr(options, field.name) != field.default
+    }
+
+
+def _owners(option: str) -> str:
+    """Which networks an option means something to, by example."""
+    names = [name for name, facts in TRAINABLE.items() if option in facts.options]
+    shown = f"{', '.join(names[:3])} and others" if len(names) > 3 else ", ".join(names)
+    return f"it is an option of {shown}"
+
+
+def build_network(options: NetworkOptions) -> torch.nn.Module:
+    """The network in training mode, initialised as its family does with torch's present random state; N x C x H x W -> logits.
+
+    Raises UsageError like `check_options`, RunError naming the install command if a package is missing.
+    """
+    check_options(options)
+    name = find_trainable(options.model)
+    try:
+        network = _of_ours(TRAINABLE[name], options) if name in TRAINABLE else _of_timm(name, options)
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from None
+    return network.train()
+
+
+def _of_ours(facts: Trainable, options: NetworkOptions) -> torch.nn.Module:
+    from bulkinfer.train.norms import Norm, norm_act_layer, norm_layer
+
+    norm = Norm(
+        kind=options.norm,
+        groups=options.norm_groups or facts.norm_groups,
+        channels_per_group=options.norm_channels_per_group,
+        eps=options.norm_eps or facts.norm_eps,
+        momentum=options.norm_momentum or facts.norm_momentum,
+    )
+    module, _, function = facts.builder.partition(":")
+    arguments = {**facts.arguments, **{key: value for key, value in _given(options).items() if not key.startswith("norm")}}
+    arguments |= {
+        "num_classes": options.num_classes,
+        "input_channels": options.input_channels,
+        "zero_gamma": options.zero_gamma,
+    }
+    if facts.takes_activations:
+        arguments["norm_act_layer"] = lambda act_layer: norm_act_layer(norm, act_layer)
+    else:
+        arguments["norm_layer"] = norm_layer(norm)
+    network: torch.nn.Module = getattr(importlib.import_module(module), function)(**arguments)
+    return network
+
+
+def _of_timm(name: str, options: NetworkOptions) -> torch.nn.Module:
+    """A network of timm with its own norms. Raises UsageError for an option that its class does not take."""
+    import timm
+
+    given: dict[str, Any] = {}
+    if options.dropout >= 0:
+        given["drop_rate"] = options.dropout
+    if options.block_survival >= 0:
+        given["drop_path_rate"] = 1.0 - options.block_survival
+    try:
+        network: torch.nn.Module = timm.create_model(
+            timm_architecture(name),
+            pretrained=False,
+            exportable=True,  # what is trained has the layers that get_model exports
+            num_classes=options.num_classes,
+            in_chans=options.input_channels,
+            **given,
+        )
+    except TypeError as error:
+        flags = {"drop_rate": "dropout", "drop_path_rate": "block_survival"}
+        for argument in given:
+            if argument in str(error):
+                raise UsageError(f"--{flags[argument]} does not fit {name}: timm's class has no such option") from None
+        raise
+    return network

@@ -1,0 +1,117 @@
+"""Optimisers by name, and which parameters they decay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bulkinfer.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class OptimiserOptions:
+    """How the weights move.
+
+    `l2` is added to the gradient; `weight_decay` shrinks the weights by rate x weight_decay at each update instead, whatever
+    the optimiser (Loshchilov and Hutter, arXiv:1711.05101). Both leave out parameters of one dimension. `epsilon` 0 is the
+    optimiser's own.
+    """
+
+    name: str
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    l2: float = 0.0
+    epsilon: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    rmsprop_decay: float = 0.9
+    trust: float = 0.001
+
+
+def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Parameter]:
+    """The parameters whose names `pattern` matches anywhere ("" is all); all others are frozen.
+
+    Raises UsageError if it is no pattern, or matches nothing.
+    """
+    try:
+        matches = re.compile(pattern).search
+    except re.error as error:
+        raise UsageError(f"--train_only {pattern!r} is no regular expression: {error}") from None
+    chosen = {name: parameter for name, parameter in network.named_parameters() if matches(name)}
+    if not chosen:
+        names = [name for name, _ in network.named_parameters()]
+        raise UsageError(f"--train_only {pattern!r} matches no parameter: they are called {', '.join(names[:3])} … {names[-1]}")
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in chosen)
+    return chosen
+
+
+def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions) -> torch.optim.Optimizer:
+    """The optimiser over two groups: decayed parameters and, with neither decay, those of one dimension.
+
+    The rate is set before each update; here it is 0.
+    """
+    groups: list[dict[str, Any]] = [
+        {"params": [], "l2": options.l2, "shrink": options.weight_decay},
+        {"params": [], "l2": 0.0, "shrink": 0.0},
+    ]
+    for parameter in parameters:
+        groups[parameter.ndim <= 1]["params"].append(parameter)
+    groups = [{**group, "weight_decay": group["l2"]} for group in groups if group["params"]]
+    return _BUILDERS[options.name](groups, options)
+
+
+@torch.no_grad()
+def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """One update of the weights with the gradients that are there."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+        if group["shrink"]:
+            torch._foreach_mul_(group["params"], 1 - rate * group["shrink"])
+    optimiser.step()
+
+
+def _sgd(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
+    momentum = 0.0 if options.name == "sgd" else options.momentum
+    return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=options.name == "nesterov")
+
+
+def _adam(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=0.0, betas=options.betas, eps=options.epsilon or 1e-8)
+
+
+def _rmsprop(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(
+        groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-8
+    )
+
+
+def _rmsprop_tf(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
+    """TensorFlow's form: epsilon inside the root, averages that begin at 1, the rate inside the momentum."""
+    from timm.optim.rmsprop_tf import RMSpropTF
+
+    return RMSpropTF(groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-3)
+
+
+def _lars(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
+    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888), but for parameters of one dimension."""
+    from timm.optim.lars import Lars
+
+    groups = [{**group, "always_adapt": group["params"][0].ndim > 1} for group in groups]
+    return Lars(groups, lr=0.0, momentum=options.momentum, trust_coeff=options.trust, eps=options.epsilon or 1e-8)
+
+
+_BUILDERS: dict[str, Callable[[list[dict[str, Any]], OptimiserOptions], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "momentum": _sgd,
+    "nesterov": _sgd,
+    "adam": _adam,
+    "adamw": _adam,
+    "rmsprop": _rmsprop,
+    "rmsprop_tf": _rmsprop_tf,
+    "lars": _lars,
+}

@@ -1,0 +1,81 @@
+"""Gradient checkpointing: activations of chosen modules are computed again in the backward pass instead of being kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from bulkinfer.errors import UsageError
+
+BLOCKS, NONE = "blocks", "none"
+
+
+def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
+    """Wrap the modules whose names a pattern matches whole; "blocks" takes those that hold a residual connection.
+
+    Returns their names; modules inside a wrapped one are left alone. Raises UsageError if a pattern matches none.
+    """
+    if patterns == (NONE,):
+        return []
+    chosen: list[str] = []
+    for pattern in patterns:
+        names = [name for name, module in network.named_modules() if name and _matches(pattern, name, module)]
+        if not names:
+            known = ", ".join(name for name, _ in network.named_children())
+            raise UsageError(
+                f"--recompute {pattern!r} matches no module: the outermost are {known}; blocks takes all residual blocks"
+            )
+        chosen += names
+    outermost = [name for name in chosen if not any(name.startswith(f"{other}.") for other in chosen)]
+    for name in dict.fromkeys(outermost):
+        _wrap(network.get_submodule(name))
+    return outermost
+
+
+def _matches(pattern: str, name: str, module: nn.Module) -> bool:
+    if pattern == BLOCKS:
+        return type(module).__name__ in (
+            "BasicBlock",
+            "Bottleneck",
+            "InvertedResidual",
+            "DepthwiseSeparableConv",
+            "EdgeResidual",
+            "Block",
+        )
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error as error:
+        raise UsageError(f"--recompute {pattern!r} is no regular expression: {error}") from None
+
+
+@contextmanager
+def _averages_kept(module: nn.Module) -> Iterator[None]:
+    """The second time that a batch goes through, batch norm must not count it again."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            if norm.num_batches_tracked is not None:
+                norm.num_batches_tracked -= 1
+
+
+def _wrap(module: nn.Module) -> None:
+    """Replace the module's forward, so that its name and its tensors stay as they are."""
+    plain = module.forward
+
+    def forward(*inputs: Any) -> Any:
+        if not module.training:
+            return plain(*inputs)
+        return checkpoint(plain, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _averages_kept(module)))
+
+    module.forward = forward

@@ -1,0 +1,65 @@
+"""Replicas: the processes that torchrun started, which share each update."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor
+
+from bulkinfer.errors import UsageError
+
+_LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while the others wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The processes that share an update: this one's number, how many there are, and the same among those of this host."""
+
+    rank: int = 0
+    replicas: int = 1
+    local_rank: int = 0
+    local_replicas: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that logs, validates and saves."""
+        return self.rank == 0
+
+
+def find_world(asked: int, *, is_plan: bool = False) -> World:
+    """The replicas that torchrun started; for a plan, those asked for. Raises UsageError where another number is asked for."""
+    world = World(
+        int(os.environ.get("RANK", "0")),
+        int(os.environ.get("WORLD_SIZE", "1")),
+        int(os.environ.get("LOCAL_RANK", "0")),
+        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    )
+    if is_plan and asked and world.replicas == 1:
+        return World(replicas=asked, local_replicas=asked)
+    if asked and asked != world.replicas:
+        starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
+        raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")
+    return world
+
+
+def join(world: World, device: torch.device) -> None:
+    """Meet the other replicas, if there are any."""
+    if world.replicas > 1 and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_LONGEST_VALIDATION)
+
+
+def leave(world: World) -> None:
+    """Part from the other replicas at the end of a run."""
+    if world.replicas > 1:
+        torch.distributed.destroy_process_group()
+
+
+def add_over_replicas(tensors: list[Tensor]) -> None:
+    """Sum tensors over the replicas, in place and as one message."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    torch.distributed.all_reduce(flat)
+    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))

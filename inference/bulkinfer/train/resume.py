@@ -1,0 +1,80 @@
+"""Continuing a run: its options hold, those given now win, and none may change what is already done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import UsageError
+from bulkinfer.train import checkpoint
+from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.loop import Training
+from bulkinfer.train.options import TrainConfig
+
+# What is already done was done with these.
+_PAST = (
+    "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
+    "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
+    "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
+    "train_only", "seed", "class_order",
+)  # fmt: skip
+_OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix")
+
+
+def options_of(path: str) -> dict[str, Any]:
+    """The options that the run of --resume was begun with. Raises UsageError or RunError if there is no such run."""
+    return options_of_state(checkpoint.find(Path(path), tells=False).state)
+
+
+def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The options in the state of a checkpoint, lists as tuples."""
+    config = state["config"]
+    known = {field.name for field in fields(TrainConfig)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in config.items()
+        if name in known and name not in _OF_THE_FIRST_START
+    }
+
+
+def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """Options that differ from those in a checkpoint: before and now. Raises UsageError if one would change the past."""
+    before, now = found.state["config"], asdict(config)
+    changed = {
+        name: (before[name], value)
+        for name, value in now.items()
+        if name in before and name not in _OF_THE_FIRST_START and _plain(before[name]) != _plain(value)
+    }
+    for name in changed:
+        if name in _PAST:
+            raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): begin a new run")
+    return changed
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def restore(training: Training, found: Checkpoint) -> int:
+    """Put a checkpoint into a run that was set up; returns the updates done. Raises UsageError if it does not fit."""
+    if found.state["dataset"] != training.facts["dataset"] or found.state["class_names"] != training.facts["class_names"]:
+        raise UsageError(f"{found.path} was trained on other data: {found.state['dataset']} with its classes")
+    for name in ("num_samples", "global_batch"):
+        there, now = found.state[name], training.facts[name]
+        if there != now:
+            raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: continue it with the same")
+    if found.step > training.epochs.total_steps:
+        raise UsageError(
+            f"{found.path} is at update {found.step}, but the run would end at {training.epochs.total_steps}: give more "
+            "--epochs or --steps"
+        )
+    training.network.load_state_dict(found.weights)
+    checkpoint.restore_optimiser(training.optimiser, found)
+    changed = changed_options(found, training.config)
+    if training.scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
+        scale = found.state["loss_scale"]
+        training.scale.value, training.scale.good_steps = scale["value"], scale["good_steps"]
+    training.best = dict(found.state["best"])
+    training.seconds_before = found.state["total_s"]
+    return found.step

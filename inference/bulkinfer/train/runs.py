@@ -1,0 +1,214 @@
+"""The folder of a run: log.txt, training.csv, validation.csv, arguments.json, checkpoints, TensorBoard events."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from bulkinfer.errors import UsageError
+from bulkinfer.files import lease
+from bulkinfer.files.atomic import publishing, safe_name, write_json
+from bulkinfer.launch.progress_bar import Screen
+
+TRAINING_COLUMNS = (
+    "step",
+    "epoch",
+    "learning_rate",
+    "loss",
+    "accuracy",
+    "images_per_sec",
+    "loss_scale",
+    "memory_mb",
+    "total_s",
+)
+LOCK = "_lock.json"
+VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
+
+
+def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
+    """Make logs/<model>-<dataset>-<time>[-suffix], with a number behind it if it is taken."""
+    stem = safe_name("-".join(filter(None, (model, dataset, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", suffix))))
+    log_path.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):
+        folder = log_path / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue
+    raise AssertionError("a thousand runs in one second")
+
+
+def lock_run(folder: Path) -> lease.Lease:
+    """Hold a run's folder for this process until the lease is released. Raises UsageError where another process trains it."""
+    found = lease.take(folder / LOCK)
+    if not isinstance(found, lease.Lease):
+        raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
+    found.keep()
+    return found
+
+
+class Log(Protocol):
+    """What the loop tells."""
+
+    folder: Path
+
+    def say(self, line: str) -> None:
+        """A line."""
+
+    def advance(self, pictures: int) -> None:
+        """So many more pictures are trained on."""
+
+    def training(self, row: dict[str, Any]) -> None:
+        """What some updates came to."""
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """What a validation came to."""
+
+    def close(self) -> None:
+        """Nothing more will be told."""
+
+
+class Silence:
+    """The log of a replica that is not the first."""
+
+    folder = Path()
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+    def advance(self, pictures: int) -> None:
+        """Nothing."""
+
+    def training(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Run:
+    """Writes what a run tells. Files are continued where they exist; `from_step` drops rows that a resumed run makes again.
+
+    On a terminal a bar shows how many of the `pictures` that are left to do are done. `lock` is released at the end.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        from_step: int,
+        tensorboard: bool,
+        pictures: int | None = None,
+        lock: lease.Lease | None = None,
+    ) -> None:
+        self.folder, self._lock = folder, lock
+        self._log = (folder / "log.txt").open("a", buffering=1)
+        self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
+        self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
+        self._events = _events(folder, from_step) if tensorboard else None
+        self._screen = Screen(pictures).__enter__()
+
+    def say(self, line: str) -> None:
+        """A line on the screen and in log.txt."""
+        self._screen.line(line)
+        self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+
+    def advance(self, pictures: int) -> None:
+        """The bar moves."""
+        self._screen.advance(pictures)
+
+    def training(self, row: dict[str, Any]) -> None:
+        """A row of training.csv."""
+        self._training.add(row)
+        self._event("training", row)
+
+    def validation(self, row: dict[str, Any]) -> None:
+        """A row of validation.csv."""
+        self._validation.add(row)
+        self._event("validation", row)
+
+    def _event(self, kind: str, row: dict[str, Any]) -> None:
+        if self._events is not None:
+            for name, value in row.items():
+                if isinstance(value, int | float) and name not in ("step", "epoch"):
+                    self._events.add_scalar(f"{kind}/{name}", value, row["step"])
+
+    def close(self) -> None:
+        """Close all files; the bar stays as it is."""
+        self._screen.__exit__(None, None, None)
+        self._log.close()
+        if self._events is not None:
+            self._events.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+class _Table:
+    """A CSV file that is whole after every row. Rows beyond `from_step`, and one that was cut off, are taken out first."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...], from_step: int) -> None:
+        kept = [row for row in read_table(path) if int(row["step"]) <= from_step]
+        write_table(path, columns, kept)
+        self._path, self._columns = path, columns
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row. The file is opened by name each time: `bulkinfer validate` may have replaced it."""
+        with self._path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow({name: as_text(value) for name, value in row.items()})
+
+
+def as_text(value: Any) -> str:
+    """A value as it stands in a CSV file of a run."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def write_table(path: Path, columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
+    """Make a CSV file of a run hold these rows; it stays untouched where it does."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode()
+    if not path.exists() or path.read_bytes() != data:
+        with publishing(path) as temporary:
+            temporary.write_bytes(data)
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file of a run; a last line that was cut off is left out. [] if there is none."""
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_text().rpartition("\n")
+    rows = csv.DictReader(whole.splitlines())
+    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+
+
+def write_arguments(folder: Path, arguments: dict[str, Any]) -> None:
+    """arguments.json: what the run was told, and what that came to. A resumed run keeps the earlier ones beside it."""
+    path = folder / "arguments.json"
+    number = 1
+    while path.exists() and number < 1000:
+        number += 1
+        path = folder / f"arguments-{number}.json"
+    write_json(path, arguments)
+
+
+def memory_mb() -> float:
+    """Resident memory of this process, in MB."""
+    with Path("/proc/self/statm").open() as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _events(folder: Path, from_step: int) -> Any:
+    """A TensorBoard writer; what follows `from_step` in earlier files is hidden."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=from_step + 1 if from_step else None)

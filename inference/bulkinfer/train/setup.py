@@ -1,0 +1,230 @@
+"""From options to a run that can start: data, network, batches, schedule, all resolved and checked before the first update."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bulkinfer.errors import UsageError, first_line
+from bulkinfer.host.console import versions
+from bulkinfer.train import checkpoint
+from bulkinfer.train.augment import Mixing
+from bulkinfer.train.built import build
+from bulkinfer.train.draws import spread
+from bulkinfer.train.loop import Training
+from bulkinfer.train.networks import NetworkOptions
+from bulkinfer.train.opening import Data, model_of, open_data
+from bulkinfer.train.optimisers import chosen_parameters, make_optimiser
+from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.plan import Batches, Epochs, solve, steps_in, total_steps
+from bulkinfer.train.recompute import NONE, recompute
+from bulkinfer.train.replicas import World
+from bulkinfer.train.step import Precision
+from bulkinfer.train.updating import check_epsilon, l2_of, loss_scale_of, make_schedule, optimiser_options
+
+log = logging.getLogger("bulkinfer")
+
+
+def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:
+    """The part of the options that makes the network."""
+    return NetworkOptions(
+        model=model_of(config),
+        num_classes=num_classes,
+        input_channels=config.input_channels,
+        norm=config.norm,
+        norm_groups=config.norm_groups,
+        norm_channels_per_group=config.norm_channels_per_group,
+        norm_eps=config.norm_eps,
+        norm_momentum=config.norm_momentum,
+        zero_gamma=config.zero_gamma,
+        shortcut_type=config.shortcut_type,
+        cardinality=config.cardinality,
+        width=config.width,
+        expand_ratio=config.expand_ratio,
+        group_width=config.group_width,
+        se=config.squeeze_excite,
+        relu=config.relu,
+        depth_factor=config.depth_factor,
+        width_factor=config.width_factor,
+        depth_divisor=config.depth_divisor,
+        top_width=config.top_width,
+        dropout=config.dropout,
+        block_survival=config.block_survival,
+    )
+
+
+def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
+    """Everything for a run, and the resolved plan by name for the screen; for options that went through with_data_found().
+
+    Raises UsageError for whatever cannot work.
+    """
+    check_options(config)
+    device = device_of(config, world)
+    data = open_data(config)
+    batches = batches_of(config, world)
+    num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
+    steps_per_epoch = steps_in(num_samples, batches.global_batch)
+    steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
+    schedule = make_schedule(config, batches, steps, steps_per_epoch)
+    precision = Precision(config.precision, device.type, config.half_type)
+    check_epsilon(config, precision)
+    torch.manual_seed(config.seed)
+    options = network_options(config, len(data.train.class_names))
+    network = network_of(config, options, device, precision)
+    has_batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
+    check_batches(config, batches, num_samples, has_batch_norm=has_batch_norm)
+    parameters = chosen_parameters(network, config.train_only)
+    data.train.move_to(device)
+    if data.held_out is not None:
+        data.held_out.move_to(device)
+    mean, std = (torch.tensor(values, device=device) for values in (data.recipe.mean, data.recipe.std))
+    training = Training(
+        config=config,
+        network=network,
+        forward=torch.compile(network, dynamic=False) if config.compile else network,
+        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+        samples=data.train,
+        chosen=spread(num_samples, len(data.train.labels)),
+        held_out=data.held_out,
+        epochs=Epochs(num_samples, batches.global_batch, steps),
+        schedule=schedule,
+        scale=loss_scale_of(config),
+        precision=precision,
+        mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
+        micro_batch=batches.micro_batch,
+        world=world,
+        mean=mean,
+        std=std,
+        augmentation=data.augmentation,
+        facts={
+            "config": asdict(config),
+            "network": asdict(options),
+            "dataset": data.name,
+            "num_samples": num_samples,
+            "global_batch": batches.global_batch,
+            "class_names": list(data.train.class_names),
+            "recipe": asdict(data.recipe),
+            "versions": versions(),
+        },
+    )
+    return training, told_plan(training, batches, data, sum(p.numel() for p in network.parameters()))
+
+
+def batches_of(config: TrainConfig, world: World) -> Batches:
+    """The batch algebra; for a plan, torchrun may start as many replicas as the other numbers ask for."""
+    is_open = config.dry_run and not config.replicas and world.replicas == 1
+    replicas = 0 if is_open else world.replicas
+    return solve(
+        config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size, default_micro_batch=128
+    )
+
+
+def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:
+    """The network with its first weights, on its device."""
+    network = build(options)
+    if config.init_checkpoint:
+        begin_with(network, Path(config.init_checkpoint))
+    network = network.to(device, precision.weights)
+    if config.channels_last:
+        network = network.to(memory_format=torch.channels_last)
+    recompute(network, config.recompute)
+    return network
+
+
+def check_options(config: TrainConfig) -> None:
+    """Raises UsageError for options that are wrong whatever the data are."""
+    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
+    compiler = os.environ.get("CXX") or "g++"
+    if config.compile and not shutil.which(compiler):
+        raise UsageError(f"--compile needs a C++ compiler, and {compiler} is not there: install one or name it in $CXX")
+    if config.compile and config.recompute not in ((), (NONE,)):
+        raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
+    if config.dataset_percentage == 0:
+        raise UsageError("--dataset_percentage 0 leaves nothing to train on")
+
+
+def begin_with(network: torch.nn.Module, path: Path) -> None:
+    """Load the weights of a checkpoint or run. Raises UsageError if they are of another network."""
+    found = checkpoint.find(path)
+    try:
+        network.load_state_dict(found.weights)
+    except RuntimeError as error:
+        told = first_line(error) if (lines := str(error).splitlines())[1:] == [] else lines[1].strip()
+        raise UsageError(f"--init_checkpoint {path} does not fit this network and its classes: {told}") from None
+
+
+def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
+    """Raises UsageError for batches that some part of the run cannot use."""
+    if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
+        raise UsageError(f"mixing pairs neighbours: --micro_batch_size {batches.micro_batch} must be even")
+    if has_batch_norm and batches.micro_batch == 1:
+        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: over one value it has no variance")
+    if batches.global_batch > num_samples:
+        raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
+    epochs = Epochs(num_samples, batches.global_batch, 1)
+    start, end = epochs.window(epochs.steps_per_epoch - 1)
+    if has_batch_norm and batches.replicas > 1 and end - start < 2 * batches.replicas:
+        raise UsageError(
+            f"the last update of an epoch has {end - start} pictures for {batches.replicas} replicas, and batch norm needs 2 "
+            "each: choose another --global_batch_size, or --norm group"
+        )
+
+
+def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
+    """The device of this process; each replica of a host has a GPU of its own. Raises UsageError if it is not there."""
+    has_gpu = torch.cuda.is_available()
+    name = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
+    if name.startswith("cuda") and not has_gpu:
+        raise UsageError(f"--device {config.device}: torch finds no GPU here")
+    if name == "cuda" and world is not None and world.replicas > 1:
+        name = f"cuda:{world.local_rank}"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"--device {config.device!r} is not known: give cpu, cuda or auto") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device {config.device}: cpu and cuda are known here")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
+    return device
+
+
+def told_plan(training: Training, batches: Batches, data: Data, num_parameters: int) -> dict[str, str]:
+    """What was resolved, for the screen and arguments.json."""
+    epochs, schedule = training.epochs, training.schedule
+    config = training.config
+    decays = "".join(
+        f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
+    )
+    held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
+    return {
+        "network": f"{training.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
+        "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
+        "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
+        f"global batch {batches.global_batch}",
+        "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
+        "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
+        f"last {schedule.rate(epochs.total_steps - 1):.4g}",
+        "optimiser": f"{config.optimizer}{decays}",
+        "precision": f"{training.precision.name}{of_halves(training)} on {training.mean.device}",
+    }
+
+
+def of_halves(training: Training) -> str:
+    """The type of 16 bits, where there are any."""
+    precision = training.precision
+    return "" if precision.name == "32.32" else f" ({precision.half_type})"
+
+
+def print_plan(plan: dict[str, Any]) -> None:
+    """The resolved plan on the screen."""
+    for name, text in plan.items():
+        log.info(f"{name}: {text}")

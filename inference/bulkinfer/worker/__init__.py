@@ -1,0 +1,1 @@
+"""The main path, and the process around it."""

@@ -1,0 +1,191 @@
+"""Threads that fill recycled batches: bounded, in any order, with errors delivered to the consumer and a clean early stop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bulkinfer.errors import RecordError
+from bulkinfer.images.decode import decode, read_picture
+from bulkinfer.images.preprocess import prepare
+from bulkinfer.model.card import Recipe
+from bulkinfer.types import Batch, Facts, Record, Step
+from bulkinfer.worker.in_flight import Mark
+from bulkinfer.worker.metrics import Meter
+
+
+class BatchSource(Protocol):
+    """Where streams get their batches from: `next_ready` until None, `recycle` each; `stop` to end early."""
+
+    def next_ready(self) -> Batch | None: ...
+
+    def recycle(self, batch: Batch) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Pictures beyond these become error rows; JPEGs may be decoded at a short side of `reduce_to` pixels (0: exactly)."""
+
+    max_pixels: int
+    max_file_bytes: int
+    reduce_to: int = 0
+
+
+def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
+    """One picture's way from file to slot. Raises RecordError with the stage that failed."""
+    if record.fault is not None:
+        raise RecordError(record.fault.stage, record.fault.message)
+    with meter.timing("read"):
+        data = read_picture(record.path, limits.max_file_bytes)
+    with meter.timing("decode"):
+        picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
+    with meter.timing("preprocess"):
+        prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
+    return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags, len(data))
+
+
+def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Memory for the pictures of a batch: uint8, zeros."""
+    return np.zeros(shape, np.uint8)
+
+
+class Loader:
+    """Threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
+
+    `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
+    makes the memory of one, as empty_batch does. Steps are taken as soon as there is room: loading runs across their borders.
+    Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
+    There are as many threads as `marks`; each keeps its own.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        *,
+        records: Callable[[Step], Iterator[Record]],
+        new_rows: Callable[[Step], Any],
+        load: Callable[[Record, np.ndarray[Any, Any]], Facts],
+        batch_shape: tuple[int, ...],
+        marks: Sequence[Mark],
+        num_streams: int,
+        meter: Meter,
+        new_batch: Callable[[tuple[int, ...]], np.ndarray[Any, Any]] = empty_batch,
+    ) -> None:
+        self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
+        self._num_streams = num_streams
+        self._free: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
+        size = batch_shape[0]
+        # one being filled, one waiting and one being run per stream keeps both sides busy
+        for _ in range(2 + 2 * num_streams + -(-len(marks) // size)):
+            self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
+        self._slots = self._assign(steps, size)
+        self._assign_lock = threading.Lock()
+        self._count_lock = threading.Lock()
+        self._stopping = False
+        self._threads_left = len(marks)
+        for index, mark in enumerate(marks):
+            threading.Thread(target=self._work, args=(mark,), name=f"loader-{index}", daemon=True).start()
+
+    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record, int]]:
+        """Every record of every step with its slot and partition. Blocks while no batch is free; ends early after stop()."""
+        for step in steps:
+            rows, records = self._new_rows(step), self._records(step)
+            for offset in range(0, len(step), size):
+                batch = self._free.get()
+                if batch is None or self._stopping:
+                    return
+                batch.rows, batch.offset, batch.count = rows, offset, min(size, len(step) - offset)
+                batch.waiting = batch.count
+                batch.errors.clear()
+                batch.images_NHWC[batch.count :] = 0
+                for index in range(batch.count):
+                    yield batch, index, next(records), step.partition
+
+    def _work(self, mark: Mark) -> None:
+        try:
+            while True:
+                with self._meter.timing("wait_for_slot"), self._assign_lock:
+                    slot = None if self._stopping else next(self._slots, None)
+                if slot is None:
+                    break
+                batch, index, record, partition = slot
+                mark.set(partition, record.number, record.number + 1)
+                self._fill(batch, index, record)
+                mark.clear()
+        except BaseException as error:  # delivered, not swallowed: raised in a consumer; the others get their end
+            self._ready.put(error)
+            self.stop()
+        with self._count_lock:
+            self._threads_left -= 1
+            last = self._threads_left == 0
+        if last:
+            for _ in range(self._num_streams):
+                self._ready.put(None)
+
+    def _fill(self, batch: Batch, index: int, record: Record) -> None:
+        batch.records[index], batch.facts[index] = record, None
+        try:
+            batch.facts[index] = self._load(record, batch.images_NHWC[index])
+        except RecordError as error:
+            batch.images_NHWC[index] = 0
+            with self._count_lock:
+                batch.errors[index] = (error.stage, error.message)
+        with self._count_lock:
+            batch.waiting -= 1
+            complete = batch.waiting == 0
+        if complete:
+            self._ready.put(batch)
+
+    def next_ready(self) -> Batch | None:
+        """The next filled batch, in order of completion; None when there are no more. Raises what a thread raised."""
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def recycle(self, batch: Batch) -> None:
+        """Give a batch back to be filled again; its pictures are gone then."""
+        self._free.put(batch)
+
+    def stop(self) -> None:
+        """Begin no further record. Batches already filled are still delivered; half-filled ones are not."""
+        self._stopping = True
+        self._free.put(None)
+
+
+class SyntheticLoader:
+    """The same picture-free batch over and over: what the device does without reading, decoding or copying input."""
+
+    def __init__(self, steps: Iterable[Step], *, new_rows: Callable[[Step], Any], batch: np.ndarray[Any, Any]) -> None:
+        self._batches = self._assign(steps, new_rows, batch)
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def _assign(self, steps: Iterable[Step], new_rows: Callable[[Step], Any], images: np.ndarray[Any, Any]) -> Iterator[Batch]:
+        size = len(images)
+        for step in steps:
+            rows = new_rows(step)
+            for offset in range(0, len(step), size):
+                if self._stopping:
+                    return
+                yield Batch(images, [], [], rows=rows, offset=offset, count=min(size, len(step) - offset))
+
+    def next_ready(self) -> Batch | None:
+        """The next batch; None when there are no more."""
+        with self._lock:
+            return next(self._batches, None)
+
+    def recycle(self, batch: Batch) -> None:
+        """Nothing to give back: the input is never written again."""
+
+    def stop(self) -> None:
+        """Begin no further batch."""
+        self._stopping = True

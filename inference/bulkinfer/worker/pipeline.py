@@ -1,0 +1,163 @@
+"""The main path: batches from loader threads through the network into rows, step after step, without draining in between."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bulkinfer.runtime.session import Network
+from bulkinfer.types import Batch, Step
+from bulkinfer.worker.in_flight import Mark
+from bulkinfer.worker.loader import BatchSource
+from bulkinfer.worker.metrics import Meter
+
+Array = np.ndarray[Any, Any]
+_END_OF_STREAM = object()
+
+
+def run_steps(
+    source: BatchSource,
+    session: Network,
+    *,
+    to_input: Callable[[Array], Array],
+    marks: Sequence[Mark],
+    meter: Meter,
+    publish: Callable[[Any], None],
+) -> None:
+    """Run every batch of `source` through concurrent streams, one per mark; `publish` gets the rows of each finished step.
+
+    `publish` is called in this thread, in the order in which steps finish. The first exception of any thread is raised here,
+    after `source` was stopped. Rows of steps that a stop cut short are left to the caller.
+    """
+    finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def stream(mark: Mark) -> None:
+        try:
+            while True:
+                with meter.timing("wait_for_batch"):
+                    batch = source.next_ready()
+                if batch is None:
+                    break
+                rows, step = batch.rows, batch.rows.step
+                mark.set(step.partition, step.start + batch.offset, step.start + batch.offset + batch.count)
+                outputs = infer(session, batch, to_input, meter)
+                with meter.timing("rows"):
+                    complete = rows.fill(batch, outputs)
+                mark.clear()
+                source.recycle(batch)
+                if complete:
+                    finished.put(rows)
+            finished.put(_END_OF_STREAM)
+        except BaseException as error:  # delivered, not swallowed: raised by run_steps
+            finished.put(error)
+
+    for index, mark in enumerate(marks):
+        threading.Thread(target=stream, args=(mark,), name=f"stream-{index}", daemon=True).start()
+    streams_left = len(marks)
+    try:
+        while streams_left:
+            item = finished.get()
+            if item is _END_OF_STREAM:
+                streams_left -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                with meter.timing("write"):
+                    publish(item)
+    except BaseException:
+        source.stop()
+        raise
+
+
+def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], meter: Meter) -> Mapping[str, Array]:
+    """The network's outputs for a batch; empty if no picture of it was good.
+
+    An exception of the runtime is narrowed down to the records that cause it: they get an error, the others their outputs.
+    """
+    if len(batch.errors) == batch.count and batch.count:
+        return {}
+    images = to_input(batch.images_NHWC)
+    try:
+        with meter.timing("infer"):
+            return session.run(images)
+    except Exception as error:  # the runtime documents no classes
+        return _isolate(session, batch, images, error, meter)
+
+
+def _isolate(session: Network, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
+    """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors.
+
+    Raises `error` if the network now fails on zeros as well: then it is the session that is broken, not the pictures.
+    """
+    outputs: dict[str, Array] = {}
+    faults: dict[int, tuple[str, str]] = {}
+
+    def run_halves(indices: list[int], reason: Exception) -> None:
+        if len(indices) == 1:
+            message = f"{type(reason).__name__}: {str(reason).strip()}"[:500]
+            faults[indices[0]] = ("infer", message)
+            return
+        middle = len(indices) // 2
+        for half in (indices[:middle], indices[middle:]):
+            alone = np.zeros_like(images)
+            alone[half] = images[half]
+            try:
+                with meter.timing("infer"):
+                    found = session.run(alone)
+            except Exception as again:  # see infer
+                run_halves(half, again)
+                continue
+            for name, values in found.items():
+                outputs.setdefault(name, np.zeros_like(values))[half] = values[half]
+
+    run_halves([index for index in range(batch.count) if index not in batch.errors], error)
+    if not outputs:
+        try:
+            session.run(np.zeros_like(images))
+        except Exception:  # see infer
+            raise error from None
+    batch.errors.update(faults)
+    return outputs
+
+
+class Tally:
+    """Stands in for the rows of a step that writes none: counts the pictures that went through."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._left = len(step)
+        self._lock = threading.Lock()
+
+    def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
+        """Count a batch; True when the step is complete."""
+        assert outputs or batch.errors, "a batch without failures has outputs"
+        with self._lock:
+            self._left -= batch.count
+            return self._left == 0
+
+    def finished_prefix(self) -> int:
+        """How many pictures have gone through."""
+        return len(self.step) - self._left
+
+
+class StepFeed:
+    """The steps that a launcher hands over, as an iterable that ends at `close`."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+
+    def put(self, step: Step) -> None:
+        """Hand over one more step."""
+        self._queue.put(step)
+
+    def close(self) -> None:
+        """No more steps will come."""
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[Step]:
+        while (step := self._queue.get()) is not None:
+            yield step

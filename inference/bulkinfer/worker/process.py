@@ -1,0 +1,274 @@
+"""The process around the main path: owns one device, takes steps on stdin, reports on a pipe.
+
+    python -P -m bulkinfer.worker.process RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
+
+When stdin closes without an End the launcher is gone, and this process ends at once, also during a run. Typed by hand, without
+the descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds the locks in it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
+from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines, versions
+from bulkinfer.host.parent_death import die_with_parent
+from bulkinfer.images.decode import prepare_decoder
+from bulkinfer.images.pillow_warnings import warning_counts
+from bulkinfer.images.preprocess import normalise
+from bulkinfer.model.card import check_graph_files
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.runtime.session import Network, Session, warm_up
+from bulkinfer.types import Facts, Fault, Record, Step
+from bulkinfer.worker.generated import Generator, generated_records
+from bulkinfer.worker.in_flight import InFlight
+from bulkinfer.worker.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
+from bulkinfer.worker.metrics import Meter
+from bulkinfer.worker.null_session import NoNetwork
+from bulkinfer.worker.pipeline import StepFeed, run_steps
+from bulkinfer.worker.protocol import (
+    STOP_SIGNALS,
+    Command,
+    End,
+    Ended,
+    Event,
+    Ready,
+    Refused,
+    RunSpec,
+    RunStep,
+    Stop,
+    decode,
+    encode,
+)
+from bulkinfer.worker.publisher import Publisher
+
+log = logging.getLogger("bulkinfer")
+
+_MANIFESTS_KEPT = 2  # the running step's and the next one's
+
+
+class Manifests:
+    """The manifests that the steps at hand need; each is checked against the hashes that the job is bound to."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._refs = spec.manifests
+        self._kept: OrderedDict[int, Manifest] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, partition: int) -> Manifest:
+        """Raises RunError if the manifest is damaged, or another one than at the launch."""
+        with self._lock:
+            if partition not in self._kept:
+                ref = self._refs[partition]
+                self._kept[partition] = Manifest.read_again(Path(ref.path), ref.content_hash, ref.file_sha256)
+            self._kept.move_to_end(partition)
+            while len(self._kept) > _MANIFESTS_KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[partition]
+
+
+class Worker:
+    """One worker of a launch: `serve` opens the session and runs the steps that `take` is told of.
+
+    `report` gets each event for the launcher, `say` each line of the text log, `in_flight` what each thread has in hand.
+    """
+
+    def __init__(
+        self, spec: RunSpec, index: int, *, report: Callable[[Event], None], say: Callable[[str], None], in_flight: InFlight
+    ) -> None:
+        self._spec, self._index, self._say, self._in_flight = spec, index, say, in_flight
+        self._to_launcher = report
+        self._log = EventLog(Path(spec.log_dir) / f"worker-{index}.jsonl")
+        self._meter = Meter()
+        self._manifests = Manifests(spec)
+        self._feed = StepFeed()
+        self._faults: dict[Step, Fault] = {}
+        self._source: BatchSource | None = None
+        self._stopping = False
+
+    def take(self, command: Command) -> None:
+        """One command of the launcher; called from another thread than the one that serves."""
+        if isinstance(command, RunStep):
+            if command.fault is not None:
+                self._faults[command.step] = command.fault
+            self._feed.put(command.step)
+        elif isinstance(command, Stop):
+            self._stopping = True
+            self._feed.close()
+            if self._source is not None:
+                self._source.stop()
+        elif isinstance(command, End):
+            self._feed.close()
+
+    def serve(self) -> int:
+        """Open, work, end; every failure is told to the launcher. Returns the exit code."""
+        try:
+            session, metadata = self._open()
+            self._work(session, metadata)
+        except BulkinferError as error:
+            self._report(Refused(str(error), error.exit_code))
+            return error.exit_code
+        except OSError as error:
+            self._report(Refused(f"{os_error_sentence(error)}; when that is mended, the same command continues", 1))
+            return 1
+        except Exception as error:  # a fault of ours, not of a picture: it must not become error rows
+            traceback.print_exc()
+            where = f"{self._spec.log_dir}/worker-{self._index}.log"
+            self._report(Refused(f"internal error, {type(error).__name__}: {first_line(error)}; {where} has the details", 1))
+            return 1
+        finally:
+            self._log.close()
+        return 0
+
+    def _report(self, event: Event) -> None:
+        """To the launcher first: the log's disk may be full."""
+        self._to_launcher(event)
+        self._log.write(event)
+
+    def _open(self) -> tuple[Network, dict[str, Any]]:
+        """The session, warm, and the metadata of its parts; the launcher hears that we are ready."""
+        prepare_decoder()
+        spec = self._spec
+        with advising("run get_model again"):
+            _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
+        if sidecar.sha256 != spec.graph_sha256:
+            raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
+        session = self._open_session()
+        rate = warm_up(session, spec.session.streams, spec.warm_up_s)
+        ran = versions()
+        self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
+        self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
+        return session, {**spec.metadata, "ran": session.proof, "versions": ran}
+
+    def _open_session(self) -> Network:
+        spec = self._spec
+        if spec.input == "decode":
+            return NoNetwork((spec.batch_size, spec.recipe.height, spec.recipe.width, 3))
+        return Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
+
+    def _work(self, session: Network, metadata: dict[str, Any]) -> None:
+        """Run steps until the feed ends; then publish what a stop left whole of unfinished ones."""
+        spec = self._spec
+        publisher = Publisher(
+            spec, batch_size=session.batch_shape[0], metadata=metadata, meter=self._meter, report=self._report, say=self._say
+        )
+        if not self._stopping:
+            self._run(session, publisher)
+        publisher.publish_unfinished()
+        for kind, count in warning_counts().items():
+            self._say(f"the decoder warned {count} times: {kind}")
+        self._log.note("modules", names=sorted({name.partition(".")[0] for name in sys.modules}))
+        self._report(Ended(publisher.totals(), warning_counts()))
+
+    def _run(self, session: Network, publisher: Publisher) -> None:
+        """The main path, until the feed ends or a stop."""
+        self._source = self._make_source(session, publisher)
+        if session.not_pinned:
+            self._say(f"batches stay in pageable memory: {session.not_pinned}")
+        if self._stopping:
+            self._source.stop()
+        run_steps(
+            self._source,
+            session,
+            to_input=lambda images: self._to_input(images, session),
+            marks=self._in_flight.streams,
+            meter=self._meter,
+            publish=publisher.publish,
+        )
+
+    def _make_source(self, session: Network, publisher: Publisher) -> BatchSource:
+        spec = self._spec
+        if spec.input == "synthetic":
+            return SyntheticLoader(self._feed, new_rows=publisher.new_rows, batch=_synthetic_batch(session))
+        limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
+
+        def load(record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
+            return load_record(record, spec.recipe, limits, out_HWC, self._meter)
+
+        is_generated = spec.input == "generated"
+        return Loader(
+            self._feed,
+            records=generated_records if is_generated else self._records,
+            new_rows=publisher.new_rows,
+            load=Generator(spec.recipe, self._meter).load if is_generated else load,
+            batch_shape=(session.batch_shape[0], spec.recipe.height, spec.recipe.width, 3),
+            marks=self._in_flight.loaders,
+            num_streams=spec.session.streams,
+            meter=self._meter,
+            new_batch=session.new_batch,
+        )
+
+    def _records(self, step: Step) -> Iterator[Record]:
+        records = self._manifests.get(step.partition).records(step.start, step.end)
+        fault = self._faults.get(step)
+        return records if fault is None else (replace(record, fault=fault) for record in records)
+
+    def _to_input(self, images: np.ndarray[Any, Any], session: Network) -> np.ndarray[Any, Any]:
+        if images.dtype == session.dtype:
+            return images
+        with self._meter.timing("normalise"):
+            return normalise(images, self._spec.recipe)
+
+
+def _synthetic_batch(session: Network) -> np.ndarray[Any, Any]:
+    """Random input in the graph's own type: nothing is left to convert."""
+    pixels = np.random.default_rng(0).integers(0, 256, session.batch_shape, np.uint8)
+    return pixels if session.dtype == np.uint8 else (pixels / np.float32(127.5) - 1).astype(session.dtype)
+
+
+def listen(worker: Worker) -> None:
+    """Hand the launcher's commands to the worker until stdin closes; an end without notice, or a fault, ends the process."""
+    ended = False
+    try:
+        for line in sys.stdin.buffer:
+            command = decode(line)
+            ended = ended or isinstance(command, End)
+            worker.take(command)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    if not ended:
+        os._exit(1)
+
+
+def main(argv: list[str]) -> None:
+    """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
+    run_file, index = argv[0], int(argv[1])
+    pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
+    die_with_parent()
+    make_printing_safe()
+    for number in STOP_SIGNALS:  # they may come to the whole group: the launcher decides when to stop
+        signal.signal(number, signal.SIG_IGN)
+    spec = RunSpec.read(Path(run_file))
+    print_log_lines()
+    log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, str(index)])}")
+    log.info(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
+    in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
+    if marks >= 0:
+        os.close(marks)
+    worker = Worker(
+        spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
+    )
+    threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
+    code = worker.serve()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,196 @@
+"""What launcher and workers tell each other: run.json, commands on a worker's stdin, events on its report pipe.
+
+Commands and events are one JSON object a line, with the class in `kind`. Both sides read and write them here only.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import advising
+from bulkinfer.files.atomic import read_json, write_json
+from bulkinfer.model.card import Recipe
+from bulkinfer.results.rows import Task
+from bulkinfer.runtime.providers import SessionSpec
+from bulkinfer.types import Fault, Step
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRef:
+    """Where a partition's manifest lies, and the hashes of the content that the job is bound to, and of the file."""
+
+    path: str
+    content_hash: str
+    file_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """run.json: all that a worker of one launch needs. Nothing of it is looked up again in a card or a manifest.
+
+    `input` is pictures, generated, synthetic or decode (pictures without network and rows, which bench measures);
+    `devices[i]` is the number of worker i's device, in place of the session's; `num_workers` are loader threads;
+    `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is how long to measure, 0 for one
+    run only; `output` is None in a run without pictures; `metadata` goes into every part. `locks` are the launcher's: path ->
+    token; nothing is published once one of them is another's.
+    """
+
+    input: str
+    batch_size: int
+    recipe: Recipe
+    task: Task
+    session: SessionSpec
+    devices: tuple[int, ...]
+    num_workers: int
+    max_pixels: int
+    max_file_bytes: int
+    reduce_to: int
+    warm_up_s: float
+    graph_sha256: str
+    manifests: dict[int, ManifestRef]
+    output: str | None
+    log_dir: str
+    metadata: dict[str, Any]
+    locks: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Publish run.json."""
+        task = {**asdict(self.task), "save": sorted(self.task.save)}
+        write_json(path, {**asdict(self), "task": task})
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """The inverse of write."""
+        with advising("start the job again, which writes it anew"):
+            value = {name: item for name, item in read_json(path).items() if name != "format"}
+        task = value["task"]
+        value["recipe"] = Recipe(**value["recipe"])
+        columns = {name: tuple(shape) for name, shape in task["columns"].items()}
+        value["task"] = Task(**{**task, "save": frozenset(task["save"]), "labels": tuple(task["labels"]), "columns": columns})
+        value["session"] = SessionSpec(**value["session"])
+        value["devices"] = tuple(value["devices"])
+        value["manifests"] = {int(index): ManifestRef(**ref) for index, ref in value["manifests"].items()}
+        return cls(**value)
+
+
+# -- commands, launcher to worker ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Run a step. `fault` is given for a single record that ends every process: it gets its error row untouched."""
+
+    step: Step
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No more steps will come: finish those at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Begin no further batch, publish what is finished."""
+
+
+# -- events, worker to launcher ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a worker process has used up so far; `metrics` is Metrics.as_json()."""
+
+    metrics: dict[str, Any]
+    peak_memory_bytes: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Session open and warm: takes steps from now on. `proof` is providers.prove(); the rate is in pictures per second."""
+
+    proof: dict[str, Any]
+    load_s: float
+    warm_up_rate: float
+    versions: dict[str, str]
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """The first `count` records of a step are published (all of them, unless it was stopped).
+
+    Seconds: since this worker's previous line, of them waiting for batches and inside the network (means over its streams).
+    """
+
+    step: Step
+    count: int
+    ok: int
+    stages: dict[str, int]
+    sha256: str
+    total_s: float
+    wait_s: float
+    compute_s: float
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The worker cannot go on; the sentence is for the user."""
+
+    message: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """All steps are done, or what a stop left whole is published."""
+
+    totals: Totals
+    decoder_warnings: dict[str, int] = field(default_factory=dict)
+
+
+# -- events of the engine itself -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A worker ended before its time, by `how`, as in "ended by exit code 1"; `by_another`: a new one takes over."""
+
+    how: str
+    by_another: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A dead worker had published this step, and its report was lost with it."""
+
+    step: Step
+
+
+Command = RunStep | End | Stop
+Event = Ready | StepDone | Refused | Ended | Died | Recovered
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (RunStep, End, Stop, Ready, StepDone, Refused, Ended, Died, Recovered)
+}
+_NESTED: dict[str, Any] = {"step": Step, "totals": Totals, "fault": Fault}
+
+
+def encode(message: Command | Event) -> str:
+    """One line, without its end."""
+    return json.dumps({"kind": type(message).__name__, **asdict(message)})
+
+
+def decode(line: str | bytes) -> Any:
+    """The inverse of encode."""
+    value = json.loads(line)
+    kind = _KINDS[value.pop("kind")]
+    assert set(value) == {entry.name for entry in fields(kind)}, (kind, value)
+    return kind(**{name: _NESTED[name](**item) if name in _NESTED and item else item for name, item in value.items()})

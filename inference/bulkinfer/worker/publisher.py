@@ -1,0 +1,99 @@
+"""Where a worker's finished rows go: into a part, a line of its log, and a report to the launcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from bulkinfer.files import lease
+from bulkinfer.host.console import cpu_seconds, peak_memory_bytes, step_line
+from bulkinfer.results.parquet_parts import write_part
+from bulkinfer.results.rows import StepRows
+from bulkinfer.types import Batch, Step
+from bulkinfer.worker.metrics import Meter, Metrics
+from bulkinfer.worker.pipeline import Tally
+from bulkinfer.worker.protocol import Event, RunSpec, StepDone, Totals
+
+
+class Rows(Protocol):
+    """What the batches of one step are collected in."""
+
+    step: Step
+
+    def fill(self, batch: Batch, outputs: Any) -> bool: ...
+
+    def finished_prefix(self) -> int: ...
+
+
+class Publisher:
+    """Makes the rows of each step and publishes them when they are complete, or their finished part after a stop.
+
+    `report` gets each event, `say` each line of the text log. With `output` None (synthetic) steps are only counted.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        batch_size: int,
+        metadata: dict[str, Any],
+        meter: Meter,
+        report: Callable[[Event], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._spec, self._batch_size, self._metadata = spec, batch_size, metadata
+        self._meter, self._report, self._say = meter, report, say
+        self._open: dict[Step, Rows] = {}
+        self._last_line = time.perf_counter()
+        self._last_metrics = meter.snapshot()
+
+    def new_rows(self, step: Step) -> Rows:
+        """What the batches of `step` are to be collected in."""
+        rows: Rows = Tally(step) if self._spec.output is None else StepRows(step, self._spec.task, self._batch_size)
+        self._open[step] = rows
+        return rows
+
+    def publish(self, rows: Rows) -> None:
+        """Publish a complete step. Raises RunError if the launcher has lost its lock: another writes there."""
+        self._publish(rows, len(rows.step))
+
+    def publish_unfinished(self) -> None:
+        """After a stop: publish the records from the start of each open step whose rows are there."""
+        for rows in list(self._open.values()):
+            if count := rows.finished_prefix():
+                self._publish(rows, count)
+
+    def _publish(self, rows: Rows, count: int) -> None:
+        del self._open[rows.step]
+        ok, stages, sha256 = count, dict[str, int](), ""
+        if isinstance(rows, StepRows):
+            assert self._spec.output is not None
+            part = write_part(Path(self._spec.output), rows, count, self._metadata, before_rename=self._check_locks)
+            ok, stages, sha256 = part.num_ok, part.stages, part.sha256
+        total_s, wait_s, compute_s = self._since_last_line()
+        self._report(StepDone(rows.step, count, ok, stages, sha256, total_s, wait_s, compute_s, self.totals()))
+        self._say(step_line(total_s, wait_s, compute_s, count))
+
+    def _check_locks(self) -> None:
+        """The launcher may be stopped or cut off, and learn later than we that another has taken over."""
+        for path, token in self._spec.locks.items():
+            lease.check(Path(path), token)
+
+    def _since_last_line(self) -> tuple[float, float, float]:
+        """Seconds since the last line: all, waiting for batches, inside the network (the latter two per stream)."""
+        now, metrics, before = time.perf_counter(), self._meter.snapshot(), self._last_metrics
+        total_s = now - self._last_line
+        self._last_line, self._last_metrics = now, metrics
+        streams = self._spec.session.streams
+        wait_s, compute_s = (_grown(before, metrics, stage) / streams for stage in ("wait_for_batch", "infer"))
+        return total_s, wait_s, compute_s
+
+    def totals(self) -> Totals:
+        """What this process has used up so far."""
+        return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(), cpu_seconds())
+
+
+def _grown(before: Metrics, now: Metrics, stage: str) -> float:
+    return float(now.seconds[stage] - before.seconds[stage])

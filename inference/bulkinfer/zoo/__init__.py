@@ -1,0 +1,95 @@
+"""The networks get_model knows: a dict from name to facts, and any `timm:NAME`. Importing this imports no torch; `build` does.
+
+A new network is one entry in a file beside this one; a new source is such a file, with its entries and a function that returns
+the network, untrained, taking float32 N x 3 x H x W (N batch, H height, W width).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.model.names import plain
+from bulkinfer.zoo import cadene, efficientnet_lite, timm
+from bulkinfer.zoo.spec import NetworkSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["INSTALL", "NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "missing_package", "quiet"]
+
+INSTALL = "pip install 'bulkinfer[zoo]'"
+NETWORKS: dict[str, NetworkSpec] = {**cadene.NETWORKS, **efficientnet_lite.NETWORKS}
+
+
+def find(name: str) -> tuple[str, NetworkSpec]:
+    """The name, fit for a folder, and the facts of `name`; case, `-` and `_` do not matter, and timm_NAME is timm:NAME.
+
+    Raises UsageError with the nearest three names, RunError if timm is needed and not installed.
+    """
+    source, is_of_source, architecture = name.lower().partition(":")
+    if not is_of_source:
+        source, is_of_source, architecture = name.lower().partition("_")
+    if source == timm.PREFIX and is_of_source:
+        spec: NetworkSpec = _call("bulkinfer.zoo.timm:spec", architecture)
+        return f"{timm.PREFIX}_{architecture}", spec
+    by_plain = {plain(known): known for known in NETWORKS}
+    if known := by_plain.get(plain(name)):
+        return known, NETWORKS[known]
+    near = difflib.get_close_matches(plain(name), by_plain, 3, 0)
+    raise UsageError(
+        f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[name] for name in near)}; "
+        "get_model --list prints all"
+    )
+
+
+def build(name: str) -> torch.nn.Module:
+    """The network in evaluation mode, with layers of its own and weights as its package initialises them.
+
+    Raises RunError naming the install command if its package is missing.
+    """
+    spec = find(name)[1]
+    network: torch.nn.Module = _call(spec.builder, spec.architecture)
+    return network.eval()
+
+
+def labels(name: str) -> tuple[str, ...]:
+    """Class names in the order of the network's outputs, () where they are unknown. Raises RunError like `build`."""
+    target = find(name)[1].labels
+    return tuple(_call(target)) if target else ()
+
+
+def adapter(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """What makes the network's tensors of those in a published file of its weights."""
+    spec = find(name)[1]
+    return partial(_call, spec.adapter, spec.architecture) if spec.adapter else dict
+
+
+def _call(target: str, *arguments: object) -> Any:
+    module, _, function = target.partition(":")
+    try:
+        with quiet():
+            return getattr(importlib.import_module(module), function)(*arguments)
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from None
+
+
+def missing_package(error: ModuleNotFoundError) -> RunError:
+    """The error for a package of an extra that is not installed."""
+    command = "pip install 'bulkinfer[cpu]'" if (error.name or "").startswith("onnxruntime") else INSTALL
+    return RunError(f"get_model needs the package {error.name}, which is not installed: {command}")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Swallow what foreign packages print and warn about while they are imported, built and traced."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

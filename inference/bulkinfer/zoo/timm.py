@@ -1,0 +1,105 @@
+"""Any network of the package timm, as `timm:NAME`: its facts come from timm's own record of the pretrained weights."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.model.card import Recipe
+from bulkinfer.zoo.spec import IMAGENET_LABELS, NetworkSpec
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "timm"  # before a colon where people write it, before an underscore in names of folders
+
+
+def spec(architecture: str) -> NetworkSpec:
+    """The facts of a timm name, with or without tag. Raises UsageError for an unknown one, and for what has no recipe here."""
+    import timm
+
+    try:
+        facts = timm.get_pretrained_cfg(architecture) if timm.is_model(architecture) else None
+    except RuntimeError:  # the name is known, the tag is not
+        facts = None
+    if facts is None:
+        known = [*timm.list_models(), *timm.list_models(pretrained=True)]
+        near = ", ".join(f"{PREFIX}:{name}" for name in difflib.get_close_matches(architecture, known, 3, 0))
+        raise UsageError(f"--model_name: timm {timm.__version__} has no network {architecture!r}; nearest are {near}")
+    full_name = f"{facts.architecture}.{facts.tag}" if facts.tag else str(facts.architecture)
+    urls = (str(facts.url),) if facts.url and not facts.hf_hub_id else ()
+    sources = [
+        str(facts.hf_hub_id or facts.url or "no published weights"),
+        str(facts.origin_url or ""),
+        str(facts.paper_ids or ""),
+    ]
+    return NetworkSpec(
+        builder="bulkinfer.zoo.timm:build",
+        architecture=full_name,
+        recipe=recipe(full_name, facts),
+        labels=IMAGENET_LABELS if _is_imagenet(facts) else "",
+        num_parameters=0,
+        licence=str(facts.license or "not stated"),
+        origin=f"timm {full_name} ({', '.join(source for source in sources if source)})",
+        weights_file=urls[0].rpartition("/")[2] if urls else f"{PREFIX}_{full_name}.safetensors",
+        hub=str(facts.hf_hub_id or ""),
+        urls=urls,
+        adapter="bulkinfer.zoo.timm:adapt",
+    )
+
+
+def _is_imagenet(facts: Any) -> bool:
+    """Whether the classes are those of ImageNet-1k: a thousand, and the tag of the weights does not say otherwise."""
+    return facts.num_classes == 1000 and not facts.label_names and (not facts.tag or "in1k" in facts.tag)
+
+
+def recipe(name: str, facts: Any) -> Recipe:
+    """timm's evaluation transform for its record `facts`. Raises UsageError for a rule that a recipe cannot express."""
+    channels, height, width = facts.input_size
+    crop_mode, crop_fraction = facts.crop_mode or "center", facts.crop_pct or 0.875
+    for is_so, reason in (
+        (not facts.num_classes, "gives features, not classes: it has no classifier"),
+        (channels != 3, f"takes {channels} channels, pictures have 3"),
+        (height != width, f"takes {width} x {height} pixels, which are not square"),
+        (crop_mode not in ("center", "squash"), f"wants pictures with crop mode {crop_mode}, which no recipe expresses"),
+    ):
+        if is_so:
+            raise UsageError(f"--model_name {PREFIX}:{name} {reason}; it cannot be used here")
+    return Recipe(
+        height=height,
+        width=width,
+        resize="exact" if crop_mode == "squash" else "short_side",
+        resize_size=math.floor(height / crop_fraction),
+        crop_fraction=crop_fraction,
+        interpolation=facts.interpolation or "bilinear",
+        mean=tuple(facts.mean),
+        std=tuple(facts.std),
+    )
+
+
+def build(architecture: str) -> torch.nn.Module:
+    """The network, untrained, with the layers that timm keeps for export; float32 N x 3 x H x W -> N x classes logits."""
+    import timm
+
+    network: torch.nn.Module = timm.create_model(architecture, pretrained=False, exportable=True)
+    return network
+
+
+def adapt(architecture: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tensors of a published file in timm's present names; timm knows how each network's files have changed.
+
+    Raises RunError in one sentence where they do not fit.
+    """
+    import timm
+
+    if not state:
+        raise RunError(f"there are no tensors for timm's {architecture}")  # without any, timm would fetch its own
+    try:
+        network = timm.create_model(architecture, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)})
+    except (RuntimeError, KeyError, AttributeError, ValueError, TypeError) as error:
+        lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+        raise RunError(f"the weights do not fit timm's {architecture}: {' '.join(lines[:2])[:300]}") from error
+    return dict(network.state_dict())

@@ -1,0 +1,59 @@
+"""flag_file.py: which flag files lack their end, however they are named; test_tuned_flags.py cuts whole ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bulkinfer.commands import flags
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import UsageError
+from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
+
+OURS = f"{FIRST_LINE} at noon\n# more\n--streams=2\n"
+
+
+@pytest.mark.parametrize("text", [
+    f"{OURS}{END_MARK}\n", f"{OURS}{END_MARK}", f"{OURS}{END_MARK}\n--streams=3\n", "# mine\n", "--streams=2", "# written by I",
+    "", "\n", "#", "# writ", "# written by bulkinfer bench\n--streams=2\n",
+])  # fmt: skip
+def test_files_that_are_whole_or_of_others(tmp_path: Path, text: str) -> None:
+    """Somebody may add flags at the end, and write a file with comments alone, or with nothing."""
+    (tmp_path / "a").write_text(text)
+    words = ["--flagfile", str(tmp_path / "a")]
+    refuse_cut(words)
+    given = [int(line.rpartition("=")[2]) for line in text.splitlines() if line.startswith("--streams=")]
+    assert flags.parse("infer_launch", LaunchConfig, words).streams == (given[-1] if given else LaunchConfig.streams)
+
+
+@pytest.mark.parametrize("text", [OURS, FIRST_LINE[:30], FIRST_LINE, f"{OURS}{END_MARK[:-1]}"])
+@pytest.mark.parametrize(
+    "words", [("--flagfile", "{}"), ("--flagfile={}",), ("-flagfile", "{}"), ("--x", "1", "--flagfile={}")]
+)
+def test_files_that_are_cut(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    path = tmp_path / "a"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"^--flagfile: {path} is cut off: make it again with bulkinfer bench --tune"):
+        refuse_cut([word.format(path) for word in words])
+
+
+def test_files_that_another_names(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(OURS)
+    (tmp_path / "b").write_text(f"# mine\n--flagfile={tmp_path / 'a'}\n--flagfile={tmp_path / 'b'}\n")
+    with pytest.raises(UsageError, match=f"{tmp_path / 'a'} is cut off"):
+        refuse_cut(["--flagfile", str(tmp_path / "b")])
+
+
+def test_what_cannot_be_read_is_left_to_who_reads_it(tmp_path: Path) -> None:
+    """Here it gives no sentence, and waits for nobody: a pipe has no end to look at."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("binary", "none"):
+        refuse_cut(["--flagfile", str(tmp_path / name)])
+        with pytest.raises(UsageError, match=r"^--flagfile: .*(no text file that can be read|Can't open|No such file)"):
+            flags.parse("infer_launch", LaunchConfig, ["--flagfile", str(tmp_path / name)])
+    refuse_cut(["--flagfile", str(tmp_path / "binary"), "--flagfile"])
+    os.mkfifo(tmp_path / "pipe")
+    refuse_cut(["--flagfile", str(tmp_path / "pipe")])
+    refuse_cut([])
+    refuse_cut(["--", f"--flagfile={tmp_path / 'none'}"])

@@ -1,0 +1,56 @@
+"""graph_checks.py: golden files that are damaged; the checks themselves are in test_export.py and test_adopt.py."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bulkinfer.errors import RunError
+from bulkinfer.model.graph_checks import Golden, read_golden, write_golden
+
+
+def test_damage_anywhere_in_golden_outputs_is_one_sentence(tmp_path: Path) -> None:
+    """Found by fuzzing: a broken deflate stream raised zlib.error."""
+    path = tmp_path / "golden.npz"
+    write_golden(path, Golden(np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3), {"logits": np.ones((2, 8), np.float32)}))
+    data, refused = path.read_bytes(), 0
+    for at in range(0, len(data), 2):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            read_golden(path)
+        except RunError as error:
+            assert "is missing or damaged" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 50
+
+
+def test_objects_in_golden_outputs_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "golden.npz", images=np.array([{"a": 1}], object))
+    with pytest.raises(RunError, match="is missing or damaged"):
+        read_golden(tmp_path / "golden.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "what"),
+    [
+        ({"images": b"no header", "logits": None}, "not all of it are arrays"),
+        ({"images": None, "logits": b"\0" * 40}, "not all of it are arrays"),
+        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "logits": None}, "not pictures and a row for each"),
+        ({"images": np.zeros((2, 4, 4, 3), np.float32), "logits": None}, "not pictures and a row for each"),
+    ],
+)
+def test_what_is_no_array_of_pictures_or_of_rows_is_damage(tmp_path: Path, arrays: dict[str, Any], what: str) -> None:
+    """numpy hands out the bytes of a member that has no header; found by fuzzing."""
+    sound = {"images": np.zeros((2, 4, 4, 3), np.uint8), "logits": np.zeros((2, 5), np.float32)}
+    with zipfile.ZipFile(tmp_path / "golden.npz", "w") as archive:
+        for name, content in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                if isinstance(content, bytes):
+                    member.write(content)
+                else:
+                    np.save(member, sound[name] if content is None else content)
+    with pytest.raises(RunError, match=rf"golden\.npz is missing or damaged \(.*{what}\)"):
+        read_golden(tmp_path / "golden.npz")

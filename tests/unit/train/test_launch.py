@@ -1,0 +1,163 @@
+"""train/launch.py and setup.py: odd ends of epochs, what is refused at the start, what a run leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bulkinfer.errors import UsageError
+from bulkinfer.train import launch, setup
+from bulkinfer.train.opening import augmentation_of, model_of, with_data_found
+from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.plan import Batches
+from bulkinfer.train.setup import check_batches, device_of
+
+from tests.training import assert_same_weights, checkpoints, config_of, one_thread, table, trained, weights, write_digits
+
+
+@pytest.mark.parametrize("mixing", [{"mixup_alpha": 0.2}, {"cutmix_alpha": 1.0}, {}])
+def test_b55_a_last_batch_of_one(mixing: dict[str, Any], tmp_path: Path) -> None:
+    """13 pictures in fours leave one; the network ends in maps of 1 x 1, where batch norm has no variance over one picture."""
+    write_digits(tmp_path / "data", 13)
+    run = trained(
+        tmp_path, micro_batch_size=4, image_size=4, steps=0, epochs=2.0, validation="during", logs_per_epoch=9, **mixing
+    )
+    assert [row for (row,) in table(run, "training.csv", "step")] == ["1", "2", "3", "4", "5", "6"]
+    assert table(run, "validation.csv", "count") == [["360"], ["360"]]
+    losses = [float(loss) for (loss,) in table(run, "training.csv", "loss")]
+    assert max(losses) < 10
+
+
+def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
+    write_digits(tmp_path / "data", 13)
+    for options, reason in (
+        ({"micro_batch_size": 5, "cutmix_alpha": 1.0}, "--micro_batch_size 5 must be even"),
+        ({"micro_batch_size": 1}, "batch norm needs --micro_batch_size 2 or more"),
+    ):
+        with pytest.raises(UsageError, match=reason), one_thread():
+            launch.run(config_of(tmp_path, **options))
+    assert not (tmp_path / "logs").exists()
+    with pytest.raises(UsageError, match="has 3 pictures for 2 replicas, and batch norm needs 2 each"):
+        check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=True)
+    check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=False)
+    check_batches(TrainConfig(), Batches(4, 1, 2), 12, has_batch_norm=True)
+
+
+def test_what_is_kept(tmp_path: Path) -> None:
+    """Every other epoch, none before the third; the end always; the best of those that were validated beside the newest."""
+    options: dict[str, Any] = {"steps": 0, "epochs": 8.4, "checkpoints_per_epoch": 0.5, "first_checkpoint_epoch": 2.0}
+    run = trained(tmp_path, keep_last=0, **options)
+    assert checkpoints(run) == [f"step-{step:08d}" for step in (20, 30, 40, 42)]
+    run = trained(tmp_path, keep_last=1, validation="during", lr=0.05, checkpoints_per_epoch=1.0, steps=0, epochs=4.0)
+    rows = [(float(accuracy), int(step)) for step, accuracy in table(run, "validation.csv", "step", "accuracy")]
+    best = max(rows, key=lambda row: (row[0], -row[1]))[1]
+    assert checkpoints(run) == sorted({f"step-{best:08d}", "step-00000020"})
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"validation": "during", "validation_epochs": 1.0}, ["5", "10", "12"]),
+        ({"validation": "during", "validation_epochs": 0.0}, ["12"]),
+        ({"validation": "during", "validation_epochs": 2.0}, ["10", "12"]),
+        ({"validation": "after"}, ["12"]),
+        ({"validation": "none"}, []),
+    ],
+)
+def test_when_a_run_validates(options: dict[str, Any], steps: list[str], tmp_path: Path) -> None:
+    run = trained(tmp_path, **options)
+    assert [step for (step,) in table(run, "validation.csv", "step")] == steps
+
+
+@pytest.mark.parametrize(
+    ("times", "steps"), [(0, ["12"]), (1, ["5", "10", "12"]), (0.5, ["10", "12"]), (2.5, ["2", "4", "6", "8", "10", "12"])]
+)
+def test_when_a_run_logs(times: float, steps: list[str], tmp_path: Path) -> None:
+    run = trained(tmp_path, logs_per_epoch=times)
+    assert [step for (step,) in table(run, "training.csv", "step")] == steps
+
+
+def test_seeds_decide_everything(tmp_path: Path) -> None:
+    one, again, other = (trained(tmp_path, seed=seed, deterministic=seed == 1) for seed in (1, 1, 2))
+    assert all(torch.equal(value, weights(again)[name]) for name, value in weights(one).items())
+    assert not torch.equal(weights(one)["fc.weight"], weights(other)["fc.weight"])
+
+
+def test_the_compiled_network_makes_the_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.Size] = []
+
+    def compiled(network: torch.nn.Module, *, dynamic: bool) -> Any:
+        return lambda images: calls.append(images.shape) or network(images)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(setup.shutil, "which", lambda name: f"/bin/{name}")
+    plain, found = (trained(tmp_path / str(flag), compile=flag) for flag in (False, True))
+    assert_same_weights(plain, found)
+    assert len(calls) == 12
+    with pytest.raises(UsageError, match="--compile and --recompute both decide"):
+        launch.run(config_of(tmp_path, compile=True, recompute=("blocks",)))
+    monkeypatch.setattr(setup.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler, and g\+\+ is not there"):
+        launch.run(config_of(tmp_path, compile=True))
+
+
+def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    second = trained(tmp_path, init_checkpoint=str(first), train_only=r"^fc\.", steps=2)
+    before, after = weights(first), weights(second)
+    assert torch.equal(before["layer1.0.conv1.weight"], after["layer1.0.conv1.weight"])
+    assert not torch.equal(before["fc.weight"], after["fc.weight"])
+    with pytest.raises(UsageError, match="does not fit this network and its classes: Missing key"), one_thread():
+        launch.run(config_of(tmp_path, init_checkpoint=str(first), model="cifar_resnet14"))
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "found"),
+    [
+        ({}, 32, (True, 4, None)),
+        ({"dataset": "digits"}, 32, (False, 4, None)),
+        ({"dataset": "digits", "augment": "flip"}, 32, (True, 0, None)),
+        ({"augment": "none"}, 224, (False, 0, None)),
+        ({}, 224, (True, 0, (0.08, 1.0))),
+        ({"augment": "flip_crop"}, 224, (True, 28, None)),
+        ({"augment": "resized_crop", "crop_area": ("0.5", "0.9")}, 32, (True, 0, (0.5, 0.9))),
+    ],
+)
+def test_what_augment_comes_to(options: dict[str, Any], size: int, found: tuple[Any, ...]) -> None:
+    augmentation = augmentation_of(TrainConfig(**{"dataset": "cifar10", **options}), size)
+    assert (augmentation.flip, augmentation.pad, augmentation.crop_area) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "cifar_resnet20"),
+        ({"model_size": "x50", "dataset": "folder"}, "resnext50"),
+        ({"model": "resnet", "model_size": "14", "dataset": "cifar10"}, "cifar_resnet14"),
+        ({"model": "resnet", "model_size": "14", "dataset": "folder"}, "resnet14"),
+        ({"model": "EfficientNet", "model_size": "B0", "dataset": "folder"}, "efficientnet_b0"),
+    ],
+)
+def test_networks_as_other_trainers_spell_them(options: dict[str, Any], name: str) -> None:
+    assert model_of(TrainConfig(**options)) == name
+
+
+def test_the_data_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_digits(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATA_DIR", "data")
+    for config in (TrainConfig(), TrainConfig(data_dir="data"), TrainConfig(data_dir="data", dataset="Digits")):
+        found = with_data_found(config)
+        assert (found.dataset, found.data_dir) == ("digits", str(tmp_path / "data"))
+    monkeypatch.delenv("DATA_DIR")
+    found = with_data_found(TrainConfig(download=False, dataset="CIFAR-10"))
+    assert (found.dataset, found.data_dir) == ("cifar10", str(tmp_path / "data"))
+
+
+def test_devices() -> None:
+    assert device_of(TrainConfig(device="cpu")).type == "cpu"
+    with pytest.raises(UsageError, match="is not known: give cpu, cuda or auto"):
+        device_of(TrainConfig(device="abacus"))

@@ -1,0 +1,163 @@
+"""train/step.py: an update is that of the mean loss over its window, however that is cut; loss scales; what is not finite."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser
+from bulkinfer.train.step import LossScale, Precision, run_step, targets_of
+from torch import nn
+from torch.nn import functional
+
+FP32 = Precision("32.32", "cpu")
+
+
+def network(norm: str = "group") -> nn.Module:
+    torch.manual_seed(0)
+    layer = nn.GroupNorm(2, 4) if norm == "group" else nn.Identity()
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=norm == "none"), layer, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    )
+
+
+def batch(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(1)
+    labels = torch.randint(0, 5, (count,), generator=random)
+    return torch.randn(count, 3, 8, 8, generator=random), targets_of(labels, 5, 0.1), labels
+
+
+def trained(model: nn.Module, pieces: list[int], steps: int, **options: Any) -> dict[str, torch.Tensor]:
+    """The weights after some updates on the same window, cut into pieces."""
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("nesterov", l2=1e-4))
+    images, targets, labels = batch(sum(pieces))
+    for _ in range(steps):
+        parts = zip(images.split(pieces), targets.split(pieces), labels.split(pieces), strict=True)
+        run_step(model, optimiser, parts, window_size=sum(pieces), **{"rate": 0.1, "scale": 1.0, "precision": FP32, **options})
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("norm", ["group", "none"])
+@pytest.mark.parametrize("pieces", [[10], [4, 4, 2], [1] * 10, [3, 7]])
+def test_accumulation_equals_the_big_batch(norm: str, pieces: list[int]) -> None:
+    """The last piece is shorter: a true mean over the window, not a mean of means. Ten updates, float32."""
+    whole, cut = trained(network(norm), [10], 10), trained(network(norm), pieces, 10)
+    for name in whole:
+        assert cut[name].numpy() == pytest.approx(whole[name].numpy(), abs=1e-5), name
+
+
+def test_b58_windows_of_four_four_and_two_are_true_means() -> None:
+    """A linear model with plain SGD, computed by hand in numpy: nothing leaks from one window into the next."""
+    model = nn.Linear(3, 2, bias=False).double()
+    weight = model.weight.detach().numpy().copy()
+    random = np.random.default_rng(0)
+    inputs, labels = random.normal(size=(10, 3)), random.integers(0, 2, 10)
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("sgd"))
+    for start, end in ((0, 4), (4, 8), (8, 10)):
+        x, y = torch.from_numpy(inputs[start:end]), torch.from_numpy(labels[start:end])
+        parts = [(x[i : i + 1], targets_of(y[i : i + 1], 2, 0.0, torch.float64), y[i : i + 1]) for i in range(end - start)]
+        run_step(model, optimiser, parts, window_size=end - start, rate=0.5, scale=1.0, precision=FP32)
+        logits = inputs[start:end] @ weight.T
+        odds = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        weight -= 0.5 * (odds - np.eye(2)[labels[start:end]]).T @ inputs[start:end] / (end - start)
+    assert model.weight.detach().numpy() == pytest.approx(weight, abs=1e-6)
+
+
+def test_sums_of_an_update() -> None:
+    model = network()
+    images, targets, labels = batch(6)
+    with torch.no_grad():
+        logits = model(images)
+    outcome = run_step(model, make_optimiser(model.parameters(), OptimiserOptions("sgd")), [(images, targets, labels)],
+                       window_size=6, rate=0.1, scale=1.0, precision=FP32)  # fmt: skip
+    assert float(outcome.loss) == pytest.approx(
+        float(functional.cross_entropy(logits, labels, label_smoothing=0.1, reduction="sum")), rel=1e-5
+    )
+    assert int(outcome.correct) == int((logits.argmax(1) == labels).sum())
+    assert (outcome.count, outcome.finite) == (6, True)
+
+
+def test_a_loss_scale_changes_nothing_but_the_range() -> None:
+    plain, scaled = trained(network(), [10], 3), trained(network(), [10], 3, scale=1024.0)
+    for name in plain:
+        assert scaled[name].numpy() == pytest.approx(plain[name].numpy(), abs=1e-6)
+
+
+def test_gradients_that_are_not_finite_leave_the_weights_alone() -> None:
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
+    images, targets, labels = batch(4)
+    images[2, 0, 0, 0] = float("inf")
+    outcome = run_step(model, optimiser, [(images, targets, labels)], window_size=4, rate=0.1, scale=1.0, precision=FP32)
+    assert not outcome.finite
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not optimiser.state
+
+
+def test_loss_scales() -> None:
+    ramp = LossScale("ramp", 128.0)
+    assert [ramp.at(progress) for progress in (0.0, 0.124, 0.126, 0.5, 0.99, 1.0)] == [1, 1, 2, 16, 128, 128]
+    assert LossScale("static", 128.0).at(0.5) == 128.0
+    dynamic = LossScale("dynamic", 1024.0)
+    dynamic.after(finite=False)
+    assert dynamic.at(0.5) == 512.0
+    for _ in range(2000):
+        dynamic.after(finite=True)
+    assert dynamic.at(0.5) == 1024.0
+    static = LossScale("static", 8.0)
+    static.after(finite=False)
+    assert static.at(0.0) == 8.0
+
+
+def test_averages_of_batch_norm_stay_where_a_gradient_is_not_finite() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+    before = copy.deepcopy(model.state_dict())
+    images, targets, labels = batch(8)
+    images[3, 0, 0, 0] = torch.inf
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
+    outcome = run_step(
+        model, optimiser, [(images, targets, labels)], window_size=8, rate=0.1, scale=1.0, precision=FP32,
+        buffers=list(model.buffers()),
+    )  # fmt: skip
+    assert not outcome.finite
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars"])
+@pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
+def test_weights_in_sixteen_bits_stay_finite(name: str, half_type: str) -> None:
+    precision = Precision("16.16", "cpu", half_type)
+    model = network("none").to(precision.weights)
+    images, targets, labels = batch(16)
+    epsilon = 1e-4 if half_type == "float16" else 0.0  # setup.py refuses one that is 0 in float16
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions(name, epsilon=epsilon))
+    parts = [(images.to(precision.input), targets, labels)]
+    for _ in range(5):
+        assert run_step(model, optimiser, parts, window_size=16, rate=0.01, scale=1.0, precision=precision).finite
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize("half_type", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["16.32", "16.16"])
+def test_sixteen_bits_learn(name: str, half_type: str) -> None:
+    precision = Precision(name, "cpu", half_type)
+    model = network("none").to(precision.weights)
+    images, targets, labels = batch(16)
+    optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
+    parts = [(images.to(precision.input), targets, labels)]
+    losses = [
+        float(run_step(model, optimiser, parts, window_size=16, rate=0.2, scale=1.0, precision=precision).loss)
+        for _ in range(60)
+    ]
+    assert losses[-1] < 0.8 * losses[0]
+    assert next(model.parameters()).dtype == (torch.float32 if name == "16.32" else getattr(torch, half_type))
+
+
+def test_smoothed_targets_are_torchs() -> None:
+    logits, labels = torch.randn(7, 5), torch.tensor([0, 1, 2, 3, 4, 0, 1])
+    ours = functional.cross_entropy(logits, targets_of(labels, 5, 0.1))
+    assert float(ours) == pytest.approx(float(functional.cross_entropy(logits, labels, label_smoothing=0.1)), abs=1e-6)
