@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
-from bulkinfer.commands.help_text import default_text
+from bulkinfer.commands.flags import default_text
 from bulkinfer.config import (
     BenchConfig,
     GetModelConfig,
