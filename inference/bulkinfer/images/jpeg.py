@@ -107,14 +107,15 @@ def read_header(data: bytes) -> Header:
         if segments > _MOST_SEGMENTS:
             raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker in _SILENT:
+            at = end
+            continue
         segment = data[at + 4 : end]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC8, 0xCC):
             is_plain = is_plain and not frame and _is_plain_frame(segment)
             frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
             channels = segment[5] if len(segment) > 5 else 0
-        elif marker not in _SILENT and not (
-            len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
-        ):
+        elif len(segment) < _LEAST_JFIF or not segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-")):
             is_plain = False
         at = end
     return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)

@@ -81,7 +81,7 @@ def _memory(image: Image.Image) -> tuple[Pixels, object] | None:
     Not by pyarrow, which releases and takes the interpreter lock twice for it.
     """
     try:
-        _, capsule = image.__arrow_c_array__()
+        capsule = image.im.__arrow_c_array__()  # the image's own method would describe the type as well
     except (AttributeError, ValueError):  # a Pillow before 11.3; a picture in several pieces of memory
         return None
     array = _ArrowArray.from_address(_address_in(capsule, b"arrow_array"))
