@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bulkinfer.errors import RecordError
-from bulkinfer.images.pixel_memory import write_rgb
+from bulkinfer.images.pixel_memory import cut, write_rgb
 from bulkinfer.model.card import Recipe
 
 _FILTERS = {
@@ -205,7 +205,7 @@ def _passes(x: Axis, y: Axis, interpolation: str) -> _Passes:
 
 def _resize_kept(image: Image.Image, passes: _Passes) -> Image.Image:
     """The kept part, without making the rest."""
-    part = image.crop(passes.cut).resize(passes.size, passes.resample, passes.box)
+    part = cut(image, passes.cut).resize(passes.size, passes.resample, passes.box)
     return part.resize(passes.final_size, passes.resample, passes.final_box)
 
 
