@@ -35,7 +35,7 @@ class CoreBudget:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """The thread counts of all workers on this host. `affinity[i]` are the cores of worker i, `devices[i]` its device number."""
+    """Thread counts of all workers of this host. `affinity[i]` are the cores of worker i, `devices[i]` its device number."""
 
     num_devices: int
     streams: int

@@ -43,7 +43,7 @@ class Owner(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """True if it has provably ended; False if it runs, or if it may run where we cannot see it (another table, no /proc)."""
+        """True if it has provably ended; False if it runs, or may run where we cannot see it (another table, no /proc)."""
         here = this_table()
         return here.is_here and self.table == here.digest and not is_running(self.pid, self.start_ticks)
 
