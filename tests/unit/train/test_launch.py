@@ -9,7 +9,7 @@ import pytest
 import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.train import launch, setup
-from bulkinfer.train.opening import augmentation_of, model_of, with_data_found
+from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
 from bulkinfer.train.setup import check_batches, device_of

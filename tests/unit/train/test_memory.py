@@ -8,7 +8,7 @@ import sys
 # Page faults of writing 64 MB into new memory, ten times, after a first time.
 CODE = """
 import ctypes, resource
-from bulkinfer.train.memory import keep_freed_memory
+from bulkinfer.host.process_setup import keep_freed_memory
 {call}
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]

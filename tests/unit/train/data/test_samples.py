@@ -13,10 +13,19 @@ from bulkinfer.datasets import read_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import RunError
 from bulkinfer.train import loop
-from bulkinfer.train.data import CachedSamples, LoadedSamples, Samples, Work, array_samples, file_samples, recipe_for
-from bulkinfer.train.fakes import generated_samples, synthetic_samples
+from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.data.samples import (
+    CachedSamples,
+    LoadedSamples,
+    Samples,
+    Work,
+    array_samples,
+    file_samples,
+    generated_samples,
+    recipe_for,
+    synthetic_samples,
+)
 from bulkinfer.train.loop import Training, plan_work
-from bulkinfer.train.opening import with_data_found
 from bulkinfer.train.replicas import World
 from bulkinfer.train.setup import set_up
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bulkinfer.commands import train, validate
-from bulkinfer.train import checking, foreign_words
-from bulkinfer.train.foreign_words import translate, translate_for_validation, words_to_validate
+from bulkinfer.train.compat import foreign_words
+from bulkinfer.train.compat.foreign_words import translate, translate_for_validation, words_to_validate
 
 PICTURES = 2100  # more than any global batch below
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.data import CachedSamples
+from bulkinfer.train.data.samples import CachedSamples
 from bulkinfer.train.step import Precision
-from bulkinfer.train.validation import Scores, evaluate
+from bulkinfer.train.validation.scores import Scores, evaluate
 from torch import nn
 
 FP32 = Precision("32.32", "cpu")

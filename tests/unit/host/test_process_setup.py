@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from bulkinfer.host.openmp import spin_briefly
+from bulkinfer.host.process_setup import spin_briefly
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bulkinfer.train.draws import Draw, order, step_seed, uniform
+from bulkinfer.train.data.draws import Draw, order, step_seed, uniform
 
 SAMPLES = np.arange(50_000)
 

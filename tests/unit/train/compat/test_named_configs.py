@@ -9,7 +9,7 @@ import yaml
 from bulkinfer.commands import train
 from bulkinfer.commands.flags import parse
 from bulkinfer.errors import UsageError
-from bulkinfer.train.named_configs import OWN, words_of
+from bulkinfer.train.compat.named_configs import OWN, words_of
 from bulkinfer.train.options import TrainConfig
 
 TEXT = """
