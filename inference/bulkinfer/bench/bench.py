@@ -28,8 +28,8 @@ from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, repeated, t
 from bulkinfer.bench.tune import tune
 from bulkinfer.config import BenchConfig
 from bulkinfer.files.atomic import own_folder, remove_abandoned, safe_name, write_json
-from bulkinfer.host.console import processor, versions
 from bulkinfer.host.cores import core_budget
+from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.job import Job, make_job
 from bulkinfer.launch.launcher import open_job, refuse_inside_partition, unused

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from bulkinfer.commands.flags import parse, run_command
-from bulkinfer.commands.validate import validate_in_this_process
+from bulkinfer.commands import validate
+from bulkinfer.commands.parse import parse
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
-from bulkinfer.train.compat.foreign_words import translate, translate_for_validation, words_to_validate
+from bulkinfer.train.compat.foreign_words import translate, words_to_validate
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
-from bulkinfer.train.validation.options import ValidateConfig
 
 log = logging.getLogger("bulkinfer")
 
@@ -26,14 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     words = words_to_validate(sys.argv[1:] if argv is None else argv)
     if words is not None:
-        return run_command(
-            "bulkinfer validate",
-            ValidateConfig,
-            validate_in_this_process,
-            words,
-            positional="path",
-            translate=translate_for_validation,
-        )
+        return validate.main(words)
     return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bulkinfer.commands.flags import run_command
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
 from bulkinfer.train.compat.foreign_words import translate_for_validation
 from bulkinfer.train.validation.options import ValidateConfig

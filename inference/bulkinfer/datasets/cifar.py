@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.datasets.pickled_arrays import read_pickled_dict
-from bulkinfer.datasets.types import Array, ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Array
 
 log = logging.getLogger("bulkinfer")
 

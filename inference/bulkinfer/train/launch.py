@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bulkinfer.errors import RunError, UsageError, first_line
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import with_data_found

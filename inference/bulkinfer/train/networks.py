@@ -19,6 +19,7 @@ from bulkinfer.train.network_names import (
     missing_package,
     timm_architecture,
 )
+from bulkinfer.train.options import TrainConfig
 
 _PICTURE_CHANNELS = 3
 _NORMS = ("batch", "group", "none")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import spread

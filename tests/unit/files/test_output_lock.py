@@ -28,13 +28,11 @@ CONTENDER = """
 import socket, sys, time, pathlib
 from bulkinfer.files import lease
 from bulkinfer.files import output_lock as module
-from bulkinfer.host import console as runlog
 from bulkinfer.errors import LockedError
 from bulkinfer.files.output_lock import output_lock
 if len(sys.argv) > 2:
     socket.gethostname = lambda: sys.argv[2]
 lease.LEASE_S, lease.BEAT_S = 1.0, 0.2
-module.say = lambda text: None
 print("ready", flush=True)
 sys.stdin.readline()
 try:

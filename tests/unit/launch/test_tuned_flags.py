@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bulkinfer.commands.flags import parse
+from bulkinfer.commands.parse import parse
 from bulkinfer.config import BenchConfig, LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut

@@ -24,11 +24,9 @@ from bulkinfer.model.graph_checks import read_golden
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
-from bulkinfer.types import Record
+from bulkinfer.types import Array, Record
 from bulkinfer.worker.loader import Limits, load_record
 from bulkinfer.worker.metrics import Meter
-
-Array = np.ndarray[Any, Any]
 
 
 def _find(value: dict[str, Any]) -> dict[str, Any]:

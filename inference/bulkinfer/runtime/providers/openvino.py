@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.host.console import processor_features
+from bulkinfer.host.versions import processor_features
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 EP_NAME = "OpenVINOExecutionProvider"

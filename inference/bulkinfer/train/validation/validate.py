@@ -33,7 +33,10 @@ _BATCHES = 100  # of a pass over generated pictures
 
 
 def validate(config: ValidateConfig) -> None:
-    """Validate what the options name, and log the scores. Raises UsageError where there is no checkpoint, RunError where one or the data are damaged."""
+    """Validate what the options name, and log the scores.
+
+    Raises UsageError where there is no checkpoint, RunError where one or the data are damaged.
+    """
     if config.generated_data:
         measure(config)
         return

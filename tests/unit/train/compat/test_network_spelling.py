@@ -1,4 +1,4 @@
-"""Names of networks as other trainers spell them."""
+"""train/compat/network_spelling.py: names of networks as other trainers spell them."""
 
 from __future__ import annotations
 

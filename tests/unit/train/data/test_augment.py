@@ -1,4 +1,4 @@
-"""train/augment.py: whole batches augmented, compared with one picture at a time in numpy."""
+"""train/data/augment.py: whole batches augmented, compared with one picture at a time in numpy."""
 
 from __future__ import annotations
 

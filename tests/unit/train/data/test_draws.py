@@ -1,4 +1,4 @@
-"""train/draws.py: uniform numbers that depend on nothing but seed, epoch, sample and what they decide."""
+"""train/data/draws.py: uniform numbers that depend on nothing but seed, epoch, sample and what they decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""train/pretrained.py: folders and classes, and pictures as the recipe prepares them."""
+"""train/validation/networks.py: folders and classes, and pictures as the recipe prepares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""train/validation.py: every sample once whatever the batch; figures against those made by hand."""
+"""train/validation/scores.py: every sample once whatever the batch; figures against those made by hand."""
 
 from __future__ import annotations
 
