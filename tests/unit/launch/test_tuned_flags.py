@@ -51,9 +51,9 @@ def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     least = len("# written by bulkinfer bench")  # less may be anybody's
     for size in range(least, len(whole) - 1):  # without its last line break nothing is missing
         (tmp_path / "t.flags").write_bytes(whole[:size])
-        with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut off: make it again with bulkinfer"):
+        with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut short: make it again with bulkinfer"):
             refuse_cut(words)
-    with pytest.raises(UsageError, match="is cut off"):
+    with pytest.raises(UsageError, match="is cut short"):
         parse("infer_launch", LaunchConfig, words)
 
 
