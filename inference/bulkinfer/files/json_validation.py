@@ -12,7 +12,8 @@ def misfit(value: Any, kind: Any, where: str = "") -> str:
     """The first thing in `value` that is not of `kind`, as "parts.a.ok is 'x', not an int"; empty if everything fits.
 
     `kind` is str, int, float (whole numbers fit), bool, None, Any, a class, a TypedDict (more keys than it names are fine),
-    or a list, tuple (a list fits), dict with text as keys or union of those. `where` names the value in the answer.
+    or a list, tuple (a list fits), dict with text as keys or union of those. Keys of a TypedDict that is not total may be
+    missing. `where` names the value in the answer.
     """
     return next(_misfits(value, kind, where), "")
 
@@ -26,9 +27,10 @@ def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
         yield _told(value, kind, where)
     elif typing.is_typeddict(kind):
         kinds = typing.get_type_hints(kind)
-        yield from (f"{_inside(where, name)} is missing" for name in kinds if name not in value)
-        for name, inner_kind in kinds.items():
-            yield from _misfits(value[name], inner_kind, _inside(where, name))
+        required: frozenset[str] = kind.__required_keys__
+        yield from (f"{_inside(where, name)} is missing" for name in kinds if name in required and name not in value)
+        for name in (name for name in kinds if name in value):
+            yield from _misfits(value[name], kinds[name], _inside(where, name))
     elif origin is dict:
         for name, item in value.items():
             yield from _misfits(item, inner[1], _inside(where, name))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.records.manifest_rows import raw_key_column
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps, read_part
 
 COLUMNS = ["key", "key_bytes", "size_bytes"]  # of manifests too
 OK_SCHEMA = pa.schema([("key", pa.large_binary()), ("size", pa.int64())])  # large: keys of all rows may exceed 2 GiB
 
 
-def done_rows(outputs: list[tuple[Path, dict[str, Any]]]) -> pa.Table:
-    """Keys and sizes of the ok rows of all outputs (as directory and _job.json), each output with what it knows of sizes."""
+def done_rows(outputs: list[tuple[Path, JobFile]]) -> pa.Table:
+    """Keys and sizes of the ok rows of all outputs, each with its _job.json. A size is null where the output knows none."""
     return pa.concat_tables(
-        [OK_SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job["fingerprint"]))]
+        [OK_SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job.fingerprint))]
     )
 
 
