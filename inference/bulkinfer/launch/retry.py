@@ -13,7 +13,7 @@ import numpy as np
 from bulkinfer.config import LaunchConfig, RetryConfig, resolve_data_dir
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.launch.claim import Launch, claim, ours_in, remove_if_empty
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import job_name, new_job_file
@@ -136,7 +136,7 @@ def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
     kinds, stored = get_type_hints(LaunchConfig), begun.config
     values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
     for name, value in values.items():
-        if fault := misfit(value, kinds[name], f"config.{name}"):
+        if fault := mismatch(value, kinds[name], f"config.{name}"):
             raise RunError(f"{output / JOB_FILE} is damaged ({fault}): run the job with --overwrite, or into another --output")
     again: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return LaunchConfig(**again)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.files.atomic import canonical_json, read_json, write_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 
@@ -195,7 +195,7 @@ def json_sha256(value: Any) -> str:
 
 def _fault(found: dict[str, Any]) -> str:
     """Why this cannot be the content of a _job.json; empty if it can."""
-    if fault := misfit(found, _Content):
+    if fault := mismatch(found, _Content):
         return fault
     if not all(index.isascii() and index.isdigit() for index in found["partitions"]):
         return "its partitions have no numbers"
