@@ -48,12 +48,13 @@ class Verdict:
         return sum((Counter(part.stages) for part in self.parts), Counter())
 
 
-def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
+def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Verdict:
     """Read every part in full, once, and compare with _job.json.
 
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
+    output = Path(output)
     job = JobFile.require(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)

@@ -212,7 +212,7 @@ def test_a_plain_folder_may_lie_elsewhere(tmp_path: Path) -> None:
     assert launch(config).exit_code == 3
     path.write_bytes(good)
     path.parent.rename(tmp_path / "moved")
-    with pytest.raises(UsageError, match="is no folder: give --data_dir"):
+    with pytest.raises(UsageError, match="is not a folder: give --data_dir"):
         retry(RetryConfig(output=config.output))
     assert retry(RetryConfig(output=config.output, data_dir=str(tmp_path / "moved"))).exit_code == 0
 
