@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, RunError, first_line
-from bulkinfer.host.parent_death import die_with_parent
+from bulkinfer.host.process_setup import die_with_parent
 
 _ANSWER = "answer: "
 _TRACEBACK = "Traceback (most recent call last)"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bulkinfer.train.draws import Draw, Integers, uniform
+from bulkinfer.train.data.draws import Draw, Integers, uniform
 
 
 @dataclass(frozen=True, slots=True)

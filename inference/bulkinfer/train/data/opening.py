@@ -14,10 +14,17 @@ from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.model.card import Recipe
-from bulkinfer.train.data import STATISTICS, Samples, array_samples, file_samples, recipe_for
-from bulkinfer.train.fakes import generated_samples, synthetic_samples
+from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.samples import (
+    STATISTICS,
+    Samples,
+    array_samples,
+    file_samples,
+    generated_samples,
+    recipe_for,
+    synthetic_samples,
+)
 from bulkinfer.train.network_names import find_trainable, image_size
-from bulkinfer.train.network_spelling import spelled
 from bulkinfer.train.options import TrainConfig, training_data_dir
 
 log = logging.getLogger("bulkinfer")

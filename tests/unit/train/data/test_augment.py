@@ -1,12 +1,12 @@
-"""train/augment.py: whole batches augmented, compared with one picture at a time in numpy."""
+"""train/data/augment.py: whole batches augmented, compared with one picture at a time in numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.augment import Mixing, _beta_quantile, flip_and_crop, mix, normalise, random_resized_crops
-from bulkinfer.train.draws import Draw, uniform
+from bulkinfer.train.data.augment import Mixing, _beta_quantile, flip_and_crop, mix, normalise, random_resized_crops
+from bulkinfer.train.data.draws import Draw, uniform
 from torch.nn import functional
 
 SAMPLES = np.array([5, 0, 17, 3, 88, 41])

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bulkinfer.train.augment import normalise
-from bulkinfer.train.data import Samples, Work
+from bulkinfer.train.data.augment import normalise
+from bulkinfer.train.data.samples import Samples, Work
 from bulkinfer.train.step import Precision
 
 

@@ -1,13 +1,13 @@
-"""train/validation.py: every sample once whatever the batch; figures against those made by hand."""
+"""train/validation/scores.py: every sample once whatever the batch; figures against those made by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.data import CachedSamples
+from bulkinfer.train.data.samples import CachedSamples
 from bulkinfer.train.step import Precision
-from bulkinfer.train.validation import Scores, evaluate
+from bulkinfer.train.validation.scores import Scores, evaluate
 from torch import nn
 
 FP32 = Precision("32.32", "cpu")

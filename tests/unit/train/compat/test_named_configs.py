@@ -1,4 +1,4 @@
-"""train/named_configs.py and the command around it: named options, which the command line overrules."""
+"""train/compat/named_configs.py and the command around it: named options, which the command line overrules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from bulkinfer.commands import train
 from bulkinfer.commands.parse import parse
 from bulkinfer.errors import UsageError
-from bulkinfer.train.named_configs import OWN, words_of
+from bulkinfer.train.compat.named_configs import OWN, words_of
 from bulkinfer.train.options import TrainConfig
 
 TEXT = """

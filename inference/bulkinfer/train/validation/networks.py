@@ -19,15 +19,15 @@ from bulkinfer.datasets.folders import BY_NAME
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
 from bulkinfer.model.card import RANDOM_WEIGHTS, Recipe
-from bulkinfer.train.built import build
-from bulkinfer.train.data import Samples, Work, recipe_for
-from bulkinfer.train.network_spelling import spelled
-from bulkinfer.train.networks import NetworkOptions, find_trainable, image_size
-from bulkinfer.train.opening import FAKE, read_split, samples_of, with_data_found
+from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
+from bulkinfer.train.data.samples import Samples, Work, recipe_for
+from bulkinfer.train.network_names import find_trainable, image_size
+from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.step import Precision
-from bulkinfer.train.validation import Scores, evaluate
-from bulkinfer.train.validation_options import ValidateConfig
+from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.train.validation.scores import Scores, evaluate
 from bulkinfer.zoo import state_dict, weights
 
 log = logging.getLogger("bulkinfer")

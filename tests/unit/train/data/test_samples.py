@@ -1,4 +1,4 @@
-"""train/data.py: the same pictures in the same order for any number of replicas, micro batches and threads; broken files."""
+"""train/data/samples.py: the same pictures in the same order for any number of replicas and threads; broken files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from bulkinfer.datasets import read_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import RunError
 from bulkinfer.train import loop
-from bulkinfer.train.data import CachedSamples, LoadedSamples, Samples, Work, array_samples, file_samples, recipe_for
-from bulkinfer.train.fakes import generated_samples, synthetic_samples
-from bulkinfer.train.loop import Training, plan_work
-from bulkinfer.train.opening import with_data_found
+from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.data.samples import (
+    CachedSamples,
+    LoadedSamples,
+    Samples,
+    Work,
+    array_samples,
+    file_samples,
+    generated_samples,
+    recipe_for,
+    synthetic_samples,
+)
+from bulkinfer.train.loop import plan_work
 from bulkinfer.train.replicas import World
 from bulkinfer.train.setup import set_up
+from bulkinfer.train.training import Training
 
 from tests import pictures
 from tests.training import config_of
@@ -72,7 +82,7 @@ def training_of(home: Path, world: World, **options: Any) -> Training:
 def inputs(training: Training) -> dict[tuple[int, int], list[torch.Tensor]]:
     """By epoch and sample what the network gets: pixels and target."""
     found: dict[tuple[int, int], list[torch.Tensor]] = {}
-    for work, images_NHWC in training.samples.batches(plan_work(training, 0)):
+    for work, images_NHWC in training.data.samples.batches(plan_work(training)):
         if len(images_NHWC):
             images, targets, _ = loop.make_input(training, work, images_NHWC)
             for index, sample in enumerate(work.samples):
@@ -84,7 +94,7 @@ def inputs(training: Training) -> dict[tuple[int, int], list[torch.Tensor]]:
 def order_of(training: Training) -> list[list[int]]:
     """By update the samples that it takes."""
     steps: dict[int, list[int]] = {}
-    for work in plan_work(training, 0):
+    for work in plan_work(training):
         steps.setdefault(work.step, []).extend(map(int, work.samples))
     return list(steps.values())
 

@@ -17,9 +17,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from bulkinfer.zoo.groups import fitting_groups
-
 KINDS = ("batch", "group", "none")
+
+
+def fitting_groups(channels: int, asked: int) -> int:
+    """The largest number of groups that divides the channels and is not above the one asked for; at least 1."""
+    return next(groups for groups in range(max(1, min(asked, channels)), 0, -1) if channels % groups == 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,34 +12,37 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.host.cores import core_budget
 from bulkinfer.model.card import Recipe
 from bulkinfer.train import checkpoint
-from bulkinfer.train.built import rebuild
 from bulkinfer.train.checkpoint import Checkpoint
-from bulkinfer.train.data import Samples
-from bulkinfer.train.opening import open_held_out
+from bulkinfer.train.data.opening import open_held_out
+from bulkinfer.train.data.samples import Samples
+from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.pretrained import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.resume import options_of_state
 from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.step import Precision
-from bulkinfer.train.validation import Scores, evaluate
-from bulkinfer.train.validation_options import ValidateConfig
+from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
+from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.train.validation.scores import Scores, evaluate
 
 log = logging.getLogger("bulkinfer")
 
 _BATCHES = 100  # of a pass over generated pictures
 
 
-def run(config: ValidateConfig) -> int:
-    """Validate; returns 0. Raises UsageError where there is no checkpoint, RunError where one or the data are damaged."""
-    torch.set_num_threads(core_budget().usable)
+def validate(config: ValidateConfig) -> None:
+    """Validate what the options name, and log the scores.
+
+    Raises UsageError where there is no checkpoint, RunError where one or the data are damaged.
+    """
     if config.generated_data:
-        return measure(config)
+        measure(config)
+        return
     if not config.path:
-        return validate_network(config)
+        validate_network(config)
+        return
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
     keeps_rows = Path(os.path.abspath(config.path)) == folder and not config.data_dir
@@ -67,17 +70,15 @@ def run(config: ValidateConfig) -> int:
             keep(folder, found, scores)
     if damaged:
         raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
-    return 0
 
 
-def validate_network(config: ValidateConfig) -> int:
+def validate_network(config: ValidateConfig) -> None:
     """The scores of a network that no run has made."""
     subject = open_subject(config)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
     scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
     log.info(f"{subject.name}: {scores.sentence()}")
-    return 0
 
 
 def checkpoints_of(path: Path) -> list[Path]:
@@ -126,7 +127,7 @@ def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
     np.savetxt(folder / f"confusion-{name}.csv", scores.confusion, fmt="%d", delimiter=",")
 
 
-def measure(config: ValidateConfig) -> int:
+def measure(config: ValidateConfig) -> None:
     """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
     found = checkpoint.find(Path(config.path)) if config.path else None
     if found is None:
@@ -152,4 +153,3 @@ def measure(config: ValidateConfig) -> int:
     log.info(
         f"throughput: {len(images_NCHW) / mean_s:.1f} images/sec; latency of a batch in ms: mean {1000 * mean_s:.2f}, {latency}"
     )
-    return 0

@@ -1,4 +1,4 @@
-"""train/foreign_words.py: command lines of other trainers run with the name of the script alone replaced."""
+"""train/compat/foreign_words.py: command lines of other trainers run with the name of the script alone replaced."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bulkinfer.commands import train, validate
-from bulkinfer.train import checking, foreign_words
-from bulkinfer.train.foreign_words import translate, translate_for_validation, words_to_validate
+from bulkinfer.train.compat import foreign_words
+from bulkinfer.train.compat.foreign_words import translate, translate_for_validation, words_to_validate
+from bulkinfer.train.validation import validate as validation
 
 PICTURES = 2100  # more than any global batch below
 
@@ -178,7 +179,7 @@ def test_every_flag_that_is_left_out_is_none_of_ours() -> None:
 
 def test_training_false_validates(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(checking, "run", lambda config: asked.append(f"{config.path} {config.precision}") or 0)
+    monkeypatch.setattr(validation, "validate", lambda config: asked.append(f"{config.path} {config.precision}"))
     words = ["--training", "False", "--checkpoint-input-dir", "P", "--precision", "half", "--num-ipus", "2"]
     assert train.main(words) == 0
     assert asked == ["P 16.16"]
@@ -189,7 +190,7 @@ def test_training_false_validates(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_their_validation_measures_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    monkeypatch.setattr(checking, "run", lambda config: found.append(config) or 0)
+    monkeypatch.setattr(validation, "validate", found.append)
     words = "--model efficientnet --model-size B0 --batch-size 8 --generated-data --repeat 10 --batch-norm"
     assert validate.main([*words.split(), "--dataset", "imagenet"]) == 0
     assert (found[0].model, found[0].model_size, found[0].valid_batch_size, found[0].generated_data) == (

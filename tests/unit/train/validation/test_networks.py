@@ -1,4 +1,4 @@
-"""train/pretrained.py: folders and classes, and pictures as the recipe prepares them."""
+"""train/validation/networks.py: folders and classes, and pictures as the recipe prepares them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from bulkinfer import zoo
 from bulkinfer.errors import UsageError
 from bulkinfer.images.preprocess import normalise
-from bulkinfer.train.data import Work
-from bulkinfer.train.pretrained import Subject, _Outputs, class_positions, validate_subject
+from bulkinfer.train.data.samples import Work
 from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.networks import Subject, _Outputs, class_positions, validate_subject
 
 
 @pytest.mark.parametrize(

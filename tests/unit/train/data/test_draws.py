@@ -1,10 +1,10 @@
-"""train/draws.py: uniform numbers that depend on nothing but seed, epoch, sample and what they decide."""
+"""train/data/draws.py: uniform numbers that depend on nothing but seed, epoch, sample and what they decide."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from bulkinfer.train.draws import Draw, order, step_seed, uniform
+from bulkinfer.train.data.draws import Draw, order, step_seed, uniform
 
 SAMPLES = np.arange(50_000)
 

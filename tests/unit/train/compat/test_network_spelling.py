@@ -1,10 +1,11 @@
-"""Names of networks as other trainers spell them."""
+"""train/compat/network_spelling.py: names of networks as other trainers spell them."""
 
 from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.train.networks import TRAINABLE, find_trainable, spelled
+from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.network_names import TRAINABLE, find_trainable
 
 
 @pytest.mark.parametrize(
