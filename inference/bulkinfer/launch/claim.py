@@ -1,87 +1,98 @@
-"""An output directory and a job: is it ours, what is published already, what is left to do."""
+"""The claim of a launch: its folders are locked, what is published there is checked, and what is left to do is found."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.files.atomic import canonical_json, file_sha256, remove_stale_temporaries
+from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
+from bulkinfer.files.lease import Lease
+from bulkinfer.files.output_lock import output_lock
+from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.versions import versions
-from bulkinfer.launch.job import Job, check_same_job, describe_job, version_changes
-from bulkinfer.results.job_file import JOB_FILE, read_job, write_job
+from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
+from bulkinfer.launch.plan import Plan
+from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry
 from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
-from bulkinfer.runtime.devices import AUTO
-from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
 
 
-def joined(job: Job, output: Path) -> Job:
-    """The job under the identity with which it began in `output`, if it began there.
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a job, which owns its folders: where it logs and writes, what is published there and what is to do.
 
-    It is also the same where `auto` was asked for there and what it became is asked for now. The identity stays the one there:
-    the parts bear its fingerprint.
+    `output` and `job_file` are None in a run without pictures. `job_file` is brought up to date as parts are published.
+    `job_log` is given where `log_dir` is not the log folder of the job, but one in it: what lies there is updated too.
     """
-    if job.config.overwrite or (found := read_job(output)) is None:
-        return job
-    there, now, resolved = dict(found["identity"]), job.identity, found["resolved"]
-    if there.get("precision") == AUTO and resolved.get("graph_sha256") == now["graph_sha256"]:
-        there |= {name: now[name] for name in ("graph_sha256", "weights_sha256")}  # of the variant that it led to
-    for name, became in (("precision", "precision"), ("device", "provider")):
-        if there.get(name) == AUTO and now[name] != AUTO:
-            there[name] = resolved.get(became)
-    return replace(job, identity=found["identity"]) if canonical_json(there) == canonical_json(now) else job
+
+    job: Job
+    threads: ThreadPlan
+    log_dir: Path
+    output: Path | None
+    job_file: JobFile | None
+    todo: list[Step]
+    leases: tuple[Lease, ...]  # on `log_dir` and `output`; without them nothing is guarded
+    job_log: Path | None = None
 
 
-def begun_with(job: Job, output: Path) -> dict[str, Any]:
-    """What `auto` became when the job in `output` began; empty if a launch would begin it anew.
+@contextmanager
+def claim(plan: Plan) -> Iterator[Launch]:
+    """Own the folders of `plan` within the block: they are made, locked, and _job.json in the output is this job's.
 
-    Raises UsageError if the directory belongs to another job, or to a provider that this version does not know.
+    Raises LockedError if another launch owns them, and what `claim_output` and `remaining_steps` raise.
     """
-    if job.config.overwrite or (found := read_job(output)) is None:
-        return {}
-    check_same_job(output, found, job)
-    resolved: dict[str, Any] = found["resolved"]
-    if resolved["provider"] not in PROVIDERS:
-        provider = resolved["provider"]
-        raise UsageError(
-            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
-        )
-    return resolved
+    job, log_dir, output = plan.job, plan.log_dir, plan.output
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with output_lock(log_dir, flag="--log_path") as log_lease:
+        if output is None:
+            yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
+            return
+        output.mkdir(parents=True, exist_ok=True)
+        with output_lock(output, flag="--output") as lease:
+            job_file = claim_output(job, output)
+            todo = remaining_steps(job, output, job_file)
+            job_file.write(output)
+            yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
 
 
-def claim_output(job: Job, output: Path) -> dict[str, Any]:
-    """Make the directory ours, or refuse it; returns the content of its _job.json.
+def claim_output(job: Job, output: Path) -> JobFile:
+    """The _job.json to go on with in `output`, which is locked: the one there, or a new one.
 
-    Raises UsageError if it belongs to another job, RunError if it has parts but no sound _job.json.
+    Raises UsageError if `output` belongs to another job, RunError if it has parts but no sound _job.json.
     """
     remove_stale_temporaries(output)
     if job.config.overwrite:
         remove_results(output)
-    elif (found := read_job(output)) is not None:
+    elif (found := JobFile.read(output)) is not None:
         return _continue(job, output, found)
     if strangers := published_steps(output):
         raise _strangers(output, strangers)
-    return describe_job(job, {})
+    return new_job_file(job)
 
 
-def preview(job: Job, output: Path) -> None:
-    """For --dry_run: what a launch would find in `output` and what it would do; changes nothing.
+def preview(plan: Plan) -> None:
+    """For --dry_run: log what a launch would find in the output and what it would do; changes nothing.
 
-    Raises what claim_output would raise.
+    Raises what `claim_output` would raise.
     """
-    if job.config.overwrite:
-        log.info(f"--overwrite: would remove {told_files(_all_ours(output))} from {output}")
+    job, output = plan.job, plan.output
+    if output is None:
         return
-    found, published = read_job(output), published_steps(output)
-    if found is not None:
-        _check_graph(job, output, found["resolved"])
+    if job.config.overwrite:
+        log.info(f"--overwrite: would remove {describe_files(_all_ours(output))} from {output}")
+        return
+    published = published_steps(output)
+    if plan.begun is not None:
+        _check_graph(job, output, plan.begun.resolved)
         todo = sum(map(len, _missing(job, published)))
         log.info(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
     elif published:
@@ -92,13 +103,13 @@ def _strangers(output: Path, published: list[Step]) -> RunError:
     return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
 
 
-def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """The description of the job that began in `output`, where it is the same."""
-    resolved = begun_with(job, output)
+def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
+    """`begun`, found in `output`, for going on with it, if it is the same job."""
+    resolved = resolved_there(begun, output, job.identity)
     if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
     _check_graph(job, output, resolved)
-    changes = version_changes(found["versions"], versions())
+    changes = version_changes(begun.versions, versions())
     if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
         there = ", ".join(map(str, before)) if isinstance(before, list) else before
         changes.append(f"{there} (now {', '.join(job.choice.models)})")
@@ -106,7 +117,8 @@ def _continue(job: Job, output: Path, found: dict[str, Any]) -> dict[str, Any]:
         log.warning(
             f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
         )
-    return {**found, "complete": False}
+    begun.reopen()
+    return begun
 
 
 def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
@@ -122,7 +134,7 @@ def remove_results(output: Path) -> None:
     """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
     found = _all_ours(output)
     if found:
-        log.info(f"--overwrite: removes {told_files(found)} from {output}")
+        log.info(f"--overwrite: removes {describe_files(found)} from {output}")
     for path in found:
         path.unlink()
     remove_if_empty(output / STAGING)
@@ -143,7 +155,7 @@ def ours_in(folder: Path, where: str = "") -> dict[Path, str]:
     return found
 
 
-def told_files(found: dict[Path, str]) -> str:
+def describe_files(found: dict[Path, str]) -> str:
     """How many files, and of what kinds."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(found.values()).items()))
     return f"{len(found)} files ({kinds})"
@@ -155,9 +167,9 @@ def remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list[Step]:
-    """The ranges that no whole published file covers; damaged files are set aside. Fills description["parts"]."""
-    done, known = [], description["parts"]
+def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
+    """The ranges that no sound published part covers. Damaged parts are set aside; `job_file` gets the sound ones."""
+    done, known = [], job_file.parts
     for step in published_steps(output):
         if step.partition not in job.counts:
             raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
@@ -165,12 +177,12 @@ def remaining_steps(job: Job, output: Path, description: dict[str, Any]) -> list
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except RunError as error:
             log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step).name}, its records run again")
-            known.pop(part_name(step), None)
+            job_file.forget_part(part_name(step))
             continue
         done.append(step)
-        known[part.name] = part.as_json()
+        job_file.note_part(part)
     for name in set(known) - {part_name(step) for step in done}:
-        del known[name]  # published once, and gone since: its records run again
+        job_file.forget_part(name)  # published once, and gone since: its records run again
     todo = _missing(job, done)
     if done:
         log.info(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
@@ -183,7 +195,7 @@ def _missing(job: Job, done: list[Step]) -> list[Step]:
     return [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, shares.get(index, ()))]
 
 
-def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, fingerprint: str) -> Part:
+def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:
     """A published file as it was recorded, by its hash; read in full where it was not, or not rightly.
 
     Raises RunError if it is not sound.
@@ -197,23 +209,3 @@ def check_part(output: Path, step: Step, recorded: dict[str, Any] | None, finger
             return part
         raise RunError(f"{path} was changed after it was published")
     return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])
-
-
-def note_parts(job: Job, output: Path, description: dict[str, Any], reported: list[Part]) -> None:
-    """Bring description["parts"] up to what is published, also by workers that were killed before they could report.
-
-    What those had begun to write is removed.
-    """
-    remove_stale_temporaries(output)
-    parts = description["parts"]
-    for part in reported:
-        parts[part.name] = part.as_json()
-    published = published_steps(output)
-    for step in published:
-        if part_name(step) not in parts:
-            parts[part_name(step)] = inspect_part(output, step, job.fingerprint).as_json()
-    counted = Counter[int]()
-    for step in published:
-        counted[step.partition] += len(step)
-    description["complete"] = all(counted[index] == count for index, count in job.counts.items())
-    write_job(output, description)
