@@ -41,7 +41,7 @@ class Results:
         return len(self) == int(self.job["num_records"])
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, in the order of the parts, with `columns` in the order given, or all (README, "Results").
+        """All rows, in the order of the parts, with `columns` in the order given, or all (README, "What a row holds").
 
         Each part is checked as it is read: page checksums, keys, the job that it belongs to; `verify` compares file hashes too.
         Raises UsageError for a column that is not there, RunError naming the file for a part that is damaged or of another job.
