@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
-from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps, read_part, schema
 from bulkinfer.results.part_names import part_name
 from bulkinfer.results.rows import Task
@@ -82,7 +82,4 @@ def read_results(output: str | os.PathLike[str]) -> Results:
     its parts overlap.
     """
     folder = Path(output)
-    job = read_job(folder)
-    if job is None:
-        raise UsageError(f"{folder} holds no {JOB_FILE}: give the results folder of a job")
-    return Results(folder, job, published_steps(folder))
+    return Results(folder, JobFile.require(folder).content, published_steps(folder))
