@@ -34,14 +34,14 @@ def test_files_that_are_whole_or_of_others(tmp_path: Path, text: str) -> None:
 def test_files_that_are_cut(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
     path = tmp_path / "a"
     path.write_text(text)
-    with pytest.raises(UsageError, match=rf"^--flagfile: {path} is cut off: make it again with bulkinfer bench --tune"):
+    with pytest.raises(UsageError, match=rf"^--flagfile: {path} is cut short: make it again with bulkinfer bench --tune"):
         refuse_cut([word.format(path) for word in words])
 
 
 def test_files_that_another_names(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(OURS)
     (tmp_path / "b").write_text(f"# mine\n--flagfile={tmp_path / 'a'}\n--flagfile={tmp_path / 'b'}\n")
-    with pytest.raises(UsageError, match=f"{tmp_path / 'a'} is cut off"):
+    with pytest.raises(UsageError, match=f"{tmp_path / 'a'} is cut short"):
         refuse_cut(["--flagfile", str(tmp_path / "b")])
 
 
