@@ -58,9 +58,7 @@ class Results:
         for step in self._steps:
             _, table = read_part(self.output, step, self.job["fingerprint"], columns)
             if columns is not None and not set(columns) <= set(table.column_names):
-                _, table = read_part(
-                    self.output, step, self.job["fingerprint"]
-                )  # all columns, for the error message
+                _, table = read_part(self.output, step, self.job["fingerprint"])  # all columns, for the error message
             yield self._select(table.replace_schema_metadata(), columns)
 
     def errors(self) -> pa.Table:
