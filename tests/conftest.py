@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 
+import pytest
 from bulkinfer.host.console import print_log_lines
 
 
@@ -16,3 +18,10 @@ def pytest_configure() -> None:
     print_log_lines()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_of_torch() -> None:
+    """Networks of tests are small, and every core has a process that runs tests: more threads only wait for each other."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
