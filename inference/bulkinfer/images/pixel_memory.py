@@ -66,7 +66,7 @@ class Canvas:
         return image
 
     def cut(self, image: Image.Image, box: Box) -> Image.Image | None:
-        """A part of the picture, in memory that the next part takes; None where it is too large, or no picture of the canvas."""
+        """A part of the picture, in memory that the next part takes; None if too large, or if this is another picture."""
         if image is not self._last:
             return None
         key = (image.size, box)
