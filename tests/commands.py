@@ -25,9 +25,16 @@ def command(name: str, *words: object) -> list[str]:
 def run(name: str, *words: object, cwd: Path, timeout_s: float = 600, env: dict[str, str] | None = None) -> Any:
     """Run a command to its end; the result has returncode, stdout and stderr as text."""
     environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | (env or {})
+    if env and "PYTHONPATH" in env:
+        environment["PYTHONPATH"] = python_path(env["PYTHONPATH"])
     return subprocess.run(
         command(name, *words), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
     )
+
+
+def python_path(*folders: object) -> str:
+    """PYTHONPATH with these folders before those that it has."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:

@@ -44,6 +44,7 @@ def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place:
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.usefixtures("openvino")
 def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> None:
     for device, ep_name in (("cpu", "CPUExecutionProvider"), ("openvino", "OpenVINOExecutionProvider")):
         found = launch(place, "--device", device, "--output", tmp_path / device, log_path=tmp_path / "logs")
@@ -56,6 +57,7 @@ def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> N
         assert f"nodes on {ep_name} (CPU" in found.stdout
 
 
+@pytest.mark.usefixtures("openvino")
 def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path: Path) -> None:
     logs, output = tmp_path / "logs", tmp_path / "out"
     dry = launch(place, "--dry_run", log_path=logs)
@@ -127,6 +129,7 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     assert "--engine inline runs one worker: it cannot take --processes_per_device 3" in inline.stderr
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)

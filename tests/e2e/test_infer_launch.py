@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from tests import pictures
-from tests.commands import children, command, living, records, rows, run, summary
+from tests.commands import children, command, living, python_path, records, rows, run, summary
 from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
 
 # put in front of the workers' modules by PYTHONPATH: a decoder that takes its time
@@ -159,7 +159,7 @@ def start(place: Path, output: Path, *words: object, hold: Path | None = None) -
 
     With `hold` the decoder waits until that file exists.
     """
-    environment = {**os.environ, "PYTHONPATH": str(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
+    environment = {**os.environ, "PYTHONPATH": python_path(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
     return subprocess.Popen(
         command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--num_workers", 1, "--batches_per_step", 1,
                 "--save", "topk,logits,embedding", "--output", output, *on_cpu_unless_said(words)),
@@ -186,6 +186,7 @@ def shared_segments() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("bulkinfer-test-", "bulkinfer-fuzz-"))}
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 @pytest.mark.parametrize("victim", ["worker", "launcher"])
 def test_b43_b44_kill_and_run_again_gives_the_same_rows(

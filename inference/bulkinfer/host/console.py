@@ -72,6 +72,16 @@ def processor() -> str:
     return next(named, platform.machine())
 
 
+def processor_vendor() -> str:
+    """The processor's vendor as it names itself, such as AuthenticAMD; the architecture where the system tells none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
+    return next(named, platform.machine())
+
+
 def processor_features() -> frozenset[str]:
     """What the processor can do, in the system's words, such as amx_bf16."""
     try:

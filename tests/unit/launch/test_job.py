@@ -277,6 +277,7 @@ def test_a_description_that_is_no_json(tmp_path: Path) -> None:
         read_job(tmp_path)
 
 
+@pytest.mark.usefixtures("openvino")
 def test_session_spec(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native = replace(PROVIDERS["openvino"], native=lambda _numbers: ("bf16", ""))
     monkeypatch.setitem(PROVIDERS, "openvino", native)

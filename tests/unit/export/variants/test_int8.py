@@ -52,4 +52,5 @@ def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     home.adopt(deep_graph())
     assert list(home.make().card.calibration or {}) != []
-    assert "int8: not judged on openvino, which is not installed here" in home.said
+    why = "--device openvino needs the package onnxruntime: pip install 'bulkinfer[openvino]'"
+    assert f"int8: not judged on openvino, which is not available here ({why})" in home.said
