@@ -145,7 +145,7 @@ def providers_differ(folder: Path) -> float:
 
 def table(names: list[str]) -> str:
     """The results as a Markdown table, with what they were measured on."""
-    from bulkinfer.host.console import processor
+    from bulkinfer.host.versions import processor
 
     results = done()
     lines = [

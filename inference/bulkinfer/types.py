@@ -6,10 +6,12 @@ Shape letters: N batch, H height, W width, C channels.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"  # for annotations; a string, because importing this module loads no numpy
 
 
 def key_text(key: bytes) -> str:
@@ -87,7 +89,7 @@ class Batch:
     exception, whose traceback would keep the picture in memory.
     """
 
-    images_NHWC: np.ndarray[Any, Any]
+    images_NHWC: Array
     records: list[Record | None]
     facts: list[Facts | None]
     errors: dict[int, tuple[str, str]] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bulkinfer.host.versions import processor_vendor
 
 from tests.commands import children, command, living, records, rows, run, summary
 from tests.launches import write_photos
@@ -87,6 +88,22 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     assert {ran["device"].partition(",")[0] for ran in summary(logs)["ran"].values()} == {"CPU"}
     assert summary(logs)["device"]["provider"] == provider
     kept.unlink()
+
+
+@pytest.mark.usefixtures("without_openvino")
+def test_c33_a_plugin_that_does_not_serve_this_processor_is_passed_over(place: Path, tmp_path: Path) -> None:
+    """Asked for, it is refused by a dry run as by the run itself; auto goes on as if it were not installed."""
+    words, logs = ("--device", "openvino", "--output", tmp_path / "out"), tmp_path / "logs"
+    refused = f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu"
+    for more in (("--dry_run",), ()):
+        found = launch(place, *words, *more, log_path=logs)
+        assert (found.returncode, found.stdout, found.stderr) == (2, "", f"infer_launch: {refused}\n")
+    assert not logs.exists()
+    for more in (("--dry_run",), ("--output", tmp_path / "out")):
+        found = launch(place, *more, log_path=logs)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "device: cpu (auto: nothing else is here that could)\n" in found.stdout
+    assert list(summary(logs)["ran"]["0"]["nodes"]) == ["CPUExecutionProvider"]
 
 
 def test_generated_pictures_go_through_the_loaders(place: Path, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_rows_are_in_input_order_and_files_say_what_ran(undisturbed: Path) -> No
     assert keys == sorted(keys)
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 def test_same_rows_with_one_worker_and_with_eight(place: Path, undisturbed: Path, device: str, tmp_path: Path) -> None:
     words = ("--device", device, "--save", "topk,logits,embedding")
@@ -159,7 +160,8 @@ def start(place: Path, output: Path, *words: object, hold: Path | None = None) -
 
     With `hold` the decoder waits until that file exists.
     """
-    environment = {**os.environ, "PYTHONPATH": python_path(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
+    slow = {"PYTHONPATH": python_path(place / "slow"), "SLOW_S": "0.1"}
+    environment = {**os.environ, **slow, **({"HOLD": str(hold)} if hold else {})}
     return subprocess.Popen(
         command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--num_workers", 1, "--batches_per_step", 1,
                 "--save", "topk,logits,embedding", "--output", output, *on_cpu_unless_said(words)),

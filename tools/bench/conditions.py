@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.host.console import processor, versions
 from bulkinfer.host.cores import core_budget
+from bulkinfer.host.versions import processor, versions
 
 _NATIVE_BF16 = ("amx_bf16", "avx512_bf16")  # flags of a processor
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from bulkinfer.datasets import cifar_binary, cifar_python
 from bulkinfer.datasets.cifar_names import CIFAR10_NAMES, CIFAR100_NAMES
-from bulkinfer.datasets.types import Array, ArrayPictures, check_labels, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, told_fewer
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Array
 
 log = logging.getLogger("bulkinfer")
 

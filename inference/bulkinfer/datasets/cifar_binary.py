@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bulkinfer.datasets.types import Array, open_regular
+from bulkinfer.datasets.types import open_regular
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Array
 
 _PICTURE_BYTES = 3072
 

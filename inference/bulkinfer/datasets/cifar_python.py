@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.datasets.pickled_arrays import read_pickled_dict
-from bulkinfer.datasets.types import Array
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Array
 
 _PICTURE_BYTES = 3072
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.datasets.types import Array, ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.types import Array
 
 log = logging.getLogger("bulkinfer")
 

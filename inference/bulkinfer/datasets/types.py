@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Array
 
 log = logging.getLogger("bulkinfer")
 
 SPLITS = ("train", "valid")
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

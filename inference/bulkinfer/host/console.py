@@ -1,20 +1,15 @@
-"""What a run tells: the per-step line in its fixed shape, JSON lines beside it, and the versions of everything that ran."""
+"""What a command prints: the per-step line in its fixed shape, and the lines that the library logs."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
 import os
-import platform
-import resource
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-_PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
@@ -47,66 +42,6 @@ class EventLog:
     def close(self) -> None:
         """Close the file; further writes fail."""
         self._file.close()
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what a row holds, as far as they are installed."""
-    from bulkinfer import __version__
-
-    found = {"bulkinfer": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def processor() -> str:
-    """The processor's name, as far as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
-
-
-def processor_vendor() -> str:
-    """The processor's vendor as it names itself, such as AuthenticAMD; the architecture where the system tells none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
-    return next(named, platform.machine())
-
-
-def processor_features() -> frozenset[str]:
-    """What the processor can do, in the system's words, such as amx_bf16."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    told = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
-    return frozenset(next(told, []))
-
-
-def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far.
-
-    From /proc: getrusage's figure is inherited over fork and exec, and would be the launcher's where that is larger.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 class PlainHandler(logging.Handler):

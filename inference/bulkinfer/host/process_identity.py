@@ -83,13 +83,3 @@ def process_start_ticks(pid: int) -> int | None:
 def is_running(pid: int, start_ticks: int) -> bool:
     """Whether the process with this number that started then still runs, in the table of this process."""
     return process_start_ticks(pid) == start_ticks
-
-
-def cpu_ticks(pid: int) -> int | None:
-    """Processor time that a process has used so far, in clock ticks; None if it does not run (proc(5), fields 14 and 15)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat.rpartition(b")")[2].split()
-    return int(fields[11]) + int(fields[12])

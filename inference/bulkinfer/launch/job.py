@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import canonical_json, safe_name
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.model.lookup import Model
 from bulkinfer.results.job_file import json_sha256
 from bulkinfer.runtime.devices import Choice, Request

@@ -10,7 +10,7 @@ from typing import Any
 
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json, file_sha256, remove_stale_temporaries
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, check_same_job, describe_job, version_changes
 from bulkinfer.results.job_file import JOB_FILE, read_job, write_job
 from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps, set_aside

@@ -13,8 +13,8 @@ from bulkinfer.config import BenchConfig, LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE
-from bulkinfer.host.console import processor, versions
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
+from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.job import Job
 from bulkinfer.runtime.devices import AUTO
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bulkinfer.model.scores import softmax
-
-Array = np.ndarray[Any, Any]
+from bulkinfer.types import Array
 
 MARGIN = 0.05  # of probability by which the best class must lead: below, it is a near-tie, and either answer is right
 MIN_CLEAR = 30  # pictures with such a lead; fewer say nothing of a rate of 99 %

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bulkinfer.errors import DamagedError, RunError, first_line
 from bulkinfer.files.atomic import file_sha256, publishing
 from bulkinfer.model.card import GraphSidecar, Recipe
+from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
 
@@ -184,12 +185,8 @@ def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, r
 def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any], rows_per_batch: int) -> Outputs:
     """Run `feed` in batches of `batch`: `rows_per_batch` real rows, spread over the batch, and `junk` in all others."""
     names = [output.name for output in session.get_outputs()]
-    collected: dict[str, list[NDArray[np.float32]]] = {output: [] for output in names}
-    for start in range(0, len(feed), rows_per_batch):
-        real = feed[start : start + rows_per_batch]
-        places = np.linspace(0, batch - 1, len(real)).round().astype(int)
-        images = np.repeat(junk, batch, axis=0)
-        images[places] = real
+
+    def run_batch(images: NDArray[Any]) -> Outputs:
         try:
             results = session.run(names, {session.get_inputs()[0].name: images})
         except Exception as error:  # onnxruntime's errors share no base class
@@ -199,8 +196,9 @@ def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[
                 raise RunError(
                     f"{name}: {output} has {len(values)} rows for a batch of {batch}: the network fixes its batch inside"
                 )
-            collected[output].append(values[places])
-    return {output: np.concatenate(parts) for output, parts in collected.items()}
+        return dict(zip(names, results, strict=True))
+
+    return FixedBatch(run_batch, batch, padding=junk, per_run=rows_per_batch, spread=True).run(feed)
 
 
 def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs, tolerance: float) -> dict[str, dict[str, float]]:

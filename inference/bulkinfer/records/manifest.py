@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, RunError, UsageError, advising
 from bulkinfer.files.atomic import canonical_json, read_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.layout import (
     DATASET_FILE,
     MANIFEST_FILE,
@@ -194,7 +194,7 @@ def read_description(path: Path) -> DatasetDescription:
     """Read and check dataset.json. Raises RunError if it is damaged, UsageError if it is from a newer bulkinfer."""
     with advising(MAKE_AGAIN):
         found = read_json(path)
-        if told := misfit(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+        if told := mismatch(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
             raise DamagedError(f"{shown(path)} is damaged ({told})")
     return cast(DatasetDescription, found)
 

@@ -158,7 +158,7 @@ def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
     if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
     if (found := raw[b"format"].decode()) != str(FORMAT):
-        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
     metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
     if raw[b"checksum"].decode() != _checksum(metadata):
         raise ValueError("its metadata does not fit its checksum")

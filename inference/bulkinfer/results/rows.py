@@ -15,9 +15,7 @@ import numpy as np
 
 from bulkinfer.model.card import ModelCard
 from bulkinfer.model.scores import softmax
-from bulkinfer.types import Batch, Facts, Record, Step
-
-Array = np.ndarray[Any, Any]
+from bulkinfer.types import Array, Batch, Facts, Record, Step
 
 
 @dataclass(frozen=True, slots=True)

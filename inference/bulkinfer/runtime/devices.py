@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
-from bulkinfer.host.console import versions
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
+from bulkinfer.host.versions import versions
 from bulkinfer.runtime.providers import PROVIDERS
 
 AUTO = "auto"

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from bulkinfer.errors import BulkinferError, RunError, UsageError, first_line
-from bulkinfer.host.console import versions
 from bulkinfer.host.cores import core_budget
+from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.loop import Training, train

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
 from bulkinfer.train.augment import Mixing
 from bulkinfer.train.built import build

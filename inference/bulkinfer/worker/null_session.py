@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bulkinfer.types import Array
 from bulkinfer.worker.loader import empty_batch
-
-Array = np.ndarray[Any, Any]
 
 
 class NoNetwork:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.runtime.session import Network
-from bulkinfer.types import Batch, Step
+from bulkinfer.types import Array, Batch, Step
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.loader import BatchSource
 from bulkinfer.worker.metrics import Meter
 
-Array = np.ndarray[Any, Any]
 _END_OF_STREAM = object()
 
 

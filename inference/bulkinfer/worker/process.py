@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
-from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines, versions
+from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines
 from bulkinfer.host.parent_death import die_with_parent
+from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import warning_counts
 from bulkinfer.images.preprocess import normalise

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bulkinfer.files import lease
-from bulkinfer.host.console import cpu_seconds, peak_memory_bytes, step_line
+from bulkinfer.host.console import step_line
+from bulkinfer.host.usage import cpu_seconds, peak_memory_bytes
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.rows import StepRows
 from bulkinfer.types import Batch, Step

@@ -1,4 +1,4 @@
-"""runlog.py: the line that others' parsers know, the JSON lines, and what is told about the process."""
+"""console.py: the line that others' parsers know, and what a command prints; the JSON lines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bulkinfer.host.console import (
-    EventLog,
-    cpu_seconds,
-    make_printing_safe,
-    peak_memory_bytes,
-    print_log_lines,
-    step_line,
-    versions,
-)
+from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines, step_line
 from bulkinfer.worker.protocol import Died, Ended, Totals
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,44 +59,12 @@ def test_events_are_lines_of_json_and_are_there_at_once(tmp_path: Path) -> None:
         again.note("late")
 
 
-def test_versions_are_those_of_installed_packages() -> None:
-    import numpy
-    import PIL
-
-    found = versions()
-    assert (found["numpy"], found["Pillow"]) == (numpy.__version__, PIL.__version__)
-    assert {"bulkinfer", "python", "pyarrow", "onnxruntime"} <= set(found)
-    assert "onnxruntime-gpu" not in found, "a package that is not there is left out"
-
-
-def test_process_figures() -> None:
-    before = cpu_seconds()
-    assert sum(range(200_000)) > 0
-    assert before <= cpu_seconds() < 1e6
-    assert 10_000_000 < peak_memory_bytes() < 1 << 40
-
-
 def test_a_command_prints_what_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     print_log_lines()
     log = logging.getLogger("bulkinfer")
     log.info("one")
     log.warning("two")
     assert capsys.readouterr() == ("one\n", "two\n")
-
-
-def test_peak_memory_is_this_process_s_own() -> None:
-    """A worker is started by a larger launcher, whose peak getrusage would give it."""
-    block = bytearray(100 << 20)
-    block[:: 1 << 12] = b"x" * len(block[:: 1 << 12])
-    assert peak_memory_bytes() > len(block)
-    code = "from bulkinfer.host.console import peak_memory_bytes; print(peak_memory_bytes())"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout
-    assert 1_000_000 < int(told) < len(block)
-
-
-def test_peak_memory_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda _: "Name:\tpython\n")
-    assert 10_000_000 < peak_memory_bytes() < 1 << 40
 
 
 def test_names_that_the_terminal_cannot_show_are_escaped() -> None:

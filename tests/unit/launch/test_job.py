@@ -11,7 +11,7 @@ import pytest
 from bulkinfer.config import LaunchConfig, resolve_data_dir
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, check_same_job, describe_job, version_changes
 from bulkinfer.model.card import read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.records.manifest import Dataset, Manifest, Partition

@@ -364,7 +364,7 @@ def test_a_retry_that_has_lost_its_lock_replaces_no_part(
     before = {path.name: path.read_bytes() for path in output.glob("part-*")}
     with monkeypatch.context() as patch:
         patch.setattr(merge_module, "publish_table", overtaken)
-        with pytest.raises(RunError, match=f"{LOCK_FILE} is gone or another's"):
+        with pytest.raises(RunError, match=f"{LOCK_FILE} was lost"):
             retry(RetryConfig(output=str(output)))
     assert {path.name: path.read_bytes() for path in output.glob("part-*")} == before
     lock.unlink()

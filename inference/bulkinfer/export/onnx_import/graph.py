@@ -19,6 +19,7 @@ from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.export.onnx_import.file import read_model
 from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
+from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
 
@@ -117,12 +118,11 @@ def run_each(session: Any, feed: NDArray[Any], batch: int, names: list[str]) -> 
 
     Raises RunError with what the runtime says.
     """
-    rows: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    for picture in feed:
-        images = np.repeat(picture[None], batch or 1, axis=0)
-        for name, values in zip(names, run(session, images, names), strict=True):
-            rows[name].append(values[:1])
-    return {name: np.concatenate(parts) for name, parts in rows.items()}
+
+    def run_batch(images: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        return dict(zip(names, run(session, images, names), strict=True))
+
+    return FixedBatch(run_batch, batch or 1, padding=None, per_run=1).run(feed)
 
 
 @dataclass(frozen=True, slots=True)

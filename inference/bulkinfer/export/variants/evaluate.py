@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from bulkinfer.errors import UsageError
 from bulkinfer.export.model_folder import fix_batch
-from bulkinfer.export.variants.activation_ranges import batches
 from bulkinfer.host.cores import core_budget
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.accuracy_gate import Figures, compare, count_clear, objection
 from bulkinfer.model.card import ModelCard
+from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
 
@@ -88,9 +88,5 @@ class Judge:
         """The output that is classified; NaN for a picture for which any output is not finite."""
         spec = SessionSpec(str(graph), provider, precision, 1, core_budget().usable)
         session = Session(spec, list(self._card.outputs))
-        found = []
-        for part in batches(self._images_NHWC, session.batch_shape[0]):
-            outputs = session.run(feed(self._card, part))
-            finite = np.all([np.isfinite(values).reshape(len(values), -1).all(axis=1) for values in outputs.values()], axis=0)
-            found.append(np.where(finite[:, None], outputs[self._card.classified], np.nan))
-        return np.concatenate(found)[: len(self._images_NHWC)]
+        network = FixedBatch(lambda part_NHWC: session.run(feed(self._card, part_NHWC)), session.batch_shape[0], padding=None)
+        return network.finite_values(self._images_NHWC, [self._card.classified])

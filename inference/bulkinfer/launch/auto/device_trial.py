@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.files.json_validation import misfit
-from bulkinfer.host.console import processor, versions
 from bulkinfer.host.isolated_call import answer, ask
+from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.measurements import keep, read_kept
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.runtime.session import Session, warm_up
@@ -72,7 +72,7 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
 
 
 def _whole(entry: dict[str, Any], providers: list[str]) -> dict[str, float | str]:
-    """What a kept entry says of each provider; empty unless it has exactly one answer for each, and a usable rate among them."""
+    """What a kept entry says of each provider; empty unless it has one answer for each, and a usable rate among them."""
     rates, failures = entry["images_per_s"], entry.get("does_not_run", {})
     if misfit(failures, dict[str, str]) or sorted([*rates, *failures]) != sorted(providers):
         return {}

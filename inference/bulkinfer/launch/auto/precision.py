@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.host.console import processor, versions
 from bulkinfer.host.isolated_call import ask
+from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.card import Recipe
 from bulkinfer.model.measurements import keep, read_kept
 from bulkinfer.runtime.providers import SessionSpec

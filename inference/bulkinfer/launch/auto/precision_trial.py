@@ -21,13 +21,12 @@ from bulkinfer.launch.auto.precision import GOLDEN, PICTURES, Question
 from bulkinfer.model.accuracy_gate import compare, compare_values, objection
 from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import read_golden
+from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
-from bulkinfer.types import Record
+from bulkinfer.types import Array, Record
 from bulkinfer.worker.loader import Limits, load_record
 from bulkinfer.worker.metrics import Meter
-
-Array = np.ndarray[Any, Any]
 
 
 def _find(value: dict[str, Any]) -> dict[str, Any]:
@@ -77,17 +76,12 @@ def _load(pictures: list[dict[str, Any]], question: Question) -> tuple[Array, li
 def _values(spec: SessionSpec, question: Question, images_NHWC: Array) -> Array:
     """What the network gives, N x D: class values, or all outputs in a row; NaN where any output is not finite."""
     session = Session(spec, question.outputs)
+
+    def run_batch(batch_NHWC: Array) -> dict[str, Array]:
+        return session.run(batch_NHWC if session.dtype == np.uint8 else normalise(batch_NHWC, question.recipe))
+
     names = [question.classified] if question.classified else question.outputs
-    size, parts = session.batch_shape[0], []
-    for start in range(0, len(images_NHWC), size):
-        part = images_NHWC[start : start + size]
-        batch = np.zeros((size, *part.shape[1:]), np.uint8)
-        batch[: len(part)] = part
-        outputs = session.run(batch if session.dtype == np.uint8 else normalise(batch, question.recipe))
-        rows = {name: values[: len(part)].reshape(len(part), -1) for name, values in outputs.items()}
-        is_finite = np.all([np.isfinite(values).all(axis=1) for values in rows.values()], axis=0)
-        parts.append(np.where(is_finite[:, None], np.concatenate([rows[name] for name in names], axis=1), np.nan))
-    return np.concatenate(parts)
+    return FixedBatch(run_batch, session.batch_shape[0]).finite_values(images_NHWC, names)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.host.process_identity import cpu_ticks
+from bulkinfer.host.usage import cpu_ticks
 from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight, shared
 from bulkinfer.worker.protocol import Command, encode

@@ -21,7 +21,7 @@ import numpy as np
 from bulkinfer.errors import AbsentError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, temporary_path
 from bulkinfer.files.file_lock import exclusive
-from bulkinfer.host.console import versions
+from bulkinfer.host.versions import versions
 from bulkinfer.runtime.providers.engine_cache import LOCK_FILE, drop_unsound, record
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bulkinfer.errors import AbsentError, UsageError, first_line
-from bulkinfer.host.console import processor_features, processor_vendor
+from bulkinfer.host.versions import processor_features, processor_vendor
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 EP_NAME = "OpenVINOExecutionProvider"
@@ -99,7 +99,8 @@ def _find(kind: str) -> list[str]:
 def _no_device(kind: str) -> UsageError:
     """The error for a plugin that offers no device of a kind; on processors it counts as not installed."""
     if kind == "CPU":
-        return AbsentError(f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu")
+        vendor = processor_vendor()
+        return AbsentError(f"--device openvino: its plugin does not serve this processor ({vendor}): use --device cpu")
     other = "openvino" if plugin_devices("CPU") else "cpu"
     return UsageError(
         f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device {other}"

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, describe_proof, open_session, prove
+from bulkinfer.runtime.providers.openvino import plugin_devices
 from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
 from tests.graphs import save, solid_batch
 from tests.models import COLOURS, tiny_graph
+from tests.openvino import plugin
 
 HERE = ("cpu", "openvino")  # what every machine that runs the tests has
 
@@ -47,6 +49,13 @@ def test_allow_cpu_nodes_lets_some_through_but_not_all() -> None:
 
 
 @pytest.mark.usefixtures("openvino")
+@pytest.mark.parametrize("mode", ["absent", "present"])
+def test_c33_the_devices_of_a_plugin_may_be_asked_for_twice(mode: str) -> None:
+    with plugin(mode):
+        assert len(plugin_devices("CPU")) == len(plugin_devices("CPU")) == (mode == "present")
+        assert plugin_devices("NPU") == []
+
+
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind: str) -> None:
