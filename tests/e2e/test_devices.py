@@ -151,7 +151,7 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)
     (tmp_path / "temporary").mkdir()
-    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--data_dir", "photos")
+    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos")
     with subprocess.Popen(
         [*words, "--log_path", str(tmp_path / "logs")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},

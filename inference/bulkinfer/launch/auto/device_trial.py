@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.isolated_call import answer, ask
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.measurements import keep, read_kept
@@ -74,7 +74,7 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
 def _whole(entry: dict[str, Any], providers: list[str]) -> dict[str, float | str]:
     """What a kept entry says of each provider; empty unless it has one answer for each, and a usable rate among them."""
     rates, failures = entry["images_per_s"], entry.get("does_not_run", {})
-    if misfit(failures, dict[str, str]) or sorted([*rates, *failures]) != sorted(providers):
+    if mismatch(failures, dict[str, str]) or sorted([*rates, *failures]) != sorted(providers):
         return {}
     if not rates or not all(0 < rate < math.inf for rate in rates.values()):
         return {}

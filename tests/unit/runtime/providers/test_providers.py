@@ -48,7 +48,6 @@ def test_allow_cpu_nodes_lets_some_through_but_not_all() -> None:
         prove(spec(mixed=True), Counter({"CPUExecutionProvider": 9}), "CPU", "1.32.0")
 
 
-@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("mode", ["absent", "present"])
 def test_c33_the_devices_of_a_plugin_may_be_asked_for_twice(mode: str) -> None:
     with plugin(mode):
@@ -56,6 +55,7 @@ def test_c33_the_devices_of_a_plugin_may_be_asked_for_twice(mode: str) -> None:
         assert plugin_devices("NPU") == []
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind: str) -> None:
