@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -46,3 +47,10 @@ def without_openvino() -> Iterator[None]:
     """A plugin that is installed and serves no processor, as on a processor of another vendor."""
     with plugin("absent"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_of_torch() -> None:
+    """Networks of tests are small, and every core has a process that runs tests: more threads only wait for each other."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from bulkinfer.host.versions import processor_vendor
 
-from tests.commands import children, command, living, records, rows, run, summary
+from tests.commands import children, command, living, records, rows, run, run_here, summary
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
 
@@ -29,15 +30,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launch(place: Path, *words: object, log_path: Path, **options: Any) -> Any:
+def launch(place: Path, *words: object, log_path: Path, start: Any = run) -> Any:
     base = ("--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos", "--log_path", log_path)
-    return run("infer_launch", *base, *words, cwd=place, **options)
+    return start("infer_launch", *base, *words, cwd=place)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:1,3", "tensorrt"])
 def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place: Path, tmp_path: Path, device: str) -> None:
     """microsoft/onnxruntime#23372: a line in a log, and then the whole run on the processor."""
-    found = launch(place, "--device", device, "--data_dir", "not/even/there", log_path=tmp_path / "logs")
+    found = launch(place, "--device", device, "--data_dir", "not/even/there", log_path=tmp_path / "logs", start=run_here)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith(f"infer_launch: --device {device.partition(':')[0]}: the installed onnxruntime ")
     assert found.stderr.count("\n") == 1
@@ -120,6 +121,7 @@ def test_generated_pictures_go_through_the_loaders(place: Path, tmp_path: Path) 
     assert (both.returncode, both.stderr.count("\n")) == (2, 1)
 
 
+@long
 def test_embeddings_in_half_precision(place: Path, tmp_path: Path) -> None:
     words = ("--device", "cpu", "--save", "topk,embedding,logits")
     for precision in ("fp32", "fp16"):
@@ -137,6 +139,7 @@ def test_embeddings_in_half_precision(place: Path, tmp_path: Path) -> None:
     assert run("bulkinfer", "verify", tmp_path / "fp16", cwd=place).returncode == 0
 
 
+@long
 def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     found = launch(place, "--device", "cpu", "--processes_per_device", 3, "--dry_run", log_path=tmp_path / "logs")
     assert found.returncode == 0, found.stderr
@@ -147,6 +150,7 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("openvino")
+@long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)

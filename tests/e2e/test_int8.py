@@ -12,6 +12,9 @@ import pytest
 from tests import pictures
 from tests.commands import get_model, records, run, summary
 from tests.foreign_graphs import deep_graph, recipe_file, save
+from tests.forms import long
+
+pytestmark = long
 
 
 @pytest.fixture(scope="module")

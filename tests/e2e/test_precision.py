@@ -11,6 +11,7 @@ import pytest
 
 from tests import pictures
 from tests.commands import run
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
@@ -52,6 +53,7 @@ def test_where_there_is_nothing_cheaper_it_says_so(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("openvino")
+@long
 def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     verdict = (
         "top-1 agrees on 100.0% of 40 clear pictures, mean change of probability 0.000; output error 0.000, on 40 pictures"

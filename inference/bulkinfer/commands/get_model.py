@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import advising
-from bulkinfer.host.openmp import spin_briefly
+from bulkinfer.host.process_setup import spin_briefly
 
 if TYPE_CHECKING:
     from bulkinfer.export.from_zoo import Provided

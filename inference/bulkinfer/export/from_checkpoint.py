@@ -62,7 +62,7 @@ def _is_of(card: ModelCard, found: Checkpoint, config: GetModelConfig) -> bool:
 def _export(config: GetModelConfig, name: str, found: Checkpoint, folder: Path) -> ModelCard:
     with zoo.quiet():
         from bulkinfer.export.torch_export import export_network
-        from bulkinfer.train.built import rebuild
+        from bulkinfer.train.networks import rebuild
     log.info(f"exporting {name} with the weights of {found.path}, {found.step} updates")
     recipe = Recipe(**found.state["recipe"])
     export = export_network(rebuild(found.state["network"], found.weights), recipe, config.input)

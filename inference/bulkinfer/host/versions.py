@@ -10,7 +10,7 @@ _PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxrun
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what a row holds, as far as they are installed."""
+    """Versions of Python and of the installed packages that may change the content of a row: name -> version."""
     from bulkinfer import __version__
 
     found = {"bulkinfer": __version__, "python": platform.python_version()}

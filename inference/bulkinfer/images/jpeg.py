@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import PIL
-import pyarrow as pa
 from PIL import Image
 
 from bulkinfer.errors import RecordError, UsageError, first_line
 from bulkinfer.images.pillow_warnings import count_notice
+from bulkinfer.images.pixel_memory import as_image
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 _SCAN = 0xDA
@@ -40,7 +40,8 @@ _LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
 _EIGHTHS = (1, 2, 4, 5)
 _FULL = 8
 _MIN_SHORT_SIDE = 64  # below, there is nothing to gain
-_MAX_KEPT_BYTES = 64 << 20  # of a thread's buffer: 16 million pixels
+_MAX_KEPT_BYTES = 64 << 20  # of a thread's canvas: 16 million pixels
+_MOST_SIZES = 32  # of pictures that a thread keeps an image of
 
 _kept = threading.local()
 
@@ -155,31 +156,52 @@ def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: i
         return None
     width, height = reduced_size(size, eighths)
     try:
-        pixels_HWC = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=_buffer(4 * width * height))
+        canvas = _canvas(width * height)
+        pixels_HWX = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=canvas.memory)
     except ValueError:  # all it has, for damaged and for odd files
         return None
-    return _as_image(pixels_HWC) if pixels_HWC.shape == (height, width, 4) else None
+    return canvas.image(pixels_HWX) if pixels_HWX.shape == (height, width, 4) else None
 
 
-def _buffer(size_bytes: int) -> Any:
-    """Memory for one picture. A thread's last one is used again once no picture lies in it any more.
+class _Canvas:
+    """Memory for one picture of up to so many pixels, with an image of each size that was decoded into it lately.
 
-    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take.
+    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take. Making an image costs
+    more than all else that is done for a small picture: it takes and releases the interpreter lock four times.
     """
-    if size_bytes > _MAX_KEPT_BYTES:
-        return np.empty(size_bytes, np.uint8)
-    kept = getattr(_kept, "buffer", None)
-    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > _kept.idle:
-        kept = _kept.buffer = np.empty(size_bytes, np.uint8)
-        _kept.idle = sys.getrefcount(kept)  # with nothing in it: who counts as holding it differs between versions of Python
+
+    def __init__(self, num_pixels: int) -> None:
+        self.memory = np.empty(4 * num_pixels, np.uint8)
+        self._images: dict[tuple[int, int], Image.Image] = {}
+        self._last: Image.Image | None = None
+        self._references = 0  # to the last image, where nobody else holds it; their number differs between versions of Python
+
+    def is_free(self) -> bool:
+        """Whether nobody holds the last image any more."""
+        return self._last is None or sys.getrefcount(self._last) <= self._references
+
+    def image(self, pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
+        """The image over the beginning of the memory, which `pixels_HWX` is."""
+        height, width, _ = pixels_HWX.shape
+        image = self._images.get((width, height))
+        if image is None:
+            if len(self._images) == _MOST_SIZES:
+                self._images.clear()
+            image = self._images[width, height] = as_image(pixels_HWX)
+        if image is not self._last:
+            self._last = image
+            self._references = sys.getrefcount(self._last) - 1  # but for this function's own
+        return image
+
+
+def _canvas(num_pixels: int) -> _Canvas:
+    """The thread's canvas, or a new one where a picture still lies in it, or it is too small."""
+    if 4 * num_pixels > _MAX_KEPT_BYTES:
+        return _Canvas(num_pixels)
+    kept: _Canvas | None = getattr(_kept, "canvas", None)
+    if kept is None or len(kept.memory) < 4 * num_pixels or not kept.is_free():
+        kept = _kept.canvas = _Canvas(num_pixels)
     return kept
-
-
-def _as_image(pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
-    """The same memory as an RGB image: Pillow's own has four bytes per pixel, too."""
-    height, width, _ = pixels_HWX.shape
-    flat = pa.UInt8Array.from_buffers(pa.uint8(), pixels_HWX.size, [None, pa.py_buffer(pixels_HWX)])
-    return Image.fromarrow(pa.FixedSizeListArray.from_arrays(flat, 4), "RGB", (width, height))
 
 
 @cache

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bulkinfer.errors import RecordError
+from bulkinfer.images.pixel_memory import write_rgb
 from bulkinfer.model.card import Recipe
 
 _FILTERS = {
@@ -87,9 +88,7 @@ def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], full_si
     kept = _resize(image, x, y, recipe)
     if (x.length, y.length) != (recipe.width, recipe.height):
         out[:] = recipe.fill
-    # the bytes, not asarray(kept): numpy then asks Pillow for them in several ways, which takes as long as the copy
-    pixels = np.frombuffer(kept.tobytes(), np.uint8).reshape(y.length, x.length, 3)
-    out[y.place : y.place + y.length, x.place : x.place + x.length] = pixels
+    write_rgb(kept, out[y.place : y.place + y.length, x.place : x.place + x.length])
 
 
 def plan(width: int, height: int, recipe: Recipe) -> tuple[Axis, Axis]:
