@@ -7,12 +7,13 @@ from_checkpoint, from_onnx, and from_folder for an adopted or trained network th
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from bulkinfer import zoo
-from bulkinfer.config import EXACT, GetModelConfig
+from bulkinfer.config import EXACT, GetModelConfig, check_values
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
@@ -60,9 +61,13 @@ def get_model(
     calibration_dir="photos" makes a variant, onnx="net.onnx" with name and recipe adopts a file. Prints nothing; progress is
     logged to the logger "bulkinfer".
 
-    Raises UsageError for a wrong name or option, RunError or DownloadError where something fails on the way.
+    Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
+    an option that does not exist.
     """
-    return make_model(GetModelConfig(model_name=model_name, batch_size=batch_size, **options))
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
+    check_values(config)
+    return make_model(config)
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:
