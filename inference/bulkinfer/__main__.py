@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bulkinfer {name}: interrupted", file=sys.stderr)
         code = 130
     if argv is None:
-        from bulkinfer.commands.flags import leave
+        from bulkinfer.commands.run_command import leave
 
         leave(code)
     return code

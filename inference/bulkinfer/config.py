@@ -306,5 +306,5 @@ def resolve_data_dir(config: LaunchConfig) -> Path:
     else:
         raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
     if not found.is_dir():
-        raise UsageError(f"{found} is no folder: give --data_dir a folder of pictures or of partitions")
+        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions")
     return found

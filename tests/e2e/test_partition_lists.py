@@ -132,7 +132,7 @@ def test_with_manifests_alone_files_are_not_looked_at(folder: Path, capsys: pyte
     (folder / "list.txt").write_text("0/0.jpg\nnowhere.jpg\n")
     arguments = ["--list_file", "list.txt", "--data_dir", "photos", "--mode", "manifest", "--partitions", "1"]
     out, errors = told(capsys, 0, *arguments)
-    assert "did not look at the files: no sizes, and a missing one becomes an error row" in out
+    assert "did not look at the files: sizes are not known, and a missing file becomes an error row" in out
     assert errors == ""
     (part,) = open_dataset(folder / "datasets").partitions
     assert [entry.size_bytes for entry in part.manifest.entries()] == [None, None]
@@ -156,11 +156,11 @@ def test_where_the_root_comes_from(folder: Path, monkeypatch: pytest.MonkeyPatch
         (["--list_file", "list.txt", "--annotations", "a.json"], "--annotations and --list_file both name the pictures"),
         (["--list_file", "photos"], "--list_file: photos cannot be read: Is a directory"),
         (["--list_file", "gone.txt"], "--list_file: gone.txt cannot be read: No such file or directory"),
-        (["--list_file", "empty.txt"], "--list_file: empty.txt holds no paths"),
-        (["--list_file", "photos/0/0.jpg"], "is no text: give a file with one path per line"),
+        (["--list_file", "empty.txt"], "--list_file: empty.txt contains no paths"),
+        (["--list_file", "photos/0/0.jpg"], "is not a text file: give a file with one path per line"),
         (["--list_file", "list.txt", "--data_dir", "photos/1"], "--list_file: none of its 1 paths is a file in"),
         (["--list_file", "out.txt"], "--list_file: out.txt line 2: ../1.jpg leads out of"),
-        (["--list_file", "list.txt", "--data_dir", "gone"], "gone is no folder"),
+        (["--list_file", "list.txt", "--data_dir", "gone"], "gone is not a folder"),
         (["--list_file", "list.txt", "--output", "."], "is the folder of the pictures itself"),
         (["--list_file", "own.txt"], "line 1: datasets/0/1.jpg lies in a partition"),
         (["--data_dir", "photos", "--balance", "size"], "value should be one of <count|bytes>"),

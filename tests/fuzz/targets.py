@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from bulkinfer.commands import flags
+from bulkinfer.commands.parse import HelpRequested, parse
 from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
 from bulkinfer.errors import RecordError, RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
@@ -158,8 +158,8 @@ def words(data: bytes) -> list[str]:
     told = list[str]()
     if any("flagfile" in word for word in given):
         return told  # which would read any file of this machine
-    with suppress(flags.HelpRequested), _refusals(told, *OURS):
-        flags.parse(name, config, given, positional="output" if name in ("verify", "retry") else "")
+    with suppress(HelpRequested), _refusals(told, *OURS):
+        parse(name, config, given, positional="output" if name in ("verify", "retry") else "")
     return told
 
 
@@ -182,8 +182,8 @@ def flag_file(data: bytes) -> list[str]:
         return told  # which would read any file of this machine
     path = _written("some.flags", data)
     for name, config in (("infer_launch", LaunchConfig), ("bench", BenchConfig)):
-        with suppress(flags.HelpRequested), _refusals(told, *OURS):
-            flags.parse(name, config, ["--flagfile", str(path)])
+        with suppress(HelpRequested), _refusals(told, *OURS):
+            parse(name, config, ["--flagfile", str(path)])
     return told
 
 

@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.rules.source import ROOT, tree
 
 CASES = (
@@ -36,17 +34,16 @@ def test_every_case_has_one_row() -> None:
     assert [row[0] for row in ROWS] == [f"B{number:02d}" for number in CASES]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_the_test_of_a_case_is_there_and_carries_its_id(row: list[str]) -> None:
-    case, wrong, right, named = row
-    assert wrong
-    assert right
-    match = re.fullmatch(r"`(tests/\S+\.py)::(test_\w+)`", named)
-    assert match, named
-    path, name = match.groups()
-    assert (ROOT / path).exists(), path
-    assert name in names_in(ROOT / path), named
-    assert f"_{case.lower()}_" in name, named
+def test_the_test_of_each_case_is_there_and_carries_its_id() -> None:
+    for case, wrong, right, named in ROWS:
+        assert wrong, case
+        assert right, case
+        match = re.fullmatch(r"`(tests/\S+\.py)::(test_\w+)`", named)
+        assert match, named
+        path, name = match.groups()
+        assert (ROOT / path).exists(), path
+        assert name in names_in(ROOT / path), named
+        assert f"_{case.lower()}_" in name, named
 
 
 def test_every_case_that_a_test_carries_has_a_row() -> None:

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.rules.source import PACKAGE, ROOT, python_files, shown, tree
 
 MAX_FILE_LINES = 300
@@ -24,46 +22,60 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_sizes(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
-    for function in functions(path):
-        length = (function.end_lineno or 0) - function.lineno + 1
-        assert length <= MAX_FUNCTION_LINES, f"{function.name} has {length} lines"
+def test_sizes() -> None:
+    offenders = []
+    for path in FILES:
+        lines = len(path.read_text().splitlines())
+        offenders += [f"{shown(path)} has {lines} lines"] if lines > MAX_FILE_LINES else []
+        for function in functions(path):
+            length = (function.end_lineno or 0) - function.lineno + 1
+            offenders += [f"{shown(path)}: {function.name} has {length} lines"] if length > MAX_FUNCTION_LINES else []
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", FILES + TESTS_AND_TOOLS, ids=shown)
-def test_names_say_what_is_inside(path: Path) -> None:
-    assert path.stem not in VAGUE_NAMES
+def test_names_say_what_is_inside() -> None:
+    assert not [shown(path) for path in FILES + TESTS_AND_TOOLS if path.stem in VAGUE_NAMES]
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_docstrings(path: Path) -> None:
-    module = tree(path)
-    if not module.body:
-        return  # an empty __init__.py
-    assert ast.get_docstring(module), "the file does not say what it is for"
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            assert ast.get_docstring(node), f"{node.name} does not say what it does"
+def test_docstrings() -> None:
+    offenders = []
+    for path in FILES:
+        module = tree(path)
+        if not module.body:
+            continue  # an empty __init__.py
+        if not ast.get_docstring(module):
+            offenders.append(f"{shown(path)} does not say what it is for")
+        for node in module.body:
+            is_public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            if is_public and not ast.get_docstring(node):
+                offenders.append(f"{shown(path)}: {node.name} does not say what it does")
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", FILES + TESTS_AND_TOOLS, ids=shown)
-def test_no_error_is_swallowed(path: Path) -> None:
-    """No bare `except:`, and nothing that catches every error to do nothing."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type, f"line {node.lineno}: except without a type"
-            catches_all = ast.unparse(node.type) in ("Exception", "BaseException")
-            does_nothing = all(isinstance(line, ast.Pass | ast.Continue) for line in node.body)
-            assert not (catches_all and does_nothing), f"line {node.lineno}: every error is swallowed"
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("contextlib.suppress", "suppress"):
-            names = {ast.unparse(argument) for argument in node.args}
-            assert not names & {"Exception", "BaseException"}, f"line {node.lineno}: every error is swallowed"
+def swallows_every_error(node: ast.AST) -> bool:
+    """An `except` without a type, or anything that catches every error to do nothing."""
+    if isinstance(node, ast.ExceptHandler):
+        catches_all = not node.type or ast.unparse(node.type) in ("Exception", "BaseException")
+        does_nothing = all(isinstance(line, ast.Pass | ast.Continue) for line in node.body)
+        return not node.type or (catches_all and does_nothing)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("contextlib.suppress", "suppress"):
+        return bool({ast.unparse(argument) for argument in node.args} & {"Exception", "BaseException"})
+    return False
 
 
-@pytest.mark.parametrize("path", python_files(ROOT / "tests"), ids=shown)
-def test_no_test_is_skipped(path: Path) -> None:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in EXCUSES, f"line {node.lineno}: {ast.unparse(node)}"
+def test_no_error_is_swallowed() -> None:
+    assert not [
+        f"{shown(path)}:{node.lineno}"
+        for path in FILES + TESTS_AND_TOOLS
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ExceptHandler | ast.Call) and swallows_every_error(node)
+    ]
+
+
+def test_no_test_is_skipped() -> None:
+    assert not [
+        f"{shown(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in python_files(ROOT / "tests")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and node.attr in EXCUSES
+    ]

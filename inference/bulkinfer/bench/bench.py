@@ -27,7 +27,7 @@ from bulkinfer.bench.report import KINDS, Throughput, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
 from bulkinfer.bench.tune import tune
 from bulkinfer.config import BenchConfig
-from bulkinfer.files.atomic import own_folder, remove_abandoned, safe_name, write_json
+from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.auto.choose import settle
@@ -53,11 +53,11 @@ def bench(config: BenchConfig) -> int:
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         log_dir = unused(Path(config.log_path) / name)
         refuse_inside_partition(job, log_dir)
-        for left in remove_abandoned(log_dir.parent, "bench-*", but_with=BENCH_FILE):
+        for left in remove_abandoned(log_dir.parent, "bench-*", keep_with=BENCH_FILE):
             log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
         try:
             log_dir.mkdir(parents=True)
-            owner = own_folder(log_dir)
+            owner = write_owner_file(log_dir)
             try:
                 run(config, prepare(config, log_dir, job))
             finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bulkinfer.commands.flags import run_command
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.train.options import GetDatasetConfig, training_data_dir
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bulkinfer.commands import flags
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import PartitionConfig, data_dir_or_environment
 from bulkinfer.errors import UsageError
 
@@ -25,7 +25,7 @@ _MOST = 100_000  # partitions: each is a folder and a manifest of its own
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script."""
-    return flags.run_command("partition_dataset", PartitionConfig, partition, argv)
+    return run_command("partition_dataset", PartitionConfig, partition, argv)
 
 
 class _Input(NamedTuple):

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bulkinfer.commands.flags import parse, run_command
+from bulkinfer.commands.parse import parse
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.openmp import spin_briefly
 from bulkinfer.train import entry
 from bulkinfer.train.foreign_words import translate, translate_for_validation, words_to_validate

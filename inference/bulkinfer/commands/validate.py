@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bulkinfer.commands.flags import run_command
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.train import entry
 from bulkinfer.train.foreign_words import translate_for_validation
 from bulkinfer.train.validation_options import ValidateConfig

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bulkinfer.commands.flags import run_command
+from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import VerifyConfig
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Files that are whole or absent: atomic writes, locks, checked JSON, downloads, archives."""
+"""Files that are complete or absent: atomic writes, locks, checked JSON, downloads, archives."""

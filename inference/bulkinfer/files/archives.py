@@ -1,7 +1,7 @@
-"""Archives unpacked without trust: tar (plain, gzip, bzip2, xz), zip and Debian packages.
+"""Unpack archives from untrusted sources: tar (plain, gzip, bzip2, xz), zip and Debian packages.
 
-Only regular files are written, each below the folder given. An archive with a member that would land elsewhere, a device,
-or a link that leads out is refused as a whole; links that stay inside are left out.
+Only regular files are written, each below the given folder. An archive is refused as a whole if a member would be written
+outside the folder, is a device, or is a link that points outside. Links that stay inside are left out.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ _DAMAGES = (
     zlib.error,
     lzma.LZMAError,
     struct.error,
-    ValueError,  # of headers that make no sense
-    NotImplementedError,  # of a kind of compression
+    ValueError,  # raised for invalid headers
+    NotImplementedError,  # raised for an unknown compression
 )
 
 
 class ArchiveError(RunError):
-    """The archive is broken, of a kind we do not read, or not safe to unpack."""
+    """The archive is damaged, of an unsupported kind, or not safe to unpack."""
 
 
 class _Window:
-    """`size_bytes` of an open file from where it stands, as a file that can only be read."""
+    """A read-only file: the next `size_bytes` bytes of an open file."""
 
     def __init__(self, file: BinaryIO, size_bytes: int) -> None:
         self._file, self._left = file, size_bytes
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`, none behind the window."""
+        """The next bytes, at most `size`; none after the end of the window."""
         data = self._file.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(data)
         return data
 
 
 def unpack(archive: Path, folder: Path) -> int:
-    """Write the files of the archive below `folder`, which exists; returns their number.
+    """Write the files of the archive below `folder`, which must exist; returns the number of files.
 
-    Raises ArchiveError. What was written until then stays: give a temporary folder.
+    Raises ArchiveError; the files written before the error stay, so the folder should be a temporary one.
     """
     with archive.open("rb") as file:
         head = file.read(len(_AR_MAGIC))
@@ -79,17 +79,20 @@ def unpack(archive: Path, folder: Path) -> int:
         except _DAMAGES as error:
             raise ArchiveError(_damaged(archive, error)) from None
         except OSError as error:
-            if error.errno not in (None, errno.EINVAL):  # so bz2 and gzip tell damage, and a place before the first byte
+            if error.errno not in (
+                None,
+                errno.EINVAL,
+            ):  # None: damage found by bz2 or gzip; EINVAL: a seek before the first byte
                 raise
             raise ArchiveError(_damaged(archive, error)) from None
 
 
 def _damaged(archive: Path, error: Exception) -> str:
-    return f"{archive} is damaged, or no archive that can be read ({first_line(error)})"
+    return f"{archive} is damaged or not a supported archive ({first_line(error)})"
 
 
 def _untar(archive: Path, file: Any, folder: Path) -> int:
-    """Members one after another, so that nothing but reading is asked of the file."""
+    """Unpack the members one after another: the file needs no seek."""
     stream = _decompressed(file)
     count = 0
     with tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -104,13 +107,13 @@ def _untar(archive: Path, file: Any, folder: Path) -> int:
                 assert source is not None
                 _write(archive, source, folder, checked.name, member.size)
                 count += 1
-    while stream.read(_BLOCK_BYTES):  # to its end, where the checksum of the compression is
+    while stream.read(_BLOCK_BYTES):  # to the end of the stream, where the checksum of the compression is
         pass
     return count
 
 
 def _decompressed(file: Any) -> Any:
-    """The file, or what decompresses it, by its first bytes."""
+    """The file, decompressed if its first bytes say that it is compressed."""
     buffered = _Peeked(file)
     for mark, opened in _COMPRESSED:
         if buffered.head.startswith(mark):
@@ -119,7 +122,7 @@ def _decompressed(file: Any) -> Any:
 
 
 class _Peeked:
-    """A file that can only be read, with its first bytes known beforehand."""
+    """A read-only file whose first bytes can be looked at before they are read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -159,20 +162,20 @@ def _undeb(archive: Path, file: BinaryIO, folder: Path) -> int:
         name, size_bytes = header[:16].decode("ascii", "replace").strip().rstrip("/"), int(size_text)
         if name.startswith("data.tar"):
             if name.endswith(".zst"):
-                raise ArchiveError(f"{archive} is packed with zstd, which is not read here: unpack it with dpkg -x")
+                raise ArchiveError(f"{archive} is compressed with zstd, which is not supported: unpack it with dpkg -x")
             return _untar(archive, _Window(file, size_bytes), folder)
         file.seek(size_bytes + size_bytes % 2, os.SEEK_CUR)
-    raise ArchiveError(f"{archive} holds no data.tar: it is no Debian package, or a part of one")
+    raise ArchiveError(f"{archive} contains no data.tar: it is not a Debian package, or it is cut short")
 
 
 def _check_name(archive: Path, name: str) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ArchiveError(f"{archive} is not safe to unpack: {name!r} would land outside the folder")
+        raise ArchiveError(f"{archive} is not safe to unpack: {name!r} would be written outside the folder")
 
 
 def _write(archive: Path, source: Any, folder: Path, name: str, size_bytes: int) -> None:
-    """One member, whole, as a new file."""
+    """Write one member as a new file."""
     path = folder / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,6 +183,6 @@ def _write(archive: Path, source: Any, folder: Path, name: str, size_bytes: int)
             shutil.copyfileobj(source, target, _BLOCK_BYTES)
             written = target.tell()
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise ArchiveError(f"{archive} holds {name!r} twice") from None
+        raise ArchiveError(f"{archive} contains {name!r} twice") from None
     if written != size_bytes:
         raise ArchiveError(f"{archive} is damaged: it ends within {name!r}, after {written:,} of {size_bytes:,} bytes")

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: publish by rename, hashes, JSON with a format number, temporaries of dead processes."""
+"""Files that are complete or absent: publish by rename, hashes, JSON with a format number, files of dead processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fsync_directory(directory: str | os.PathLike[str]) -> None:
 
 
 def temporary_path(final: Path) -> Path:
-    """A name beside `final` that tells which process owns it: _tmp-<table of processes>-<pid>-<start>-<random>."""
+    """A name beside `final` that identifies the process that owns it: _tmp-<process table>-<pid>-<start>-<random>."""
     pid = os.getpid()
     owner = f"{this_table().digest}-{pid}-{process_start_ticks(pid)}"
     return final.with_name(f"{TEMPORARY_PREFIX}{owner}-{secrets.token_hex(4)}")
@@ -39,9 +39,9 @@ def temporary_path(final: Path) -> Path:
 
 @contextmanager
 def publishing(final: Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends well it is fsynced and renamed to `final`, else removed.
+    """Yield a temporary path. If the block succeeds, the file is fsynced and renamed to `final`; otherwise it is removed.
 
-    Readers see the old file or the whole new one, never a part. The directory is fsynced after the rename.
+    Readers see the old file or the complete new one. The directory is fsynced after the rename.
     """
     temporary = temporary_path(final)
     try:
@@ -52,22 +52,22 @@ def publishing(final: Path) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(final)  # what the user knows it by
+            error.filename = str(final)  # the name that the user knows
         raise
     fsync_directory(final.parent)
 
 
 def temporary_owner(name: str) -> Owner | None:
-    """The process that made a temporary of ours; None if `name` is not a name of one."""
+    """The process that created the temporary file called `name`; None if temporary_path() does not make such names."""
     match = _TEMPORARY_NAME.fullmatch(name)
     return Owner(match[1], int(match[2]), int(match[3])) if match else None
 
 
 def remove_stale_temporaries(directory: Path) -> list[str]:
-    """Remove temporary files of ours whose process is gone; returns their names.
+    """Remove temporary files whose process has ended; returns their names.
 
-    Those of living processes stay, and those of other hosts and containers, which nobody here knows about; so do folders and
-    whatever else begins like a temporary of ours.
+    Files of running processes stay. So do files of other hosts and containers, whose processes cannot be looked up from here,
+    folders, and files whose names only begin like a temporary file.
     """
     removed = []
     for entry in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
@@ -79,39 +79,39 @@ def remove_stale_temporaries(directory: Path) -> list[str]:
     return removed
 
 
-def own_folder(folder: Path) -> Path:
-    """Put a file into a folder that tells whose it is: a temporary of ours that holds host, boot and namespace of the process.
+def write_owner_file(folder: Path) -> Path:
+    """Mark `folder` as owned by this process, with a temporary file that holds host, boot and process namespace.
 
-    Returns the file. Whoever ends well removes the folder, or the file where the folder is to stay.
+    Returns the file. When the work is done, remove the folder; or only the file, if the folder is to stay.
     """
     owner = temporary_path(folder / "owner")
     owner.write_text(canonical_json(this_table()))
     return owner
 
 
-def remove_abandoned(parent: Path, pattern: str, *, but_with: str = "") -> list[str]:
-    """Remove the folders that match `pattern` and that own_folder() gave to processes that are gone; returns their names.
+def remove_abandoned(parent: Path, pattern: str, *, keep_with: str = "") -> list[str]:
+    """Remove the folders that match `pattern` and that write_owner_file() marked for processes that have ended.
 
-    Those of other users stay, and those of other hosts and containers: nobody knows here which processes run there. So do
-    those that hold a file called `but_with`: they were finished.
+    Returns their names. Folders of other users stay, and folders of other hosts and containers, whose processes cannot be
+    looked up from here. So do folders that hold a file called `keep_with`: their work was finished.
     """
     removed = []
     for folder in sorted(parent.glob(pattern)):
         try:
-            if not folder.is_symlink() and folder.stat().st_uid == os.geteuid() and _is_abandoned(folder, but_with):
+            if not folder.is_symlink() and folder.stat().st_uid == os.geteuid() and _is_abandoned(folder, keep_with):
                 shutil.rmtree(folder)
                 removed.append(folder.name)
-        except (FileNotFoundError, NotADirectoryError):  # another process removed it meanwhile, or it is no folder
+        except (FileNotFoundError, NotADirectoryError):  # another process has removed it, or it is not a folder
             continue
     return removed
 
 
-def _is_abandoned(folder: Path, but_with: str) -> bool:
-    if but_with and (folder / but_with).exists():
+def _is_abandoned(folder: Path, keep_with: str) -> bool:
+    if keep_with and (folder / keep_with).exists():
         return False
     owners = [(file, owner) for file in folder.iterdir() if (owner := temporary_owner(file.name)) and file.is_file()]
-    told = canonical_json(this_table())
-    return any(owner.is_gone and file.read_text(errors="replace") == told for file, owner in owners)
+    here = canonical_json(this_table())
+    return any(owner.is_gone and file.read_text(errors="replace") == here for file, owner in owners)
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
@@ -121,18 +121,18 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The one spelling of a JSON value that is hashed: sorted keys, no spaces."""
+    """The form of a JSON value that is hashed: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Publish `value` as readable JSON with our format number."""
+    """Publish `value` as indented JSON with the format number of this release."""
     with publishing(path) as temporary:
         temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of ours.
+    """Read a JSON file that write_json() wrote.
 
     Raises UsageError if it is missing or from a newer format, DamagedError if it is damaged.
     """
@@ -143,10 +143,10 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged (not JSON: {first_line(error)})") from None
     if not isinstance(value, dict):
-        raise DamagedError(f"{path} is damaged (holds no JSON object)")
+        raise DamagedError(f"{path} is damaged (not a JSON object)")
     found = value.get("format")
     if type(found) is int and found > FORMAT:
-        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
     if type(found) is not int or found != FORMAT:
         raise DamagedError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT})")
     return value

@@ -1,7 +1,7 @@
-"""Fetch one file over http or https with the standard library: whole or not at all.
+"""Fetch one file over http or https with the standard library: completely or not at all.
 
-Redirects are followed, except from https to http; certificates are always checked; cut transfers are resumed where the
-server can prove that the file is still the same, else begun again.
+Redirects are followed, except from https to http. Certificates are always checked. An interrupted transfer is resumed if the
+server can prove that the file has not changed; otherwise it starts again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
 
 class _CutError(Exception):
-    """The transfer ended early, or the server asks to come back later; worth another attempt."""
+    """The transfer ended early, or the server asks the client to come back later: another attempt makes sense."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -46,16 +46,16 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass
 class _Transfer:
-    """What is known between attempts: bytes in the file, full size if the server told, and proof of the version."""
+    """State between attempts: bytes in the file, full size if the server sent it, and the validator of this version."""
 
     done_bytes: int = 0
     size_bytes: int | None = None
     validator: str = ""
-    note: Path | None = None  # where the proof is kept for another process
+    note: Path | None = None  # where the validator is kept for another process
     address_sha256: str = ""
 
     def write_note(self) -> None:
-        """Keep, beside the part, what another process needs to continue it."""
+        """Write, beside the partial file, what another process needs to continue it."""
         if self.note:
             self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
 
@@ -63,22 +63,23 @@ class _Transfer:
 def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None = None) -> None:
     """Write the file at `url` to `path`; every new attempt is logged.
 
-    A user and password in the address are sent as Basic authorization, to its own host only, and shown nowhere. Pauses
-    `pause_s`, then twice that, and so on. Raises DownloadError with the reason; `path` may then hold a part, which a later
-    call with the same `part_note` (a file beside it) continues, if the server can prove that its file is the same.
+    A user and password in the address are sent as Basic authorization, to that host only, and never shown. The pause between
+    attempts is `pause_s` seconds, then twice that, and so on. Raises DownloadError with the reason. `path` may then hold a
+    part of the file: a later call with the same `part_note` (a file beside it) continues it, if the server can prove that the
+    file has not changed.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise DownloadError(f"{public(url)} is neither http nor https")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _begun(url, path, part_note)
     path.touch()
-    with path.open("r+b") as file:  # what an earlier process left goes when an answer begins, not before
+    with path.open("r+b") as file:  # a part from an earlier process is removed only when an answer begins
         file.seek(transfer.done_bytes)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 _attempt(opener, url, file, transfer)
                 return
-            except ValueError as error:  # from urllib: this address, or one that it redirects to, cannot be taken apart
+            except ValueError as error:  # from urllib: it cannot parse this address, or one that it redirects to
                 raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
             except _CutError as cut:
                 reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
@@ -89,16 +90,16 @@ def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None 
 
 
 def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
-    """What an earlier process left of this very address; nothing of it counts that cannot be proven.
+    """The state that an earlier process left for exactly this address; empty if there is no validator to prove it.
 
-    The last byte is asked for again: nobody can be asked for the rest of a file that is whole.
+    The last byte is requested again: a server cannot be asked for the rest of a file that is already complete.
     """
     transfer = _Transfer(note=part_note, address_sha256=hashlib.sha256(url.encode()).hexdigest())
     if part_note is None or not path.is_file():
         return transfer
     try:
         kept = json.loads(part_note.read_bytes())
-    except (OSError, ValueError):  # no note, or a part of one: nothing proves what the part belongs to
+    except (OSError, ValueError):  # the note is missing or damaged: nothing proves what the part belongs to
         return transfer
     is_same = isinstance(kept, dict) and kept.get("address_sha256") == transfer.address_sha256
     if is_same and isinstance(kept.get("validator"), str) and kept["validator"]:
@@ -108,7 +109,7 @@ def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
 
 
 def public(url: str) -> str:
-    """The address without what may be a secret: user and password, query and fragment."""
+    """The address without possible secrets: user and password, query and fragment."""
     place, _, _ = url.partition("#")
     place, mark, _ = place.partition("?")
     scheme, slashes, rest = place.partition("://")
@@ -117,7 +118,7 @@ def public(url: str) -> str:
 
 
 def _request(url: str) -> urllib.request.Request:
-    """A request without user and password in its address. Raises ValueError if it is none."""
+    """A request without user and password in its address. Raises ValueError if `url` is not a URL."""
     scheme, slashes, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, _, host = authority.rpartition("@")
@@ -129,14 +130,14 @@ def _request(url: str) -> urllib.request.Request:
 
 
 def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfer: _Transfer) -> None:
-    """One request; appends to `file` what the server sends. Raises _CutError if another attempt makes sense."""
+    """Send one request and append the answer to `file`. Raises _CutError if another attempt makes sense."""
     try:
         request = _request(url)
     except ValueError as error:
         raise DownloadError(f"{public(url)} is not a URL ({error})") from None
     if transfer.done_bytes and transfer.validator:
         request.add_header("Range", f"bytes={transfer.done_bytes}-")
-        request.add_header("If-Range", transfer.validator)  # a changed file is sent whole instead
+        request.add_header("If-Range", transfer.validator)  # if the file has changed, the server sends all of it
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             _begin(response, file, transfer)
@@ -145,9 +146,9 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
                 transfer.done_bytes += len(block)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # our part is longer than the file: begin again
+        if error.code == 416:  # our part is longer than the file: start again
             transfer.validator = ""
-        reason = " ".join(str(error.reason).split())  # urllib's own, of redirects, has several lines
+        reason = " ".join(str(error.reason).split())  # urllib's reason for refused redirects has several lines
         if error.code == 416 or error.code in _RETRIED_STATUS:
             raise _CutError(f"the server answered {error.code} {reason}") from None
         raise DownloadError(f"{public(url)}: the server answered {error.code} {reason}") from None
@@ -158,13 +159,13 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
     except http.client.InvalidURL as error:
         raise DownloadError(f"{public(url)} is not a URL ({error})") from None
     except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
-        raise _CutError(f"the transfer broke off after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
+        raise _CutError(f"the transfer was interrupted after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
         raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")
 
 
 def _begin(response: Any, file: Any, transfer: _Transfer) -> None:
-    """Place `file` where this answer starts and note its size: after what we have for a fitting 206, else at 0."""
+    """Seek `file` to where this answer starts, and note the full size: after our part for a matching 206, else at 0."""
     headers = response.headers
     length = headers.get("Content-Length")
     if length is not None and not length.isdecimal():

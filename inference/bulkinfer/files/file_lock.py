@@ -1,4 +1,4 @@
-"""Locks to wait for, between processes and hosts: leases of which a dead process's is taken over."""
+"""Locks that a process waits for, between processes and hosts. The lock of a dead process is taken over."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from bulkinfer.files.lease import Holder, Lease, is_busy, take
 
 _FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.5  # a look at the lock of a running process costs two small reads
+_LONGEST_PAUSE_S = 0.5  # checking the lock of a running process costs two small reads
 
 
 @contextlib.contextmanager
 def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file `path` alone; `on_wait` is called once if another process holds it, then we wait.
+    """Hold the lock file `path`; waits while another process holds it, after calling `on_wait` once.
 
-    The folder of `path` must exist. The file is removed at the end; after a crash it stays and is taken over. Raises RunError
-    at the end if the lock was lost meanwhile, LockedError if its file is damaged.
+    The folder of `path` must exist. The file is removed at the end. After a crash it stays, and the next process takes it over.
+    Raises RunError at the end if the lock was lost in the meantime, LockedError if the file is damaged.
     """
     lease = _take(path, on_wait)
     lease.keep()
@@ -30,17 +30,17 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _take(path: Path, on_wait: Callable[[], None]) -> Lease:
-    told = False
+    is_reported = False
 
-    def waiting(_: Holder) -> None:
-        nonlocal told
-        if not told:
+    def report_once(_: Holder) -> None:
+        nonlocal is_reported
+        if not is_reported:
             on_wait()
-        told = True
+        is_reported = True
 
     pause_s = _FIRST_PAUSE_S
-    while not isinstance(found := take(path, on_watch=waiting), Lease):
-        waiting(found)
+    while not isinstance(found := take(path, on_watch=report_once), Lease):
+        report_once(found)
         while is_busy(path, found):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -1,7 +1,7 @@
-"""A flag file of ours is whole or refused: it says in its first line whose it is, and ends in a mark.
+"""Refuse truncated flag files of `bulkinfer bench --tune`: their first line names the command, their last line is an end mark.
 
-A file that was cut off is one with fewer flags, and one cut inside its comments has none: taken so, a launch would run with
-defaults that nobody asked for.
+A truncated file holds fewer flags, or none if it ends within the comments. Without this check a launch would silently run
+with defaults.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pathlib import Path
 
 from bulkinfer.errors import UsageError
 
-FIRST_LINE = "# written by bulkinfer bench --tune"  # more may follow in the line
+FIRST_LINE = "# written by bulkinfer bench --tune"  # the line may go on after this
 END_MARK = "# end of the flags of bulkinfer bench --tune"
 _ENOUGH = FIRST_LINE.partition(" --")[0]  # "# written by bulkinfer bench"
 _WORD = re.compile(r"--?flagfile(?:=(.*))?", re.DOTALL)
 
 
 def refuse_cut(argv: Sequence[str]) -> None:
-    """Raises UsageError for a flag file in `argv`, or in one of those, that lacks its end.
+    """Raises UsageError if a flag file named in `argv`, or in such a file, lacks its end mark.
 
-    What cannot be read, or read twice, is left to others.
+    Files that cannot be read, and files that name each other, are left to absl, which reports them.
     """
     _refuse(_named(argv), [])
 
 
 def _named(words: Sequence[str]) -> list[str]:
-    """The flag files in command-line words, or in the lines of such a file."""
+    """The flag files that command-line words, or the lines of a flag file, name."""
     found: list[str] = []
     for place, word in enumerate(words):
         if word == "--":
@@ -38,7 +38,7 @@ def _named(words: Sequence[str]) -> list[str]:
 
 
 def _is_ours(lines: list[str]) -> bool:
-    """By its first line, or as much of it as no user would write who means something else."""
+    """True if `bulkinfer bench --tune` wrote the file: by its first line, or by the beginning of it if the file ends there."""
     first = lines[0] if lines else ""
     return first.startswith(FIRST_LINE) or (lines == [first] and first.startswith(_ENOUGH) and FIRST_LINE.startswith(first))
 
@@ -52,5 +52,5 @@ def _refuse(names: list[str], above: list[Path]) -> None:
         except (OSError, UnicodeDecodeError):
             continue
         if _is_ours(lines) and END_MARK not in lines:
-            raise UsageError(f"--flagfile: {path} is cut off: make it again with bulkinfer bench --tune")
+            raise UsageError(f"--flagfile: {path} is cut short: make it again with bulkinfer bench --tune")
         _refuse(_named([line.strip() for line in lines]), [*above, path])

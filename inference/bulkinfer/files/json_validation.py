@@ -1,4 +1,4 @@
-"""Does a value that was read from JSON have the structure that a type says? For files that are half valid."""
+"""Check that a value read from JSON has the structure of a type, for files that are valid JSON but not what they should be."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def misfit(value: Any, kind: Any, where: str = "") -> str:
-    """The first thing in `value` that is not of `kind`, as "parts.a.ok is 'x', not an int"; empty if everything fits.
+def mismatch(value: Any, kind: Any, where: str = "") -> str:
+    """The first part of `value` that is not of `kind`, as "parts.a.ok is 'x', not int"; empty if all parts match.
 
-    `kind` is str, int, float (whole numbers fit), bool, None, Any, a class, a TypedDict (more keys than it names are fine),
-    or a list, tuple (a list fits), dict with text as keys or union of those. `where` names the value in the answer.
+    `kind` is str, int, float (an int matches), bool, None, Any, a class, a TypedDict (further keys are accepted), or a list,
+    tuple (a list matches), dict with str keys or union of those. `where` names `value` in the sentence.
     """
-    return next(_misfits(value, kind, where), "")
+    return next(_mismatches(value, kind, where), "")
 
 
-def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
+def _mismatches(value: Any, kind: Any, where: str) -> Iterator[str]:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        if all(misfit(value, one) for one in inner):
-            yield _told(value, kind, where)
-    elif not _is_shallow(value, kind, origin or kind):
-        yield _told(value, kind, where)
+        if all(mismatch(value, one) for one in inner):
+            yield _sentence(value, kind, where)
+    elif not _is_instance(value, kind, origin or kind):
+        yield _sentence(value, kind, where)
     elif typing.is_typeddict(kind):
         kinds = typing.get_type_hints(kind)
         yield from (f"{_inside(where, name)} is missing" for name in kinds if name not in value)
         for name, inner_kind in kinds.items():
-            yield from _misfits(value[name], inner_kind, _inside(where, name))
+            yield from _mismatches(value[name], inner_kind, _inside(where, name))
     elif origin is dict:
         for name, item in value.items():
-            yield from _misfits(item, inner[1], _inside(where, name))
+            yield from _mismatches(item, inner[1], _inside(where, name))
     elif origin is list or (origin is tuple and inner[1:] == (...,)):
         for number, item in enumerate(value):
-            yield from _misfits(item, inner[0], _inside(where, str(number)))
-    elif origin is tuple and len(value) == len(inner):  # another length is a matter of its reader, who can say why
+            yield from _mismatches(item, inner[0], _inside(where, str(number)))
+    elif origin is tuple and len(value) == len(inner):  # a wrong length is reported by the caller, who knows what it means
         for number, (item, inner_kind) in enumerate(zip(value, inner, strict=True)):
-            yield from _misfits(item, inner_kind, _inside(where, str(number)))
+            yield from _mismatches(item, inner_kind, _inside(where, str(number)))
 
 
-def _is_shallow(value: Any, kind: Any, outer: Any) -> bool:
-    """Whether the value itself, not what it holds, is of `kind`, whose class is `outer`."""
+def _is_instance(value: Any, kind: Any, outer: Any) -> bool:
+    """True if the value itself is of `kind`, whose class is `outer`, whatever it contains."""
     if kind is Any:
         return True
     if typing.is_typeddict(kind):
@@ -57,7 +57,7 @@ def _inside(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _told(value: Any, kind: Any, where: str) -> str:
+def _sentence(value: Any, kind: Any, where: str) -> str:
     is_dict = typing.is_typeddict(kind) or typing.get_origin(kind) is dict
     name = "dict" if is_dict else kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
     return f"{where or 'it'} is {_short(value)}, not {name}"

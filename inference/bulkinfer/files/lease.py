@@ -1,7 +1,7 @@
-"""Leases: a file that says who holds something and is renewed by its holder. Between processes and hosts, without flock.
+"""Leases: lock files that name their holder and that the holder renews. They work between hosts, without flock.
 
-A lock is published by a link, which fails if there is one, and replaced by a rename, which only the one heir of its holder
-may do: the process that holds the file `<lock>.heir-<token>`, a lock of the same kind, and has seen the dead lock since.
+A lock is created by a hard link, which fails if the lock exists. The lock of a dead holder is replaced by a rename, which only
+its heir may do: the process that holds the lock file `<lock>.heir-<token>` and then still finds the dead holder's lock.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import LockedError, RunError, os_error_sentence
 from bulkinfer.files.atomic import FORMAT, temporary_path
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
 
 log = logging.getLogger("bulkinfer")
 
-BEAT_S = 10.0  # how often a holder touches its lock
-LEASE_S = 60.0  # how long we watch a lock not being touched until its holder, whom we cannot look for, counts as gone
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # what file systems without hard links answer
-_WRITING_S = 2.0  # how long a lock that is just being written may look damaged
-_FIGHT_S = 10.0  # how long several heirs may take to agree
+BEAT_S = 10.0  # how often a holder renews (touches) its lock
+LEASE_S = 60.0  # a holder whose process we cannot look up counts as dead if it does not renew its lock for so long
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without hard links
+_WRITING_S = 2.0  # a lock that is just being written may look damaged for so long
+_CONTENTION_S = 10.0  # several processes that want the same lock may take so long to agree
 _HEIR = ".heir-"
 
 
 class Holder(TypedDict):
-    """Who holds a lock: the fields of its Table, and of its process. `token` is another one for every lock ever taken."""
+    """Who holds a lock: the fields of its process table, and its process. Every lock that is taken gets a new `token`."""
 
     host: str
     boot_id: str | None
@@ -46,7 +46,7 @@ class Holder(TypedDict):
 
 
 class Lease:
-    """A lock that this process has taken. `keep` renews it from a thread until `release`."""
+    """A lock that this process has taken. After `keep` a thread renews it until `release`."""
 
     def __init__(self, path: Path, token: str) -> None:
         self.path, self.token = path, token
@@ -55,7 +55,7 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def keep(self) -> None:
-        """Begin to renew it."""
+        """Start the thread that renews the lock."""
         self._thread = threading.Thread(target=self._beat, name=f"lease {self.path.name}", daemon=True)
         self._thread.start()
 
@@ -66,50 +66,52 @@ class Lease:
                     self._lost.set()
                     return
                 os.utime(self.path)
-            except OSError:  # its server may come back; whether the lock was ours all the time is then seen by its token
+            except OSError:  # the file server may come back; the token then shows whether the lock is still ours
                 continue
 
     @property
     def refusal(self) -> RunError | None:
-        """Why the holder must stop: its lock was seen to be gone or another's; None while it was not."""
+        """The error for which the holder must stop: the renewing thread saw that the lock was lost. None while it is held."""
         return _lost(self.path) if self._lost.is_set() else None
 
     def check(self) -> None:
-        """Raises RunError if the lock is no longer ours, by a look at the file itself."""
+        """Read the lock file; raises RunError if the lock is no longer ours."""
         check(self.path, self.token)
 
     def release(self) -> None:
-        """Give it up; a lock that another has taken over stays.
+        """Remove the lock, unless another process has taken it over.
 
-        So does one whose file system fails: it is not touched any more, and the work under it has ended, well or not.
+        If the file system fails, the lock file stays and a warning is logged: nobody renews it any more, so the next process
+        takes it over.
         """
         self._end.set()
         if self._thread is not None:
             self._thread.join()
         try:
-            if is_held(self.path, self.token):  # renewed within BEAT_S, so that nobody is just taking it over
+            if is_held(self.path, self.token):  # renewed within BEAT_S, so no other process is about to take it over
                 self.path.unlink(missing_ok=True)
         except OSError as error:
             log.warning(
-                f"{self.path} cannot be removed ({os_error_sentence(error)}): whoever comes next sees that nobody renews it"
+                f"{self.path} cannot be removed ({os_error_sentence(error)}): the next launcher takes it over, as it is not "
+                "renewed any more"
             )
 
 
 def check(path: Path, token: str) -> None:
-    """Raises RunError if the lock with this token, of this process or of its launcher, is no longer the one at `path`."""
+    """Raises RunError if the lock at `path` no longer has this token, which is that of this process or of its launcher."""
     if not is_held(path, token):
         raise _lost(path)
 
 
 def _lost(path: Path) -> RunError:
     return RunError(
-        f"{path} is gone or another's: who held it has ended, or was taken for dead; nothing more is published here: "
-        f"see who uses {path.parent}"
+        f"{path} was lost: its holder has ended, or did not renew it for {LEASE_S:g} s; nothing more is published here: "
+        f"find out which process uses {path.parent}"
     )
 
 
 def is_held(path: Path, token: str) -> bool:
-    """Whether the lock with this token is still the one that lies at `path`."""
+    """True if the lock at `path` still has this token."""
     try:
         value: Any = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -118,24 +120,24 @@ def is_held(path: Path, token: str) -> bool:
 
 
 def is_busy(path: Path, holder: Holder) -> bool:
-    """Whether the lock is still the one of this holder, whose process is seen to run. Cheap; take() watches all others."""
-    return is_here(holder) and is_held(path, holder["token"]) and not _is_gone(path, holder, None)
+    """True if this holder still has the lock and its process is seen to run here. Cheap: for other holders it is False."""
+    return is_here(holder) and is_held(path, holder["token"]) and not _is_dead(path, holder, None)
 
 
 def take(
     path: Path,
     *,
     on_watch: Callable[[Holder], None] | None = None,
-    on_heir: Callable[[Holder], None] | None = None,
+    on_takeover: Callable[[Holder], None] | None = None,
 ) -> Lease | Holder:
-    """The lock, or who holds it. One of a holder that is gone is taken over, by one of all that try.
+    """Take the lock, or return its holder. The lock of a dead holder is taken over, by exactly one of those that try.
 
-    A holder of our table of processes is gone when its process is; any other one, of another host or container, or of before
-    a restart, when its lock is not touched for LEASE_S while we look at it, which `on_watch` is told of before and `on_heir`
-    afterwards. Raises LockedError if the lock is damaged.
+    A holder in the process table of this process is dead when its process has ended. Any other holder (of another host or
+    container, or from before a restart) is dead when it does not renew its lock for LEASE_S seconds while we watch; `on_watch`
+    is called before this wait, `on_takeover` after it. Raises LockedError if the lock is damaged.
     """
-    content, token = _ours()
-    deadline = time.monotonic() + _FIGHT_S
+    content, token = _new_lock()
+    deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
         holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
         if holder is None:
@@ -143,25 +145,25 @@ def take(
                 _remove_heirs(path, token)
                 return Lease(path, token)
             continue
-        if holder["token"] == token:  # the answer to our link was lost on its way, not the link
+        if holder["token"] == token:  # the link was made, only the file server's answer was lost
             return Lease(path, token)
         began = time.monotonic()
-        if not _is_gone(path, holder, on_watch):
+        if not _is_dead(path, holder, on_watch):
             if (now := read_holder(path)) is not None and now["token"] == holder["token"]:
                 return holder
-        elif _inherited(path, holder, content):
-            if on_heir is not None and not is_here(holder):
-                on_heir(holder)
+        elif _takes_over(path, holder, content):
+            if on_takeover is not None and not is_here(holder):
+                on_takeover(holder)
             _remove_heirs(path, token)
             return Lease(path, token)
         else:
             time.sleep(0.02)
         if not is_here(holder):
-            deadline += time.monotonic() - began  # watching is no fight
-    raise LockedError(f"{path} is being fought over by several processes: run one of them")
+            deadline += time.monotonic() - began  # the time spent watching does not count
+    raise LockedError(f"{path} is wanted by several processes at once: run only one of them")
 
 
-def _ours() -> tuple[bytes, str]:
+def _new_lock() -> tuple[bytes, str]:
     """The content of a lock of this process, and its token."""
     pid, token = os.getpid(), secrets.token_hex(8)
     table = this_table()
@@ -171,12 +173,12 @@ def _ours() -> tuple[bytes, str]:
 
 
 def is_here(holder: Holder) -> bool:
-    """Whether the holder's process can be looked for: its number is provably of the table that this process is in."""
+    """True if the holder's process can be looked up here: its pid is provably of the process table of this process."""
     return Table(holder["host"], holder["boot_id"], holder["pids"]).is_here
 
 
 def _is_published(path: Path, content: bytes) -> bool:
-    """Create the lock, if there is none. By link it is there whole or not at all; without links it is written in place."""
+    """Create the lock; False if there is one. A hard link makes it complete at once; without links it is written in place."""
     ours = temporary_path(path)
     try:
         _write(ours, content)
@@ -201,21 +203,21 @@ def _is_created(path: Path, content: bytes) -> bool:
 
 
 def _write(new: Path, content: bytes) -> None:
-    """Create a file whole or not at all; a power cut would leave an empty one, hence the fsync."""
+    """Create a file completely or not at all; without the fsync a power cut could leave an empty one."""
     with new.open("xb") as file:
         try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
-            new.unlink(missing_ok=True)  # it is ours
+            new.unlink(missing_ok=True)  # this process created it
             raise
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Who holds the lock; None if it is gone.
+    """Who holds the lock; None if there is no lock.
 
-    Raises LockedError if it is damaged and stays so: a power cut may leave an empty one.
+    Raises LockedError if the file stays damaged for _WRITING_S seconds: a power cut may leave an empty one.
     """
     deadline = time.monotonic() + _WRITING_S
     while True:
@@ -225,14 +227,14 @@ def read_holder(path: Path) -> Holder | None:
             return None
         except (ValueError, RecursionError):
             value = None
-        if not misfit(value, Holder):
+        if not mismatch(value, Holder):
             return cast(Holder, value)
         if time.monotonic() >= deadline:
-            raise LockedError(f"{path} is damaged: if nothing of bulkinfer works in {path.parent}, remove it")
+            raise LockedError(f"{path} is damaged: if no bulkinfer process works in {path.parent}, remove it")
         time.sleep(0.05)
 
 
-def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
+def _is_dead(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
     if is_here(holder):
         return holder["start_ticks"] is not None and not is_running(holder["pid"], holder["start_ticks"])
     if on_watch is not None:
@@ -246,9 +248,9 @@ def _is_gone(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | No
 
 
 def _last_beat(path: Path) -> tuple[int, int] | None:
-    """What changes whenever the holder touches the lock: no clock of ours is compared with one of another host.
+    """A value that changes whenever the holder renews the lock. Clocks of different hosts are never compared.
 
-    The file is opened, which makes a network file system ask its server.
+    The file is opened because that makes a network file system ask its server.
     """
     try:
         with path.open("rb") as file:
@@ -258,13 +260,13 @@ def _last_beat(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-def _inherited(path: Path, dead: Holder, content: bytes) -> bool:
-    """Replace the lock of a holder that is gone by ours, if we are its heir; False if another is, or was."""
+def _takes_over(path: Path, dead: Holder, content: bytes) -> bool:
+    """Replace the lock of a dead holder by ours; False if another process does so, or has done so."""
     claim = take(path.with_name(f"{path.name.partition(_HEIR)[0]}{_HEIR}{dead['token']}"))
     if not isinstance(claim, Lease):
         return False
     try:
-        there = read_holder(path)  # nobody but us may replace it from here on
+        there = read_holder(path)  # from here on only this process may replace it
         if there is None or there["token"] != dead["token"]:
             return False
         ours = temporary_path(path)
@@ -279,7 +281,7 @@ def _inherited(path: Path, dead: Holder, content: bytes) -> bool:
 
 
 def _remove_heirs(path: Path, token: str) -> None:
-    """Remove what heirs have left who died over a lock before ours: it is worth nothing, since that lock is gone."""
+    """Remove heir files of earlier locks, left by processes that died while taking over: those locks are gone."""
     if _HEIR in path.name:
         return
     for name in os.listdir(path.parent):

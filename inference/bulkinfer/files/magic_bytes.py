@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: the only thing that decides how it is read, whatever its name says."""
+"""What kind of file it is, by its first bytes. Only these decide how a file is read; its name does not count."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 HEAD_BYTES = 512  # identify() looks at no more than this
 
-# Formats that Pillow reads here, by its names; "JPEG" includes MPO, a JPEG with further pictures behind it. Left out on
-# purpose: formats without a mark of their own (TGA: any bytes could be one), containers whose header does not bound what is
-# inside (ICO, ICNS: they get round the pixel limit), layered documents (PSD), and EPS, for which Pillow starts a program.
+# Formats that Pillow reads here, by its names; "JPEG" includes MPO, a JPEG followed by further pictures. Left out on
+# purpose: formats without magic bytes (TGA: any bytes could be one), containers whose header does not bound what is
+# inside (ICO, ICNS: they bypass the pixel limit), layered documents (PSD), and EPS, for which Pillow starts a program.
 READABLE = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM", "QOI")
 
 _PICTURE_STARTS = (
@@ -44,7 +44,7 @@ _OTHER_STARTS = (
     (b"\x7fELF", "ELF program"),
     (b"\x1aE\xdf\xa3", "Matroska or WebM video"),
 )
-_BRANDS = (  # of the ftyp box, by the first that occurs: files of the MPEG-4 family
+_BRANDS = (  # of the ftyp box in files of the MPEG-4 family; the first one that occurs counts
     ((b"avif", b"avis"), "AVIF", True),
     ((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC", True),
     ((b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"M4V ", b"qt  "), "MPEG-4 or QuickTime video", False),
@@ -53,19 +53,19 @@ _BRANDS = (  # of the ftyp box, by the first that occurs: files of the MPEG-4 fa
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the first bytes say: a picture format (`is_picture`, then `name` is the format), or something else."""
+    """What the first bytes say: a picture (`is_picture`; `name` is its format), or something else that `name` describes."""
 
     name: str
     is_picture: bool
 
     @property
     def readable(self) -> bool:
-        """A format that decode() hands to Pillow."""
+        """True for a format that decode() passes to Pillow."""
         return self.is_picture and self.name in READABLE
 
 
 def identify(head: bytes) -> Content:
-    """What a file is, from its first HEAD_BYTES bytes (fewer if it is shorter). Never raises; unknown bytes are quoted."""
+    """The kind of a file, from its first HEAD_BYTES bytes (fewer if it is shorter). Never raises; unknown bytes are quoted."""
     head = head[:HEAD_BYTES]
     if not head.strip(b"\0"):
         return Content("zero bytes", False)

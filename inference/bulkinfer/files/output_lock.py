@@ -1,4 +1,4 @@
-"""_lock.json: one launcher at a time on an output directory."""
+"""_lock.json: only one launcher at a time may write to an output directory."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LOCK_FILE = "_lock.json"
 
 @contextmanager
 def output_lock(output: Path, *, flag: str) -> Iterator[Lease]:
-    """Hold the directory for this process; the lease tells whether it is still held.
+    """Lock the directory for this process; the yielded lease shows whether the lock is still held.
 
-    A lock of a process that is gone is taken over: at once where it was one of this host, else when it was not renewed while
-    we watched it. `flag` is the option that would name another directory.
-    Raises LockedError naming host, pid and start of the holder, or the file if it is damaged.
+    The lock of a process that has ended is taken over: at once if it ran on this host, otherwise if the lock is not renewed
+    for LEASE_S seconds. `flag` is the option that would name another directory.
+    Raises LockedError with host, pid and start of the holder, or with the file's name if it is damaged.
     """
     path = output / LOCK_FILE
 
     def watching(holder: Holder) -> None:
-        log.info(f"{output} is locked by {_named(holder)}: watching for up to {lease.LEASE_S:g} s whether it still runs")
+        log.info(f"{output} is locked by {_named(holder)}: waiting up to {lease.LEASE_S:g} s to see whether it still runs")
 
-    def inherited(holder: Holder) -> None:
+    def taken_over(holder: Holder) -> None:
         log.warning(
-            f"infer_launch: warning: {path} of {_named(holder)}, was not renewed for {lease.LEASE_S:g} s: taken over; if that "
-            "launcher was only cut off, it stops when it finds out"
+            f"infer_launch: warning: {path} belonged to {_named(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
+            "over; if that launcher was only cut off from the file system, it stops when it sees this"
         )
 
-    found = lease.take(path, on_watch=watching, on_heir=inherited)
+    found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):
         raise LockedError(
             f"{output} is in use by {_named(found)}: wait for it, or give another {flag}"

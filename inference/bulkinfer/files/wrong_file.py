@@ -1,4 +1,4 @@
-"""What lies in the place of a file of weights or a graph: nothing, a web page, a pointer, a part. Reads protobuf by hand."""
+"""What a file is that should hold weights or a graph but does not: empty, a web page, a pointer file, or cut short."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 
-_ONNX_START = b"\x08"  # the IR version, with which every ONNX file begins
+_ONNX_START = b"\x08"  # the field of the IR version, with which every ONNX file begins
 _FIXED_WIDTHS = {1: 8, 5: 4}  # wire types of protobuf, in bytes
 
 
-def what_it_is_instead(path: Path) -> str:
-    """In words, what a file is that cannot hold weights or a graph; empty if its bytes do not tell."""
+def describe_wrong_file(path: Path) -> str:
+    """A description of a file that cannot be weights or a graph, as "it is empty (0 bytes)"; "" if the bytes do not show it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(1024)
@@ -23,7 +23,7 @@ def what_it_is_instead(path: Path) -> str:
     if found == "HTML page":
         return f"it is an HTML page of {size:,} bytes, an error or login page saved under this name"
     if found == "Git LFS pointer":
-        return f"it is a Git LFS pointer of {size:,} bytes, not the file itself: git lfs pull fetches that"
+        return f"it is a Git LFS pointer of {size:,} bytes, not the file itself: fetch that with git lfs pull"
     if head.startswith(b"PK\x03\x04") and b"PK\x05\x06" not in tail:
         return f"it is cut short ({size:,} bytes; a torch file whose end is missing)"
     if path.suffix == ".onnx" and head.startswith(_ONNX_START) and _promised_bytes(path) > size:
@@ -32,7 +32,7 @@ def what_it_is_instead(path: Path) -> str:
 
 
 def _promised_bytes(path: Path) -> int:
-    """Where the last field of a protobuf message ends by its own account; beyond the file if that is cut inside a field."""
+    """The offset where the last field of a protobuf message should end; beyond the file's end if that is cut inside a field."""
     with path.open("rb") as file:
 
         def varint() -> int:

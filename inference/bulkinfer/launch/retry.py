@@ -13,7 +13,7 @@ import numpy as np
 from bulkinfer.config import LaunchConfig, RetryConfig, resolve_data_dir
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock
 from bulkinfer.host.cores import core_budget
@@ -142,7 +142,7 @@ def begun_config(found: dict[str, Any], output: Path) -> LaunchConfig:
     stored = stored if isinstance(stored, dict) else {}
     values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
     for name, value in values.items():
-        if told := misfit(value, kinds[name], f"config.{name}"):
+        if told := mismatch(value, kinds[name], f"config.{name}"):
             raise RunError(f"{output / JOB_FILE} is damaged ({told}): run the job with --overwrite, or into another --output")
     begun: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return LaunchConfig(**begun)

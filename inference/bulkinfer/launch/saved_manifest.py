@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.files.atomic import canonical_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.launch.job import Job, job_name
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
@@ -42,7 +42,7 @@ def kept_dataset(found: dict[str, Any], log_dir: Path, data_dir: Path) -> Datase
             return None
     manifests = {index: replace(manifest, root=_root(data_dir, index, manifest)) for index, manifest in manifests.items()}
     skipped = found.get("skipped")
-    if skipped is not None and misfit(skipped, _Skipped):
+    if skipped is not None and mismatch(skipped, _Skipped):
         return None
     left_out = None if skipped is None else Skipped(tuple(skipped["outputs"]), skipped["num_records"], skipped["sha256"])
     partitions = tuple(Partition(index, manifest, manifest.root) for index, manifest in sorted(manifests.items()))

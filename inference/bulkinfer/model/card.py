@@ -9,8 +9,8 @@ from typing import Any, TypedDict, get_type_hints
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.atomic import file_sha256, read_json, write_json
-from bulkinfer.files.json_validation import misfit
-from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.wrong_file import describe_wrong_file
 
 RESIZE_MODES = ("short_side", "exact", "none")
 ROUNDINGS = ("floor", "round")
@@ -189,7 +189,7 @@ def _build(cls: Any, value: Any, path: Path) -> Any:
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is damaged (its {cls.__name__.lower()} is no object)")
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
-    if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in given.items())), ""):
+    if told := next(filter(None, (mismatch(item, kinds[name], name) for name, item in given.items())), ""):
         raise DamagedError(f"{path} is damaged ({told})")
     try:
         return cls(**given)
@@ -265,6 +265,6 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
         if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
             raise DamagedError(f"{graph.with_suffix('.json')} is damaged (no shape of {name})")
     if (found := file_sha256(graph)) != sidecar.sha256:
-        why = what_it_is_instead(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
+        why = describe_wrong_file(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
         raise DamagedError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why})")
     return card, sidecar, Path(graph).resolve()

@@ -11,7 +11,7 @@ from pathlib import Path
 from bulkinfer.config import GetModelConfig, LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import (
     CALIBRATED,
     VARIANTS,
@@ -80,7 +80,7 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     if not weights.exists():
         raise RunError(f"{weights}, the weights of {graph}, does not exist")
     if (found := file_sha256(weights)) != card.external_data_sha256:
-        why = what_it_is_instead(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
+        why = describe_wrong_file(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
         raise RunError(f"{weights} is not what card.json records ({why})")
     if misfit := _misfit(card, sidecar, batch_size):
         raise RunError(f"{folder / CARD} does not fit {graph.name} ({misfit})")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import read_json, write_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 
 log = logging.getLogger("bulkinfer")
 
@@ -28,7 +28,7 @@ def read_kept(path: Path, name: str, kind: Any) -> list[dict[str, Any]]:
     except (BulkinferError, OSError):  # whoever cannot read it finds out anew, and hears of it when it is written
         found = {}
     entries = found.get(name)
-    return [entry for entry in entries if not misfit(entry, kind)] if isinstance(entries, list) else []
+    return [entry for entry in entries if not mismatch(entry, kind)] if isinstance(entries, list) else []
 
 
 def keep(path: Path, name: str, kind: Any, entry: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Which pictures there are: manifests, partitions, links."""
+"""The records of a data set: manifests, partitions, links, and the sources that name pictures."""

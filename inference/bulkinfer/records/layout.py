@@ -1,4 +1,4 @@
-"""How we recognise what partition_dataset wrote: dataset.json in an output folder, manifest.parquet in each partition."""
+"""The files by which output of partition_dataset is recognised: dataset.json in its folder, manifest.parquet in a partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DATASET_FILE = "dataset.json"
-DATASET_CONTENT = "bulkinfer partitions"  # the second field of every dataset.json of ours
+DATASET_CONTENT = "bulkinfer partitions"  # the field `content`, the second one in every dataset.json
 MANIFEST_FILE = "manifest.parquet"
 MANIFEST_CONTENT = b"bulkinfer manifest"  # `content` in the Parquet metadata
 
@@ -19,7 +19,7 @@ _RESERVED = re.compile(rb"(manifest\.parquet_*)(?=/|\Z)")
 def carries_dataset(directory: bytes) -> bool:
     """True if `directory` holds a dataset.json that partition_dataset wrote (other tools use that name too).
 
-    One that cannot be read is not recognised, so nothing beside it is ever taken for ours.
+    False for a file that cannot be read, so that nothing beside it is treated as output of partition_dataset.
     """
     try:
         with (Path(os.fsdecode(directory)) / DATASET_FILE).open("rb") as file:
@@ -29,9 +29,9 @@ def carries_dataset(directory: bytes) -> bool:
 
 
 def carries_manifest(directory: bytes) -> bool:
-    """True if `directory` holds a manifest.parquet that we wrote. A damaged one is not recognised.
+    """True if `directory` holds a manifest.parquet that partition_dataset wrote; False for a damaged file.
 
-    Raises MemoryError if there is too little memory to tell.
+    Raises MemoryError if there is too little memory to read it.
     """
     path = Path(os.fsdecode(directory)) / MANIFEST_FILE
     if not os.path.isfile(path):
@@ -42,7 +42,7 @@ def carries_manifest(directory: bytes) -> bool:
     try:
         with path.open("rb") as file:
             metadata = pq.read_metadata(file).metadata or {}
-    except MemoryError:  # Arrow's is one of the ArrowExceptions too
+    except MemoryError:  # Arrow's MemoryError is also an ArrowException
         raise
     except (OSError, pa.ArrowException):
         return False
@@ -50,13 +50,13 @@ def carries_manifest(directory: bytes) -> bool:
 
 
 def numbered_entries(output: bytes) -> dict[int, bytes]:
-    """What in `output` is named like a partition (0, 1, 2, ... without leading zeros): number -> path."""
+    """Entries of `output` named like a partition (0, 1, 2, ... without leading zeros): number -> path."""
     with os.scandir(output) as entries:
         return {int(entry.name): entry.path for entry in entries if _NUMBER.fullmatch(entry.name)}
 
 
 def everything_in(folder: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The relative path of all that lies below `folder`, and whether it is a folder itself (a link to one is none)."""
+    """Yields (relative path, is a folder) for everything below `folder`; a link to a folder is not a folder."""
     pending = [b""]
     while pending:
         within = pending.pop()
@@ -70,8 +70,8 @@ def everything_in(folder: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def link_name(key: bytes) -> bytes:
-    """Where the picture `key` lies within its partition: at its key, except that manifest.parquet is our own name.
+    """The path of the picture `key` within its partition: its key, unless that collides with manifest.parquet.
 
-    A first path component `manifest.parquet` followed by n underscores gets one more, so no two keys meet.
+    A first path component `manifest.parquet` followed by n underscores gets one more, so that names stay distinct.
     """
     return _RESERVED.sub(rb"\1_", key, count=1) if _RESERVED.match(key) else key

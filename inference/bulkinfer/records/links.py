@@ -1,4 +1,4 @@
-"""How a picture gets into a partition: symbolic link, hard link or copy, and the next way where one is not possible."""
+"""How a picture gets into a partition: symbolic link, hard link or copy, with a fallback where one way is not possible."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-# For each mode the ways that are tried in turn. A file that cannot be copied (no permission, unreadable sector) gets a
-# symbolic link, so that it becomes an error row instead of stopping everything.
+# For each mode, the ways that are tried in turn. A file that cannot be copied (no permission, unreadable sector) gets a
+# symbolic link, so that it becomes an error row and the command does not fail.
 WAYS = {"symlink": ("symlink", "hardlink", "copy"), "hardlink": ("hardlink", "copy", "symlink"), "copy": ("copy", "symlink")}
 _NEXT_WAY = {
     *(errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES),
@@ -22,7 +22,7 @@ _COARSEST_MTIME_NS = 2 * 10**9  # of FAT
 
 
 class Place(NamedTuple):
-    """Where the picture `key` belongs: its `name` within a partition. A missing one gets a link that leads nowhere."""
+    """A picture and its path `name` within a partition. A missing picture gets a dangling link."""
 
     key: bytes
     name: bytes
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 class Linker:
-    """Puts pictures of `source` in place under one mode; `fallbacks` says, once each, which way was not possible."""
+    """Links or copies pictures of `source` into partitions; `fallbacks` lists, once each, the ways that were not possible."""
 
     def __init__(self, source: bytes, mode: str) -> None:
         self.mode = mode
@@ -40,7 +40,7 @@ class Linker:
         self._real_directories: dict[bytes, bytes] = {}
 
     def fill(self, partition: bytes, places: Iterable[Place], ways: Counter[str]) -> None:
-        """Put all pictures into a new partition, counting the ways they went."""
+        """Put all pictures into a new partition and count in `ways` how each one got there."""
         made = {b""}
         for key, name, is_missing in places:
             try:
@@ -49,12 +49,12 @@ class Linker:
             except (FileExistsError, NotADirectoryError):
                 if not is_missing:
                     raise
-                ways["none"] += 1  # the name of a missing picture is that of a folder: its record cannot be read either way
+                ways["none"] += 1  # a missing picture whose name is taken by a folder: reading the record fails either way
 
     def repair(self, partition: bytes, places: Iterable[Place], ways: Counter[str], temporary: bytes) -> int:
-        """Check every link or copy of a partition; make again what is missing or leads elsewhere. Returns how many.
+        """Check every link or copy of a partition and make those again that are missing or point elsewhere.
 
-        `temporary` is a free path on the same file system.
+        Returns how many were made again. `temporary` is an unused path on the same file system.
         """
         repaired, made = 0, {b""}
         for key, name, is_missing in places:
@@ -80,9 +80,9 @@ class Linker:
         return os.path.realpath(path) if os.path.islink(path) else path
 
     def put(self, key: bytes, destination: bytes, *, is_missing: bool) -> str:
-        """Make `destination`, which must not exist; returns the way it went.
+        """Create `destination`, which must not exist; returns the way that was used.
 
-        A missing picture gets a symbolic link that leads nowhere: reading it says what is wrong.
+        A missing picture gets a dangling symbolic link: reading it later reports what is wrong.
         """
         target = self.target(key)
         if is_missing:
@@ -101,28 +101,28 @@ class Linker:
 
     def _fall_back(self, way: str, error: OSError) -> None:
         after = self._ways[self._ways.index(way) + 1]
-        told = f"{_NOUN[way]} not possible ({error.strerror}): {_NOUN[after]} instead"
-        if told not in self.fallbacks:
-            self.fallbacks.append(told)
+        sentence = f"{_NOUN[way]} not possible ({error.strerror}): {_NOUN[after]} instead"
+        if sentence not in self.fallbacks:
+            self.fallbacks.append(sentence)
 
     def way_of(self, key: bytes, destination: bytes, *, is_missing: bool) -> str | None:
-        """The way in which `destination` holds the picture already; None if it does not, or not in a way of this mode."""
+        """The way in which `destination` already holds the picture; None if it does not, or in a way that this mode forbids."""
         target = self.target(key)
         try:
             is_link = os.readlink(destination) == target
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTDIR):  # not a link, or below something that is not a folder
+            if error.errno not in (errno.EINVAL, errno.ENOTDIR):  # not a link, or its parent is not a folder
                 raise
             return None if is_missing or error.errno == errno.ENOTDIR else _way_of_file(target, destination, self._ways)
         if not is_link or is_missing or self.mode == "symlink":
             return "symlink" if is_link else None
-        return None if os.access(target, os.R_OK) else "symlink"  # it could be copied by now
+        return None if os.access(target, os.R_OK) else "symlink"  # it has become readable, so it can be copied now
 
 
 def belongs_to(source: bytes, name: bytes, path: bytes) -> bool:
-    """Whether `path` leads into `source`, or is a file or folder there too, under `name`."""
+    """True if `path` is a link into `source`, or `source` has a file or folder of the same kind under `name`."""
     if os.path.islink(path):
         return os.readlink(path).startswith(source + b"/") or os.path.lexists(os.path.join(source, name))
     original = os.path.join(source, name)
@@ -138,14 +138,14 @@ def _make_folder(partition: bytes, name: bytes, made: set[bytes]) -> None:
 
 def _way_of_file(target: bytes, destination: bytes, ways: tuple[str, ...]) -> str | None:
     try:
-        ours, theirs = os.lstat(destination), os.stat(target)
-    except OSError:  # the picture has gone or is closed to us: put() will tell
+        found, wanted = os.lstat(destination), os.stat(target)
+    except OSError:  # the picture is gone or not readable: put() reports it
         return None
-    if not stat.S_ISREG(ours.st_mode):
+    if not stat.S_ISREG(found.st_mode):
         return None
-    if os.path.samestat(ours, theirs):
+    if os.path.samestat(found, wanted):
         return "hardlink" if "hardlink" in ways else None
-    same = ours.st_size == theirs.st_size and abs(ours.st_mtime_ns - theirs.st_mtime_ns) <= _COARSEST_MTIME_NS
+    same = found.st_size == wanted.st_size and abs(found.st_mtime_ns - wanted.st_mtime_ns) <= _COARSEST_MTIME_NS
     return "copy" if same else None
 
 

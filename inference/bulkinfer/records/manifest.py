@@ -1,4 +1,4 @@
-"""The list of records of a partition, and how a data set is opened: manifest.parquet, dataset.json, plain folders."""
+"""The records of a partition (manifest.parquet), and opening a data set: partitions with dataset.json, or a plain folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, RunError, UsageError, advising
 from bulkinfer.files.atomic import canonical_json, read_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.layout import (
     DATASET_FILE,
     MANIFEST_FILE,
@@ -24,7 +24,7 @@ from bulkinfer.records.layout import (
     link_name,
     numbered_entries,
 )
-from bulkinfer.records.manifest_file import damage_told, open_manifest, shown, write_manifest
+from bulkinfer.records.manifest_file import damage_as_run_error, open_manifest, shown, write_manifest
 from bulkinfer.records.manifest_rows import (
     BLOCK,
     KEY_COLUMNS,
@@ -44,10 +44,10 @@ MAKE_AGAIN = "remove it and run partition_dataset again"
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The records of one partition, in order. One that was read leaves its lines in the file until they are asked for.
+    """The records of one partition, in order. The lines of a manifest that was read stay in its file until they are used.
 
-    `mode` says how the pictures got there; under "manifest" they lie in `root` under their keys, else as links or copies
-    beside the manifest, in `root` under `link_name(key)`.
+    `mode` is how the pictures got there. With "manifest" a picture is at `root`/key; otherwise `root` is the partition, and
+    its link or copy is at `root`/link_name(key).
     """
 
     lines: Lines
@@ -57,7 +57,7 @@ class Manifest:
 
     @classmethod
     def from_entries(cls, entries: Iterable[Entry] | pa.Table | Lines, root: bytes, mode: str = "manifest") -> Manifest:
-        """A manifest that is in no file yet; write it with `write`."""
+        """A manifest in memory; `write` writes it to a file."""
         lines = as_lines(entries)
         return cls(lines, root, mode, content_hash(lines))
 
@@ -65,21 +65,21 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Read a manifest once and check it: format, page checksums and content hash.
 
-        Raises RunError if it is missing or damaged, UnreadableError, which is one, if that cannot be told, UsageError if it
-        is from a newer bulkinfer.
+        Raises RunError if it is missing or damaged, its subclass UnreadableError if there is too little memory to find out,
+        UsageError if a newer bulkinfer wrote it.
         """
         lines, metadata = open_manifest(path)
-        with damage_told(path):
+        with damage_as_run_error(path):
             is_whole = content_hash(lines.at_hand()) == metadata["content_hash"]
         if not is_whole:
-            raise RunError(f"{shown(path)} is damaged (its content does not fit its hash): run partition_dataset again")
+            raise RunError(f"{shown(path)} is damaged (its content does not match its hash): run partition_dataset again")
         return cls._of(path, lines, metadata)
 
     @classmethod
     def read_again(cls, path: Path, content_hash: str, sha256: str) -> Manifest:
-        """A manifest that the launch has checked, known by the hash of its file: what a worker needs of it is read then.
+        """Open a manifest that the launch has checked before, and compare the hash of its file; lines are read when used.
 
-        Raises RunError if it is missing, damaged or another one.
+        Raises RunError if it is missing, damaged, or no longer the same file.
         """
         lines, metadata = open_manifest(path)
         if metadata["content_hash"] != content_hash or lines.file_sha256() != sha256:
@@ -93,9 +93,9 @@ class Manifest:
         return cls(lines, root, mode, metadata["content_hash"])
 
     def write(self, path: Path, *, apart: bool = False) -> None:
-        """Publish as Parquet with page checksums; `read` gives the same records, wherever a linked partition is moved.
+        """Publish as Parquet with page checksums; `read` gives the same records, also after a linked partition was moved.
 
-        `apart` from the links of a partition the file says where they lie.
+        `apart` means that the file is not in the folder of the links, and therefore names that folder.
         """
         root = self.root.hex() if self.mode == "manifest" or apart else ""
         write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root})
@@ -105,7 +105,7 @@ class Manifest:
         return len(self.lines)
 
     def entries(self, start: int = 0, end: int | None = None) -> Iterator[Entry]:
-        """The lines start..end (exclusive), made a block at a time."""
+        """The lines start..end (exclusive), created a block at a time."""
         end = self.num_records if end is None else end
         assert 0 <= start <= end <= self.num_records, (start, end, self.num_records)
         for table in self.lines.blocks(SCHEMA.names, start, end):
@@ -120,27 +120,27 @@ class Manifest:
             yield Record(number, entry.key, self.path(entry.key), entry.label, entry.category_ids)
 
     def path(self, key: bytes) -> bytes:
-        """Where the picture `key` lies."""
+        """The path of the picture `key`."""
         return self.root + b"/" + (key if self.mode == "manifest" else link_name(key))
 
     def only(self, numbers: np.ndarray[Any, Any]) -> Manifest:
-        """The manifest of these records alone, numbered anew; `numbers` ascend."""
+        """A manifest of only these records, renumbered from 0; `numbers` are ascending."""
         return Manifest.from_entries(PickedLines(self.lines, numbers), self.root, self.mode)
 
     def size_bytes(self, start: int = 0, end: int | None = None) -> int:
-        """File bytes of the records start..end together; missing files count as 0."""
+        """Total file size of the records start..end, in bytes; missing files count as 0."""
         end = self.num_records if end is None else end
         blocks = self.lines.blocks(["size_bytes"], start, end)
         return sum(pc.sum(block["size_bytes"]).as_py() or 0 for block in blocks)
 
     def keys_sha256(self, count: int) -> str:
-        """The hash of the first `count` keys, as entries.hash_keys makes it of results."""
+        """The hash of the first `count` keys; hash_keys gives the same for the rows of these records."""
         return hash_keys(self.lines.blocks(KEY_COLUMNS, 0, count))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One share of a data set; `root` is where its pictures lie (as in its manifest)."""
+    """One part of a data set; `root` is the folder of its pictures, as in its manifest."""
 
     index: int
     manifest: Manifest
@@ -149,7 +149,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Records that were left out since `outputs` have ok rows for them: how many, and a hash of which."""
+    """Records that are left out because `outputs` have ok rows for them: their number, and a hash that identifies them."""
 
     outputs: tuple[str, ...]
     num_records: int
@@ -158,10 +158,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Dataset:
-    """An opened data set. `scan` is there for a plain folder: what was not taken from it, which the summary must tell.
+    """An opened data set. `scan` is set for a plain folder, and says which of its files are not records.
 
-    `content_hash` covers the records and how they are partitioned, not where they lie; those that were `skipped` too.
-    `is_listed`: its manifests lie in the partitions, and need not be written for the workers.
+    `content_hash` covers the records, also the `skipped` ones, and how they are partitioned, but not where the files are.
+    `is_listed` means that each partition holds its manifest, so that none has to be written for the workers.
     """
 
     root: Path
@@ -178,7 +178,7 @@ class Dataset:
 
 
 class DatasetShare(TypedDict):
-    """What dataset.json tells of one partition, as far as it is read."""
+    """What dataset.json says about one partition, as far as it is read."""
 
     content_hash: str
 
@@ -191,19 +191,19 @@ class DatasetDescription(TypedDict):
 
 
 def read_description(path: Path) -> DatasetDescription:
-    """Read and check dataset.json. Raises RunError if it is damaged, UsageError if it is from a newer bulkinfer."""
+    """Read and check dataset.json. Raises RunError if it is damaged, UsageError if a newer bulkinfer wrote it."""
     with advising(MAKE_AGAIN):
         found = read_json(path)
-        if told := misfit(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
-            raise DamagedError(f"{shown(path)} is damaged ({told})")
+        if reason := mismatch(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+            raise DamagedError(f"{shown(path)} is damaged ({reason})")
     return cast(DatasetDescription, found)
 
 
 def open_dataset(data_dir: Path) -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
-    Raises RunError if the partitions are not whole (a gap, a manifest that does not fit dataset.json, a foreign numbered
-    folder, an unfinished partition_dataset), UsageError if there is nothing to run on.
+    Raises RunError if the partitions are incomplete or inconsistent (a missing number, a manifest that does not match
+    dataset.json, an unknown numbered folder, an unfinished partition_dataset), UsageError if there are no pictures.
     """
     root = os.fsencode(data_dir)
     if carries_dataset(root):
@@ -222,22 +222,22 @@ def open_dataset(data_dir: Path) -> Dataset:
 
 
 def _refuse_undescribed(data_dir: Path) -> None:
-    """Raise RunError if partitions of ours lie in `data_dir`, which has no dataset.json of ours."""
-    ours = [number for number, path in numbered_entries(os.fsencode(data_dir)).items() if carries_manifest(path)]
-    if not ours:
+    """Raise RunError if `data_dir` holds partitions, but no dataset.json that partition_dataset wrote."""
+    found = [number for number, path in numbered_entries(os.fsencode(data_dir)).items() if carries_manifest(path)]
+    if not found:
         return
     described = data_dir / DATASET_FILE
     if not described.exists():
-        holds = f"{shown(data_dir)} holds partition {min(ours)} but no {DATASET_FILE}"
+        holds = f"{shown(data_dir)} holds partition {min(found)} but no {DATASET_FILE}"
         raise RunError(f"{holds}: partition_dataset did not finish; run it again")
     with advising(MAKE_AGAIN):
         if described.is_file():
-            read_json(described)  # says what is wrong, if it is no JSON of ours or closed to us
+            read_json(described)  # raises a more exact error if it is not readable or not JSON
         raise DamagedError(f"{shown(described)} is damaged (it is not what partition_dataset wrote)")
 
 
 def no_pictures(scan: Scan) -> str:
-    """The beginning of the sentence about a folder that holds no pictures."""
+    """The beginning of the error sentence about a folder that holds no pictures."""
     found = [counted(scan.not_pictures.total(), "other file")] if scan.not_pictures else []
     found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
     found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
@@ -257,7 +257,7 @@ def _open_partitions(data_dir: Path) -> Dataset:
         raise RunError(f"{shown(data_dir)}: of {len(hashes)} partitions {numbers} is missing: run partition_dataset again")
     if foreign := sorted(set(present) - set(range(len(hashes)))):
         raise RunError(
-            f"{shown(data_dir / str(foreign[0]))} is none of the {len(hashes)} partitions of {DATASET_FILE}: "
+            f"{shown(data_dir / str(foreign[0]))} is not one of the {len(hashes)} partitions in {DATASET_FILE}: "
             "move it away, or run partition_dataset again"
         )
     partitions = []
@@ -268,7 +268,7 @@ def _open_partitions(data_dir: Path) -> Dataset:
         manifest = Manifest.read(folder / MANIFEST_FILE)
         if manifest.content_hash != expected:
             raise RunError(
-                f"{shown(folder / MANIFEST_FILE)} does not fit {DATASET_FILE} "
+                f"{shown(folder / MANIFEST_FILE)} does not match {DATASET_FILE} "
                 "(partition_dataset was interrupted, or one of them was changed): run partition_dataset again"
             )
         partitions.append(Partition(index, manifest, manifest.root))

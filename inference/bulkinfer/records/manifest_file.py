@@ -1,4 +1,4 @@
-"""manifest.parquet as a file: written a block at a time, opened and checked, and read a row group at a time."""
+"""manifest.parquet as a file: written a block at a time, opened and checked, read a row group at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Lines, TableLines
 from bulkinfer.types import printable
 
 _SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
-_MOST_LINES = 1 << 27  # of a row group, which is read at once; ours have ROWS, and had a million
+_MOST_LINES = 1 << 27  # in a row group, which is read at once; write_manifest makes ROWS, earlier versions made a million
 
 
 def shown(path: Path) -> str:
@@ -31,10 +31,10 @@ def shown(path: Path) -> str:
 
 
 class FileLines:
-    """The lines of a manifest in its file, which is open only while they are asked for.
+    """The lines of a manifest in its file, which is open only while lines are read.
 
-    The row group that was read last with all its columns stays in memory. `blocks` raises RunError if the file is damaged, or
-    is not the one that was opened first. Making it raises ValueError if the file counts its lines wrongly.
+    The last row group that was read with all columns stays in memory. `blocks` raises RunError if the file is damaged or was
+    replaced. The constructor raises ValueError if the row groups do not add up to the number of lines.
     """
 
     def __init__(self, path: Path, file: Any, parquet: pq.ParquetFile) -> None:
@@ -54,7 +54,7 @@ class FileLines:
         with ExitStack() as stack:
             parquet = None
             while start < end:
-                if (table := self._kept(index, columns)) is None:
+                if (table := self._cached(index, columns)) is None:
                     parquet = parquet or stack.enter_context(self._opened())
                     table = self._row_group(parquet, index, columns)
                 begin = self._starts[index]
@@ -64,16 +64,16 @@ class FileLines:
                     yield table.slice(first, min(ROWS, stop - begin - first))
                 start = stop
 
-    def _kept(self, index: int, columns: Sequence[str]) -> pa.Table | None:
+    def _cached(self, index: int, columns: Sequence[str]) -> pa.Table | None:
         if self._last is None or self._last[0] != index:
             return None
         return self._last[1].select(columns)
 
     def _row_group(self, parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
         table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
-        table.validate(full=True)  # of a file that somebody else made: text that is none, lists that lead out of their values
+        table.validate(full=True)  # the file may be hostile: invalid UTF-8, list offsets beyond the values
         if list(columns) == SCHEMA.names:
-            self._last = index, table  # steps are short: the next one most likely begins in here
+            self._last = index, table  # steps are short: the next one most likely begins in this row group
         return table
 
     @contextmanager
@@ -83,13 +83,13 @@ class FileLines:
 
     @contextmanager
     def _file(self) -> Iterator[Any]:
-        with damage_told(self._path), self._path.open("rb") as file:
+        with damage_as_run_error(self._path), self._path.open("rb") as file:
             if _identity(file) != self._identity:
                 raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
             yield file
 
     def at_hand(self) -> Lines:
-        """These lines for who goes over them several times: those of a small file as a table."""
+        """These lines for a caller that reads them several times: a small file is loaded as a table."""
         if len(self) > ROWS:
             return self
         with self._opened() as parquet:
@@ -107,7 +107,7 @@ def _identity(file: Any) -> tuple[int, int, int, int]:
 
 
 def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
-    """Publish lines with page checksums, a row group for each block: who needs a few of them reads no more than that."""
+    """Publish lines with page checksums, one row group per block, so that a reader of a few lines reads only their group."""
     marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
     schema = SCHEMA.with_metadata({**marks, **metadata})
     with (
@@ -120,12 +120,12 @@ def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
 
 
 def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
-    """The lines of a manifest, and what its metadata says, checked; of the lines nothing is read yet.
+    """The lines of a manifest, not read yet, and its checked metadata.
 
-    Raises RunError if it is missing or damaged, UnreadableError, which is one, if that cannot be told, UsageError if it is
-    from a newer bulkinfer.
+    Raises RunError if it is missing or damaged, its subclass UnreadableError if there is too little memory to find out,
+    UsageError if a newer bulkinfer wrote it.
     """
-    with damage_told(path), path.open("rb") as file:
+    with damage_as_run_error(path), path.open("rb") as file:
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
         metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
         lines = FileLines(path, file, parquet)
@@ -135,8 +135,8 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
 
 
 @contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
+def damage_as_run_error(path: Path) -> Iterator[None]:
+    """Turn every error that reading a damaged file may raise into a RunError; OSErrors of the system (with errno) pass."""
     try:
         yield
     except FileNotFoundError:
@@ -151,17 +151,17 @@ def damage_told(path: Path) -> Iterator[None]:
 
 
 def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
-    """What `write_manifest` put there, checked: page checksums do not cover it.
+    """The metadata that `write_manifest` wrote, checked here because page checksums do not cover it.
 
     Raises KeyError or ValueError if it is damaged.
     """
     if raw.get(b"content") != MANIFEST_CONTENT:
-        raise RunError(f"{shown(path)} is no manifest of bulkinfer: run partition_dataset into another folder")
+        raise RunError(f"{shown(path)} is not a manifest of bulkinfer: run partition_dataset into another folder")
     if (found := raw[b"format"].decode()) != str(FORMAT):
-        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
+        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
     metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
     if raw[b"checksum"].decode() != _checksum(metadata):
-        raise ValueError("its metadata does not fit its checksum")
+        raise ValueError("its metadata does not match its checksum")
     return metadata
 
 

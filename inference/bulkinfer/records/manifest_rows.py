@@ -32,7 +32,7 @@ ROWS = 16 * BLOCK  # records in one chunk of a table
 
 
 class Entry(NamedTuple):
-    """One line of a manifest. `size_bytes` is None if the file is missing or could not be looked at."""
+    """One line of a manifest. `size_bytes` is None if the file is missing or its size could not be read."""
 
     key: bytes
     size_bytes: int | None
@@ -43,9 +43,9 @@ class Entry(NamedTuple):
 
 @runtime_checkable
 class Lines(Protocol):
-    """The lines of a manifest in order, made a block at a time, and again each time they are asked for.
+    """The lines of a manifest in order, created a block at a time on each use.
 
-    So ten million of them can be hashed and written without a table of them all.
+    In this way ten million lines can be hashed and written without a table that holds all of them.
     """
 
     def __len__(self) -> int: ...
@@ -70,7 +70,7 @@ class TableLines:
 
 @dataclass(frozen=True, eq=False)
 class PickedLines:
-    """Some of other lines: those whose numbers are in `numbers`, which ascend."""
+    """A selection of other lines: those at the ascending `numbers`."""
 
     lines: Lines
     numbers: np.ndarray[Any, Any]
@@ -95,21 +95,21 @@ class PickedLines:
 
 
 class Entries(Protocol):
-    """Entries in order that are made when they are asked for: a list of them, or what gives slices as Lines."""
+    """Entries in order, created when they are used: a list, or an object whose slices are Lines."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: slice) -> Iterable[Entry] | Lines: ...
 
 
 def as_lines(entries: Iterable[Entry] | pa.Table | Lines) -> Lines:
-    """Entries and tables as Lines in memory; what gives blocks of lines itself is returned as it is."""
+    """Entries and tables as Lines in memory; Lines are returned unchanged."""
     if isinstance(entries, Lines):
         return entries
     return TableLines(entries_table(entries))
 
 
 def entries_table(entries: Iterable[Entry] | pa.Table) -> pa.Table:
-    """The entries as an Arrow table with SCHEMA, made a block at a time; a table is returned as it is."""
+    """The entries as an Arrow table with SCHEMA, built a block at a time; a table is returned unchanged."""
     if isinstance(entries, pa.Table):
         return entries
     iterator = iter(entries)
@@ -126,14 +126,14 @@ def _block_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def filled_table(given: Mapping[str, pa.Array], columns: Sequence[str], num_lines: int) -> pa.Table:
-    """A table with these columns of SCHEMA for at most ROWS lines; those that are not given are null."""
+    """A table with these columns of SCHEMA for at most ROWS lines; columns that are not in `given` are null."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     return pa.table([given[name] if name in given else _nulls(schema.field(name).type)[:num_lines] for name in columns], schema)
 
 
 @cache
 def _nulls(kind: pa.DataType) -> pa.Array:
-    """One block of nulls that all tables share: ten million would be 80 MB a column."""
+    """One block of nulls that all tables share: for ten million lines, separate ones would take 80 MB a column."""
     return pa.nulls(ROWS, kind)
 
 
@@ -153,7 +153,7 @@ def key_columns(raw_keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArra
 def content_hash(lines: Lines) -> str:
     """sha256 over the ordered keys (as bytes), sizes, labels, categories and image ids.
 
-    Independent of how Parquet encoded them and of where the pictures lie. Goes over the lines several times, and holds none.
+    It does not depend on the Parquet encoding or on where the files are. The lines are read several times, none is kept.
     """
     size = len(lines)
     digest = hashlib.sha256(b"bulkinfer manifest %d, %d records\n" % (FORMAT, size))
@@ -177,9 +177,9 @@ def content_hash(lines: Lines) -> str:
 
 
 def hash_keys(tables: Iterable[pa.Table]) -> str:
-    """sha256 over the keys of all tables (parts or manifests) in order, each followed by the NUL that no path can hold.
+    """sha256 over the keys of all tables (parts or manifests) in order, each followed by a NUL, which no path contains.
 
-    The hash of a whole partition is that of its parts read in order, so a manifest and its results can be compared.
+    A partition's manifest and its parts, read in order, have the same hash, so results can be compared with the manifest.
     """
     digest = hashlib.sha256()
     for table in tables:
@@ -188,13 +188,13 @@ def hash_keys(tables: Iterable[pa.Table]) -> str:
 
 
 def add_keys(digest: Any, table: pa.Table) -> None:
-    """One more table of `hash_keys`, for who does not hold them all at once."""
+    """Add one more table to a `hash_keys` digest, for callers that do not hold all tables at once."""
     for keys in _raw_keys(table):
         digest.update(joined_bytes(pc.binary_join_element_wise(keys, b"", b"\0")))
 
 
 def _hash_integers(digest: Any, chunks: Callable[[], Iterable[pa.Array]]) -> None:
-    """Which values are there, for all chunks; then the values, for all chunks."""
+    """Hash which values are not null, for all chunks; then the values, for all chunks."""
     for chunk in chunks():
         digest.update(pc.is_valid(chunk).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
     for chunk in chunks():
@@ -212,12 +212,12 @@ def _raw_keys(table: pa.Table) -> Iterator[pa.BinaryArray]:
 
 
 def raw_key_column(table: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
-    """The keys of rows or of a manifest as bytes, one column of binary."""
+    """The keys of rows or of a manifest as one binary column."""
     return pc.coalesce(table["key_bytes"], table["key"].cast(pa.binary()))
 
 
 def joined_bytes(values: pa.BinaryArray) -> memoryview | bytes:
-    """The values one after another, without a copy; none is null."""
+    """The concatenated values, without a copy; no value may be null."""
     if not len(values):
         return b""
     offsets = np.frombuffer(values.buffers()[1], "<i4")[values.offset : values.offset + len(values) + 1]

@@ -1,9 +1,9 @@
-"""Partitions on disk: <output>/0, 1, ... published whole, repaired where they exist, never half-made.
+"""Partitions on disk: <output>/0, 1, ... are published complete, and repaired where they exist.
 
-A new partition is built in a temporary folder, manifest first, and renamed into place; one that is no longer wanted is
-renamed away before it is emptied, manifest last. So a folder with a number is whole, whatever was killed when, and every
-folder that is removed carries our manifest, and nothing that it does not name. dataset.json comes last:
-without it, or where it does not fit the manifests, the data set is not finished.
+A new partition is built in a temporary folder, manifest first, and renamed into place. One that is no longer wanted is
+renamed away before it is emptied, manifest last. So a folder with a number is complete even after a kill, and a folder that
+is removed has a manifest and holds nothing that the manifest does not name. dataset.json is written last: without it, or
+where it does not match the manifests, the data set is not finished.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from bulkinfer.types import printable
 
 @dataclass
 class Published:
-    """What one run did to an output: records and bytes of each partition, partition numbers, links by kind, and the ways
-    that were not possible."""
+    """What one run did to an output: records and bytes of each partition, numbers of written and removed partitions, links
+    by kind, fallbacks, and folders that it left alone."""
 
     sizes: list[int] = field(default_factory=list)
     sizes_bytes: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Published:
 
 
 def check_places(source: bytes, output: bytes) -> None:
-    """Refuse, before anything is read or written, to partition an output of ours, or a folder into itself."""
+    """Raises UsageError, before anything is read or written, for a source that is an output, or a folder into itself."""
     source, output = os.path.realpath(source), os.path.realpath(output)
     if source == output:
         raise UsageError(f"--output {printable(output)} is the folder of the pictures itself: give another")
@@ -81,10 +81,10 @@ def check_places(source: bytes, output: bytes) -> None:
 def publish_partitions(
     output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], facts: dict[str, Any]
 ) -> Published:
-    """Make `output` hold exactly these partitions, doing only what is not there yet; `facts` go into dataset.json.
+    """Make `output` hold exactly these partitions, writing only what is missing; `facts` go into dataset.json.
 
     `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. Raises
-    UsageError, before anything is touched, if something in `output` that is not ours is in the way.
+    UsageError, before anything is changed, if files of the user in `output` are in the way.
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
@@ -129,9 +129,9 @@ def _describe(path: Path, value: dict[str, Any]) -> None:
 
 @contextmanager
 def _only_one(output: Path) -> Iterator[bool]:
-    """Keep a second partition_dataset out of `output` while the block runs; the kernel ends the lock with the process.
+    """Keep a second partition_dataset out of `output` while the block runs; the kernel releases the lock with the process.
 
-    Yields False on a file system without locks: two runs at once are then up to the user.
+    Yields False on a file system without locks: the user must then not start two runs at once.
     """
     descriptor, is_locked = os.open(output, os.O_RDONLY | os.O_DIRECTORY), True
     try:
@@ -151,13 +151,13 @@ def _only_one(output: Path) -> Iterator[bool]:
 
 
 def _refuse_foreign(output: Path) -> None:
-    """Raise UsageError if something that we did not write has a name that we need."""
+    """Raise UsageError if a file or folder that partition_dataset did not write has a name that it needs."""
     described, known = output / DATASET_FILE, 0
     if carries_dataset(os.fsencode(output)):
         known = len(read_description(described)["partitions"])
     elif described.exists():
         if described.is_file():
-            described.open("rb").close()  # one that is closed to us says so
+            described.open("rb").close()  # raises PermissionError if it is not readable
         raise UsageError(
             f"{shown(described)} was not written by partition_dataset, or is damaged: move it away, or give another --output"
         )
@@ -165,7 +165,7 @@ def _refuse_foreign(output: Path) -> None:
         damaged = index < known and os.path.isfile(os.path.join(path, MANIFEST_FILE.encode()))
         if not carries_manifest(path) and not damaged:
             raise UsageError(
-                f"{printable(path)} was not made by partition_dataset (it has no manifest of ours): "
+                f"{printable(path)} was not made by partition_dataset (it holds no manifest): "
                 "move it away, or give another --output"
             )
 
@@ -175,9 +175,9 @@ def _root(final: Path, source: bytes, mode: str) -> bytes:
 
 
 def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]]) -> dict[int, str]:
-    """The partitions that are there as they are wanted: number -> content hash.
+    """The existing partitions that need no change: number -> content hash.
 
-    All others that are there will be made again or removed: raises UsageError if one holds what we did not put there.
+    All other existing ones are made again or removed: raises UsageError if one holds a file of the user.
     """
     staying = {}
     for index, path in sorted(numbered_entries(os.fsencode(output)).items()):
@@ -207,8 +207,8 @@ def _manifest_of(final: Path) -> Manifest | None:
 
 
 def _refuse_strangers(partition: bytes, manifest: Manifest | None, source: bytes) -> None:
-    """Raise UsageError if a partition holds anything but its manifest, files or links at the names of its records, the
-    folders they are in, and temporaries. Without a manifest, links into `source` and names of its files count as ours.
+    """Raise UsageError if a partition holds anything but its manifest, files or links at the names of its records, their
+    folders, and temporary files. Without a manifest, links into `source` and names of its files are accepted.
     """
     linked = () if manifest is None or manifest.mode == "manifest" else manifest.entries()
     names, folders = {link_name(entry.key) for entry in linked}, set[bytes]()
@@ -225,7 +225,7 @@ def _refuse_strangers(partition: bytes, manifest: Manifest | None, source: bytes
         stranger = printable(os.path.join(partition, name))
         if manifest is None:
             damaged = printable(os.path.join(partition, MANIFEST_FILE.encode()))
-            raise UsageError(f"{stranger} may not be from partition_dataset ({damaged} is damaged): move it away")
+            raise UsageError(f"{stranger} may not come from partition_dataset ({damaged} is damaged): move it away")
         raise UsageError(f"{stranger} was not put there by partition_dataset: move it away")
 
 
@@ -249,7 +249,7 @@ def _write(final: Path, manifest: Manifest, linker: Linker | None, ways: Counter
 
 
 def _places(manifest: Manifest) -> Iterator[Place]:
-    """Pictures, then missing ones, whose names must not get in the way of a folder."""
+    """Pictures, then missing ones: the name of a missing one must not block a folder."""
     for is_missing in (False, True):
         for entry in manifest.entries():
             if (entry.size_bytes is None) == is_missing:
@@ -257,14 +257,14 @@ def _places(manifest: Manifest) -> Iterator[Place]:
 
 
 def _move_away(partition: Path) -> Path:
-    """Take the number from a partition of ours: under its number it is there whole, or not at all."""
+    """Rename a partition away from its number, under which it must be complete or absent."""
     assert os.path.isfile(partition / MANIFEST_FILE), partition
     away = temporary_path(partition)
     return partition.rename(away)
 
 
 def _empty(directory: Path) -> None:
-    """Remove a partition that has no number; the manifest, by which it is known as ours, goes last."""
+    """Remove a partition that has no number; the manifest goes last, because it marks the folder as a partition."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -276,9 +276,9 @@ def _empty(directory: Path) -> None:
 
 
 def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
-    """Remove what a killed run left behind; returns the folders that look like it but hold no manifest of ours.
+    """Remove what a killed run left behind; returns folders that look like it but hold no manifest.
 
-    Under the lock nobody else can be at work here; without it the process that a name tells must provably be gone.
+    Under the lock no other process works here. Without it, the process named by a temporary name must have ended.
     """
     kept = []
     for path in sorted(output.glob(f"{TEMPORARY_PREFIX}*")):
@@ -290,7 +290,7 @@ def _remove_abandoned(output: Path, is_locked: bool) -> list[bytes]:
         elif carries_manifest(os.fsencode(path)):
             _empty(path)
         else:
-            remove_stale_temporaries(path)  # of a manifest that was being written
+            remove_stale_temporaries(path)  # a manifest that was being written
             try:
                 path.rmdir()
             except OSError:

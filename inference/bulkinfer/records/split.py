@@ -1,4 +1,4 @@
-"""How a sorted list of records is split among partitions: by count or by bytes, always in contiguous ranges."""
+"""Split a sorted list of records among partitions: by count or by bytes, always in contiguous ranges."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def even_split(num_records: int, num_partitions: int) -> list[tuple[int, int]]:
 
 
 def even_bytes_split(sizes_bytes: Iterable[int | None], num_partitions: int) -> list[tuple[int, int]]:
-    """Contiguous intervals [start, end) that cover the records in order; the largest share of bytes is the least possible.
+    """Contiguous intervals [start, end) that cover the records in order; the largest share of bytes is as small as possible.
 
-    An unknown size (None) counts as 0. Within that, each cut lies as near as it can to where ideal shares would meet, and
-    among cuts that are equal in bytes, to where equal counts would. So no share exceeds the ideal one by more than the
+    An unknown size (None) counts as 0. Within this condition each cut is as near as possible to the cut of equal shares of
+    bytes, and among cuts of equal bytes to the cut of equal counts. So no share exceeds the ideal share by more than the
     largest record. An interval is empty only if there are fewer records than partitions.
     """
     assert num_partitions >= 1, num_partitions
@@ -37,7 +37,7 @@ def even_bytes_split(sizes_bytes: Iterable[int | None], num_partitions: int) -> 
     if num_records <= num_partitions:
         return even_split(num_records, num_partitions)
     limit = _least_limit(sums, num_partitions)
-    earliest = [num_records]  # per cut, from the last: before it, what remains does not fit into the remaining partitions
+    earliest = [num_records]  # per cut, from the last: an earlier cut would leave more than the remaining partitions hold
     for index in range(num_partitions - 1, 0, -1):
         earliest.append(max(index, int(np.searchsorted(sums, sums[earliest[-1]] - limit))))
     cuts = [0]
@@ -53,7 +53,7 @@ def _reach(sums: _Sums, start: int, limit: int) -> int:
 
 
 def _least_limit(sums: _Sums, num_partitions: int) -> int:
-    """The fewest bytes per partition with which all records find a place."""
+    """The smallest limit of bytes per partition with which all records fit."""
     low = -(-int(sums[-1]) // num_partitions)
     high = low + int(np.diff(sums).max())
     while low < high:

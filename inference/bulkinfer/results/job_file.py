@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from bulkinfer.errors import RunError, advising
 from bulkinfer.files.atomic import canonical_json, read_json, write_json
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 
 JOB_FILE = "_job.json"
 _BEGIN_ANEW = "run the job with --overwrite, or into another --output"
@@ -63,7 +63,7 @@ def read_job(output: Path) -> dict[str, Any] | None:
         return None
     with advising(_BEGIN_ANEW):
         found = read_json(path)
-    told = misfit(found, Description)
+    told = mismatch(found, Description)
     if not told and not all(index.isascii() and index.isdigit() for index in found["partitions"]):
         told = "its partitions have no numbers"
     if not told and json_sha256(found["identity"]) != found["fingerprint"]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bulkinfer.errors import ForeignError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from bulkinfer.results.rows import StepRows, Task
@@ -213,8 +213,8 @@ def _facts(path: Path, parquet: pq.FileMetaData) -> dict[str, Any]:
     facts: Any = json.loads(raw)
     found = facts.get("format") if isinstance(facts, dict) else None
     if type(found) is int and found > FORMAT:
-        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer one")
-    if told := misfit(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
+        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
+    if told := mismatch(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
         raise ValueError(told)
     if parquet.num_rows != facts["end"] - facts["start"]:
         raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")

@@ -44,6 +44,11 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
         raise RecordError(record.fault.stage, record.fault.message)
     with meter.timing("read"):
         data = read_picture(record.path, limits.max_file_bytes)
+    return load_bytes(data, recipe, limits, out_HWC, meter)
+
+
+def load_bytes(data: bytes, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
+    """The rest of that way, for the bytes of a picture file. Raises RecordError with the stage that failed."""
     with meter.timing("decode"):
         picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
     with meter.timing("preprocess"):

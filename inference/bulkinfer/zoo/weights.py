@@ -20,7 +20,7 @@ from bulkinfer.errors import DamagedError, DownloadError, RunError, UsageError, 
 from bulkinfer.files.atomic import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
 from bulkinfer.files.download import fetch, public
 from bulkinfer.files.file_lock import exclusive
-from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import RANDOM_WEIGHTS, USERS_FILE, Weights
 from bulkinfer.zoo import INSTALL, NetworkSpec
 from bulkinfer.zoo.hub import hub_file
@@ -242,7 +242,7 @@ def _check_fetched(request: Request, url: str, path: Path) -> str:
 def _check(path: Path, expected: str) -> tuple[str, str]:
     """sha256 of a file, and why it cannot be the weights asked for (empty: it can)."""
     sha256 = file_sha256(path)
-    if problem := what_it_is_instead(path):
+    if problem := describe_wrong_file(path):
         return sha256, problem
     if not sha256.startswith(expected):
         return sha256, f"its sha256 is {sha256}, but must start with {expected} (--weights_sha256 names another)"

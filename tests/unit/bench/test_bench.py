@@ -18,7 +18,7 @@ from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_s
 from bulkinfer.bench.runs import Bench
 from bulkinfer.config import BenchConfig
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.files.atomic import own_folder
+from bulkinfer.files.atomic import write_owner_file
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.worker.protocol import STOP_SIGNALS, Ready
 
@@ -117,7 +117,7 @@ def test_what_a_killed_bench_left_is_removed_and_what_ended_stays(
     for name, file in (("bench-tiny-killed", "x"), ("bench-tiny-done", "bench.json")):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / file).touch()
-        own_folder(tmp_path / "logs" / name).rename(tmp_path / "logs" / name / temporary_name("00aa"))
+        write_owner_file(tmp_path / "logs" / name).rename(tmp_path / "logs" / name / temporary_name("00aa"))
     assert bench(config(tmp_path)) == 0
     left = tmp_path / "logs" / "bench-tiny-killed"
     assert f"removed {left}, which a bench that was killed left behind" in capsys.readouterr().out.splitlines()

@@ -1,14 +1,13 @@
-"""commands/flags.py: words -> config, on a config class of the tests."""
+"""flags.py: the --help text of a config class."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from bulkinfer.commands import flags
-from bulkinfer.config import RetryConfig, option
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.commands.flags import help_text
+from bulkinfer.commands.parse import HelpRequested, parse
+from bulkinfer.config import option
 
 
 @dataclass(frozen=True)
@@ -20,124 +19,15 @@ class Settings:
     data_dir: str = option("", "folder")
     device: str = option("auto", "provider", choices=("auto", "cpu"))
     synthetic: bool = option(False, "no input")
-    splits: tuple[str, ...] = option((), "where to cut")
     save: tuple[str, ...] = option(("topk",), "columns", choices=("topk", "logits", "none"))
-
-
-def parse(*words: str, positional: str = "") -> Settings:
-    return flags.parse("act", Settings, words, positional=positional)
-
-
-def refusal(*words: str, positional: str = "") -> str:
-    with pytest.raises(UsageError) as caught:
-        parse(*words, positional=positional)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_defaults() -> None:
-    assert parse() == Settings()
-
-
-@pytest.mark.parametrize("words", [
-    ("--batch_size", "16"), ("--batch-size", "16"), ("--batch_size=16",), ("--batch-size=16",), ("-batch-size", "16"),
-    ("--micro_batch_size", "16"), ("--micro-batch-size=16",), ("--batch_size", "2", "--micro-batch-size", "16"),
-])  # fmt: skip
-def test_spellings_of_a_value(words: tuple[str, ...]) -> None:
-    assert parse(*words).batch_size == 16
-
-
-@pytest.mark.parametrize(("words", "value"), [
-    (("--synthetic",), True), (("--synthetic=true",), True), (("--synthetic", "True"), True), (("--synthetic", "1"), True),
-    (("--nosynthetic",), False), (("--no-synthetic",), False), (("--no_synthetic",), False),
-    (("--synthetic", "False"), False), (("--synthetic=false",), False), (("--synthetic=0",), False),
-])  # fmt: skip
-def test_spellings_of_a_switch(words: tuple[str, ...], value: bool) -> None:
-    assert parse("--synthetic", *words).synthetic is value
-    assert parse("--nosynthetic", *words).synthetic is value
-
-
-@pytest.mark.parametrize("words", [
-    ("--splits", "a", "b", "c"), ("--splits", "a,b,c"), ("--splits=a,b,c",), ("--splits", "a,", "b,", "c"),
-    ("--splits", "a,b", "c"),
-])  # fmt: skip
-def test_spellings_of_a_list(words: tuple[str, ...]) -> None:
-    assert parse(*words).splits == ("a", "b", "c")
-    assert parse(*words, "--offset", "1") == Settings(splits=("a", "b", "c"), offset=1)
-
-
-def test_values_may_start_with_a_dash() -> None:
-    assert parse("--offset", "-3").offset == -3
-    assert parse("--data_dir", "-photos").data_dir == "-photos"
-    assert parse("--data_dir", "--photos").data_dir == "--photos"
-    assert parse("--data-dir=--batch_size").data_dir == "--batch_size"
-    assert parse("--splits", "-1", "-x", "--offset", "2") == Settings(splits=("-1", "-x"), offset=2)
-
-
-def test_values_are_kept_as_they_are() -> None:
-    assert parse("--data_dir", "a b=c,d").data_dir == "a b=c,d"
-    assert parse("--data_dir=").data_dir == ""
-    assert parse("--data_dir", "a\nb").data_dir == "a\nb"
-    assert parse("--device", "CPU").device == "cpu"
-
-
-def test_positional_word() -> None:
-    assert parse("photos", "--offset", "1", positional="data_dir") == Settings(data_dir="photos", offset=1)
-    assert parse("--synthetic", "photos", positional="data_dir") == Settings(data_dir="photos", synthetic=True)
-    assert "'more'" in refusal("photos", "more", positional="data_dir")
-
-
-@pytest.mark.parametrize(("words", "sentence"), [
-    (("photos",), "word that belongs to no flag: 'photos'; see act --help"),
-    (("synthetik",), "word that belongs to no flag: 'synthetik'; did you mean --synthetic?"),
-    (("--synthetic", "maybe"), "word that belongs to no flag: 'maybe'; see act --help"),
-    (("--batchsize", "6"), "unknown flag: '--batchsize'; did you mean --batch_size?"),
-    (("--nosynthetik",), "unknown flag: '--nosynthetik'; did you mean --nosynthetic?"),
-    (("--save", "topk", "--sintetic"), "unknown flag: '--sintetic'; did you mean --synthetic?"),
-    (("--",), "unknown flag: '--'; see act --help"),
-    (("--batch_size",), "--batch_size needs a value"),
-    (("--data_dir", "--synthetic"), "--data_dir needs a value"),
-    (("--data_dir", "--help"), "--data_dir needs a value"),
-    (("--save",), "--save needs at least one value"),
-    (("--save", "--synthetic"), "--save needs at least one value"),
-    (("--save=",), "--save=: at least one value is needed"),
-    (("--batch_size", "six"), "--batch_size=six: not a whole number"),
-    (("--batch_size", "1.5"), "--batch_size=1.5: not a whole number"),
-    (("--batch_size=",), "--batch_size=: not a whole number"),
-    (("--batch_size", "0"), "--batch_size=0: 0 is not a positive integer"),
-    (("--device", "tpu"), "--device=tpu: value should be one of <auto|cpu>"),
-    (("--save", "topk", "all"), "--save=topk,all: value should be one of <topk|logits|none>, not 'all'"),
-    (("--synthetic=maybe",), "--synthetic=maybe is a switch: give it alone, or with true or false"),
-    (("--nosynthetic=true",), "--nosynthetic=true is a switch: give it alone, or with true or false"),
-])  # fmt: skip
-def test_wrong_words(words: tuple[str, ...], sentence: str) -> None:
-    assert refusal(*words) == sentence
-
-
-def test_flagfile(tmp_path: Path) -> None:
-    saved = tmp_path / "saved.flags"
-    saved.write_text("# a saved configuration\n--batch-size=16\n--data_dir two words\n--save topk logits\n\n--no-synthetic\n")
-    expected = Settings(batch_size=16, data_dir="two words", save=("topk", "logits"))
-    assert parse("--flagfile", str(saved)) == parse(f"--flagfile={saved}") == expected
-    assert parse("--offset", "1", "--splits", "a", "b", f"--flagfile={saved}", "--batch_size", "7") == Settings(
-        batch_size=7, offset=1, data_dir="two words", splits=("a", "b"), save=("topk", "logits")
-    )
-
-
-def test_flagfiles_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes(b"\xff\xfe--x")
-    assert "No such file" in refusal("--flagfile", str(tmp_path / "none"))
-    assert refusal("--flagfile", str(tmp_path / "binary")) == "--flagfile: it is no text file that can be read"
-    assert refusal("--flagfile").startswith("--flagfile: ")
-    (tmp_path / "wrong").write_text("--sintetic\n")
-    assert "did you mean --synthetic" in refusal("--flagfile", str(tmp_path / "wrong"))
 
 
 @pytest.mark.parametrize("word", ["--help", "-help", "-h", "--helpfull"])
 def test_help_lists_every_option(word: str) -> None:
-    with pytest.raises(flags.HelpRequested) as caught:
-        parse("--offset", "1", word)
+    with pytest.raises(HelpRequested) as caught:
+        parse("act", Settings, ("--offset", "1", word))
     text = str(caught.value)
+    assert text == help_text("act", Settings)
     for line in (
         "act: Do something.",
         "  --batch_size, --micro_batch_size\n      pictures per batch (default 6)",
@@ -148,53 +38,3 @@ def test_help_lists_every_option(word: str) -> None:
         "  --flagfile\n",
     ):
         assert line in text
-
-
-def test_version() -> None:
-    with pytest.raises(flags.HelpRequested, match=r"act \(bulkinfer \d+\.\d+"):
-        parse("--version")
-
-
-def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    def run(action: object, *words: str) -> tuple[int, str]:
-        code = flags.run_command("act", Settings, action, words)
-        return code, capsys.readouterr().err
-
-    def fails_with(error: BaseException) -> object:
-        def action(_: Settings) -> int:
-            raise error
-
-        return action
-
-    assert run(lambda config: config.offset, "--offset", "3") == (3, "")
-    assert run(lambda _: 0, "--offset", "x") == (2, "act: --offset=x: not a whole number\n")
-    assert run(fails_with(RunError("it broke"))) == (1, "act: it broke\n")
-    assert run(fails_with(RunError("a\nb\x1b[2J é"))) == (1, "act: a\\nb\\x1b[2J é\n")
-    assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (1, "act: Permission denied: /x\n")
-    assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\\\xe9\\n\n")
-    assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")
-    assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
-    with pytest.raises(OSError, match="of ours"):
-        run(fails_with(OSError("a fault of ours")))
-
-
-def test_plain_words_of_a_list_are_one_value_each() -> None:
-    from bulkinfer.config import RetryConfig, VerifyConfig
-
-    assert flags.parse("verify", VerifyConfig, ["a", "b,c", "d"], positional="output").output == ("a", "b,c", "d")
-    assert flags.parse("verify", VerifyConfig, ["--output", "a", "b"], positional="output").output == ("a", "b")
-    assert flags.parse("verify", VerifyConfig, [], positional="output").output == ()
-    assert flags.parse("retry", RetryConfig, ["a,b", "--streams", "2"], positional="output").output == "a,b"
-    with pytest.raises(UsageError, match="word that belongs to no flag: 'b'"):
-        flags.parse("retry", RetryConfig, ["a", "b"], positional="output")
-
-
-def test_a_plain_word_may_follow_a_list_of_known_words() -> None:
-    """As in `bulkinfer retry --stage read decode OUTPUT`."""
-    for words in (
-        ("--stage", "read", "decode", "out"),
-        ("out", "--stage", "read", "decode"),
-        ("--stage", "read,decode", "out"),
-    ):
-        found = flags.parse("bulkinfer retry", RetryConfig, words, positional="output")
-        assert (found.output, found.stage) == ("out", ("read", "decode"))

@@ -59,7 +59,7 @@ def test_members_must_stay_inside(name: str, pack: Callable[[dict[str, bytes]], 
 @pytest.mark.parametrize("pack", [tar, zipped])
 def test_members_with_absolute_names(pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path) -> None:
     name = str(tmp_path / "evil")
-    assert f"{name!r} would land outside the folder" in refused(pack({name: b"evil"}), tmp_path)
+    assert f"{name!r} would be written outside the folder" in refused(pack({name: b"evil"}), tmp_path)
 
 
 def special(kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -103,7 +103,7 @@ def test_a_member_that_comes_twice(tmp_path: Path) -> None:
     with tarfile.open(fileobj=target, mode="w") as archive:
         for _ in range(2):
             archive.addfile(tarfile.TarInfo("a"))
-    assert "holds 'a' twice" in refused(target.getvalue(), tmp_path)
+    assert "contains 'a' twice" in refused(target.getvalue(), tmp_path)
 
 
 NOISE = {"set/noise": os.urandom(200_000)}  # that no compression makes small
@@ -147,8 +147,8 @@ def test_a_zip_whose_directory_lies(tmp_path: Path) -> None:
 
 
 def test_an_empty_package(tmp_path: Path) -> None:
-    assert "holds no data.tar: it is no Debian package" in refused(b"!<arch>\n", tmp_path)
+    assert "contains no data.tar: it is not a Debian package" in refused(b"!<arch>\n", tmp_path)
 
 
 def test_packages_of_other_kinds(tmp_path: Path) -> None:
-    assert "is packed with zstd" in refused(deb(FILES).replace(b"data.tar.xz ", b"data.tar.zst"), tmp_path)
+    assert "is compressed with zstd" in refused(deb(FILES).replace(b"data.tar.xz ", b"data.tar.zst"), tmp_path)

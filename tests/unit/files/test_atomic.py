@@ -15,7 +15,6 @@ from bulkinfer.files import atomic as paths
 from bulkinfer.files.atomic import (
     canonical_json,
     file_sha256,
-    own_folder,
     publishing,
     read_json,
     remove_abandoned,
@@ -24,6 +23,7 @@ from bulkinfer.files.atomic import (
     temporary_owner,
     temporary_path,
     write_json,
+    write_owner_file,
 )
 from bulkinfer.host import process_identity as processes
 from bulkinfer.host.process_identity import Table, process_start_ticks, this_table
@@ -167,7 +167,7 @@ def left_behind(folder: Path, owner: str, *, table: Table | None = None, files: 
     folder.mkdir()
     for name in files:
         (folder / name).touch()
-    told = own_folder(folder)
+    told = write_owner_file(folder)
     if owner:
         told = told.rename(folder / owner)
     if table is not None:
@@ -193,7 +193,7 @@ def test_folders_of_killed_processes_go(tmp_path: Path, child: subprocess.Popen[
     (tmp_path / "a-file").touch()
     target = left_behind(tmp_path / "target", gone)
     (tmp_path / "a-link").symlink_to(target)
-    assert remove_abandoned(tmp_path, "a-*", but_with="done.json") == [dead.name]
+    assert remove_abandoned(tmp_path, "a-*", keep_with="done.json") == [dead.name]
     assert not dead.exists()
     assert all(folder.is_dir() for folder in (*staying, target, tmp_path / "a-unmarked"))
     assert remove_abandoned(tmp_path / "nowhere", "a-*") == []
@@ -226,10 +226,10 @@ def test_json_that_is_not_ours(tmp_path: Path) -> None:
         read_json(path)
     for content in ("[]", "1", "null", '"format"'):
         path.write_text(content)
-        with pytest.raises(DamagedError, match=r"holds no JSON object\)$"):
+        with pytest.raises(DamagedError, match=r"not a JSON object\)$"):
             read_json(path)
     path.write_text('{"format": 2}')
-    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1: install a newer one"):
+    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1: install a newer bulkinfer"):
         read_json(path)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bulkinfer.commands import flags
+from bulkinfer.commands.parse import parse
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
@@ -24,7 +24,7 @@ def test_files_that_are_whole_or_of_others(tmp_path: Path, text: str) -> None:
     words = ["--flagfile", str(tmp_path / "a")]
     refuse_cut(words)
     given = [int(line.rpartition("=")[2]) for line in text.splitlines() if line.startswith("--streams=")]
-    assert flags.parse("infer_launch", LaunchConfig, words).streams == (given[-1] if given else LaunchConfig.streams)
+    assert parse("infer_launch", LaunchConfig, words).streams == (given[-1] if given else LaunchConfig.streams)
 
 
 @pytest.mark.parametrize("text", [OURS, FIRST_LINE[:30], FIRST_LINE, f"{OURS}{END_MARK[:-1]}"])
@@ -34,14 +34,14 @@ def test_files_that_are_whole_or_of_others(tmp_path: Path, text: str) -> None:
 def test_files_that_are_cut(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
     path = tmp_path / "a"
     path.write_text(text)
-    with pytest.raises(UsageError, match=rf"^--flagfile: {path} is cut off: make it again with bulkinfer bench --tune"):
+    with pytest.raises(UsageError, match=rf"^--flagfile: {path} is cut short: make it again with bulkinfer bench --tune"):
         refuse_cut([word.format(path) for word in words])
 
 
 def test_files_that_another_names(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(OURS)
     (tmp_path / "b").write_text(f"# mine\n--flagfile={tmp_path / 'a'}\n--flagfile={tmp_path / 'b'}\n")
-    with pytest.raises(UsageError, match=f"{tmp_path / 'a'} is cut off"):
+    with pytest.raises(UsageError, match=f"{tmp_path / 'a'} is cut short"):
         refuse_cut(["--flagfile", str(tmp_path / "b")])
 
 
@@ -50,8 +50,8 @@ def test_what_cannot_be_read_is_left_to_who_reads_it(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for name in ("binary", "none"):
         refuse_cut(["--flagfile", str(tmp_path / name)])
-        with pytest.raises(UsageError, match=r"^--flagfile: .*(no text file that can be read|Can't open|No such file)"):
-            flags.parse("infer_launch", LaunchConfig, ["--flagfile", str(tmp_path / name)])
+        with pytest.raises(UsageError, match=r"^--flagfile: .*(not a readable text file|Can't open|No such file)"):
+            parse("infer_launch", LaunchConfig, ["--flagfile", str(tmp_path / name)])
     refuse_cut(["--flagfile", str(tmp_path / "binary"), "--flagfile"])
     os.mkfifo(tmp_path / "pipe")
     refuse_cut(["--flagfile", str(tmp_path / "pipe")])

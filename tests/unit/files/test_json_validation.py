@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 
 
 class Inner(TypedDict):
@@ -35,7 +35,7 @@ SOUND: dict[str, Any] = {"inner": {"ok": 1, "names": []}, "by_name": {"a": {"ok"
     ],
 )  # fmt: skip
 def test_what_fits(value: Any, kind: Any) -> None:
-    assert misfit(value, kind) == ""
+    assert mismatch(value, kind) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_what_fits(value: Any, kind: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_does_not(value: Any, kind: Any, told: str) -> None:
-    assert misfit(value, kind) == told
+    assert mismatch(value, kind) == told
 
 
 def test_the_place_can_be_given() -> None:
-    assert misfit([1, "a"], list[int], "shape") == "shape.1 is 'a', not int"
+    assert mismatch([1, "a"], list[int], "shape") == "shape.1 is 'a', not int"

@@ -128,7 +128,7 @@ def test_a_lock_of_another_host_that_nobody_renews_is_taken_over(tmp_path: Path,
     with output_lock(tmp_path, flag="--output"):
         assert json.loads((tmp_path / LOCK_FILE).read_text())["pid"] == os.getpid()
     told = capfd.readouterr()
-    assert "is locked by a launcher on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: watching for up to 1 s" in told.out
+    assert "is locked by a launcher on elsewhere, pid 4194305, started 2026-01-02T03:04:05Z: waiting up to 1 s" in told.out
     assert "was not renewed for 1 s: taken over" in told.err
     assert list(tmp_path.iterdir()) == []
 
@@ -150,7 +150,7 @@ def test_a_number_of_another_table_of_processes_says_nothing(
     """A process that is not seen here may run there: only a lock that nobody renews is taken over."""
     write_lock(tmp_path, **changes)
     with output_lock(tmp_path, flag="--output"):
-        assert ("watching for up to 1 s" in capfd.readouterr().out) is bool(changes)
+        assert ("waiting up to 1 s to see whether it still runs" in capfd.readouterr().out) is bool(changes)
 
 
 @pytest.mark.usefixtures("quick")
@@ -214,9 +214,9 @@ def test_a_lock_that_is_no_longer_ours_is_told(tmp_path: Path, change: str) -> N
         deadline = time.monotonic() + 20
         while lease.refusal is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        told = f"{tmp_path / LOCK_FILE} is gone or another's: who held it has ended, or was taken for dead; nothing more is "
+        told = f"{tmp_path / LOCK_FILE} was lost: its holder has ended, or did not renew it for {lease_module.LEASE_S:g} s; "
         assert str(lease.refusal).startswith(told)
-        with pytest.raises(RunError, match="is gone or another's"):
+        with pytest.raises(RunError, match="was lost"):
             lease.check()
     assert (tmp_path / LOCK_FILE).exists() == (change != "gone")
 
@@ -240,7 +240,7 @@ def test_an_heir_that_comes_late_replaces_nothing(tmp_path: Path) -> None:
     dead = lease_module.read_holder(tmp_path / LOCK_FILE)
     assert dead is not None
     with output_lock(tmp_path, flag="--output") as lease:
-        assert not lease_module._inherited(tmp_path / LOCK_FILE, dead, b"{}")
+        assert not lease_module._takes_over(tmp_path / LOCK_FILE, dead, b"{}")
         lease.check()
     assert list(tmp_path.iterdir()) == []
 
@@ -257,7 +257,7 @@ def test_where_this_system_does_not_tell_its_boot_locks_are_watched(
     monkeypatch.setattr(processes, "_BOOT_ID", tmp_path / "none")
     write_lock(tmp_path)
     with output_lock(tmp_path, flag="--output"):
-        assert "watching for up to 1 s" in capfd.readouterr().out
+        assert "waiting up to 1 s to see whether it still runs" in capfd.readouterr().out
 
 
 def test_a_release_that_fails_does_not_hide_why_the_launch_ended(
@@ -345,7 +345,7 @@ def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> Non
 def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(lease_module, "_WRITING_S", 0.1)
     (tmp_path / LOCK_FILE).write_bytes(content)
-    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if nothing of bulkinfer works in .*, remove it"):
+    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no bulkinfer process works in .*, remove it"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert (tmp_path / LOCK_FILE).read_bytes() == content
 
@@ -376,9 +376,9 @@ def test_several_heirs_of_a_stale_lock_have_one_winner(tmp_path: Path) -> None:
 def test_a_lock_that_others_take_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead holder's lock whose heir is always another: given up with a sentence, nothing left behind."""
     write_lock(tmp_path)
-    monkeypatch.setattr(lease_module, "_FIGHT_S", 0.2)
-    monkeypatch.setattr(lease_module, "_inherited", lambda *_: False)
-    with pytest.raises(LockedError, match="is being fought over by several processes"):
+    monkeypatch.setattr(lease_module, "_CONTENTION_S", 0.2)
+    monkeypatch.setattr(lease_module, "_takes_over", lambda *_: False)
+    with pytest.raises(LockedError, match="is wanted by several processes at once"):
         output_lock(tmp_path, flag="--output").__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / LOCK_FILE]
 

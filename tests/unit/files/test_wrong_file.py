@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.files.wrong_file import describe_wrong_file
 
 from tests.foreign_graphs import foreign_graph
 from tests.pictures import HTML_PAGE, LFS_POINTER
@@ -18,23 +18,23 @@ from tests.pictures import HTML_PAGE, LFS_POINTER
     (b"", r"it is empty \(0 bytes\)"),
     (HTML_PAGE, rf"it is an HTML page of {len(HTML_PAGE)} bytes, "),
     (b"\xef\xbb\xbf<HTML><p>log in", r"it is an HTML page of 18 bytes, "),
-    (LFS_POINTER, rf"it is a Git LFS pointer of {len(LFS_POINTER)} bytes, not the file itself: git lfs pull "),
+    (LFS_POINTER, rf"it is a Git LFS pointer of {len(LFS_POINTER)} bytes, not the file itself: fetch that with git lfs pull"),
 ])  # fmt: skip
 def test_b29_files_that_hold_nothing_of_ours(name: str, data: bytes, told: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=rf"^{told}"):
-        raise ValueError(what_it_is_instead(tmp_path / name))
+        raise ValueError(describe_wrong_file(tmp_path / name))
 
 
 def test_b29_a_graph_cut_inside_a_field_and_whole_ones(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(foreign_graph(num_classes=1000), path)
     whole = path.read_bytes()
-    assert what_it_is_instead(path) == ""
+    assert describe_wrong_file(path) == ""
     for fraction in (0.1, 0.5, 0.9):
         part = whole[: int(fraction * len(whole))]
         path.write_bytes(part)
-        assert what_it_is_instead(path) == f"it is cut short ({len(part):,} bytes; a graph whose end is missing)"
+        assert describe_wrong_file(path) == f"it is cut short ({len(part):,} bytes; a graph whose end is missing)"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_b29_a_graph_cut_inside_a_field_and_whole_ones(tmp_path: Path) -> None:
 )
 def test_any_bytes_end_the_look(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(data)
-    assert what_it_is_instead(tmp_path / "m.onnx") in (
+    assert describe_wrong_file(tmp_path / "m.onnx") in (
         "",
         f"it is cut short ({len(data):,} bytes; a graph whose end is missing)",
     )
@@ -52,6 +52,6 @@ def test_b29_an_archive_of_torch_without_its_end(tmp_path: Path) -> None:
     path = tmp_path / "m.pth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data.pkl", bytes(range(256)) * 100)
-    assert what_it_is_instead(path) == ""
+    assert describe_wrong_file(path) == ""
     path.write_bytes(path.read_bytes()[:12_000])
-    assert what_it_is_instead(path) == "it is cut short (12,000 bytes; a torch file whose end is missing)"
+    assert describe_wrong_file(path) == "it is cut short (12,000 bytes; a torch file whose end is missing)"

@@ -314,5 +314,5 @@ def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "datasets" / "dataset.json").touch()
     assert resolve_data_dir(LaunchConfig()) == Path("datasets")
     assert resolve_data_dir(LaunchConfig(data_dir="given")) == Path("given")
-    with pytest.raises(UsageError, match="missing is no folder: give --data_dir a folder of pictures or of partitions"):
+    with pytest.raises(UsageError, match="missing is not a folder: give --data_dir a folder of pictures or of partitions"):
         resolve_data_dir(LaunchConfig(data_dir="missing"))

@@ -311,7 +311,7 @@ def test_a_launch_whose_lock_is_anothers_keeps_no_books(tmp_path: Path) -> None:
     before = (made.output / "_job.json").read_bytes()
     with output_lock(made.output, flag="--output") as lease:
         (made.output / LOCK_FILE).write_text("{}")
-        with pytest.raises(RunError, match=r"_lock\.json is gone or another's"):
+        with pytest.raises(RunError, match=r"_lock\.json was lost"):
             run(replace(made, todo=[], leases=(lease,)), 0.0)
     assert (made.output / "_job.json").read_bytes() == before
     assert not (made.log_dir / "summary.json").exists()

@@ -210,7 +210,7 @@ def test_a_plain_folder_may_lie_elsewhere(tmp_path: Path) -> None:
     assert launch(config) == 3
     path.write_bytes(good)
     path.parent.rename(tmp_path / "moved")
-    with pytest.raises(UsageError, match="is no folder: give --data_dir"):
+    with pytest.raises(UsageError, match="is not a folder: give --data_dir"):
         retry(RetryConfig(output=config.output))
     assert retry(RetryConfig(output=config.output, data_dir=str(tmp_path / "moved"))) == 0
 
@@ -364,7 +364,7 @@ def test_a_retry_that_has_lost_its_lock_replaces_no_part(
     before = {path.name: path.read_bytes() for path in output.glob("part-*")}
     with monkeypatch.context() as patch:
         patch.setattr(merge_module, "publish_table", overtaken)
-        with pytest.raises(RunError, match=f"{LOCK_FILE} is gone or another's"):
+        with pytest.raises(RunError, match=f"{LOCK_FILE} was lost"):
             retry(RetryConfig(output=str(output)))
     assert {path.name: path.read_bytes() for path in output.glob("part-*")} == before
     lock.unlink()

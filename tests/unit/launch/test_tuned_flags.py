@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bulkinfer.commands.flags import parse
+from bulkinfer.commands.parse import parse
 from bulkinfer.config import BenchConfig, LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
@@ -51,9 +51,9 @@ def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     least = len("# written by bulkinfer bench")  # less may be anybody's
     for size in range(least, len(whole) - 1):  # without its last line break nothing is missing
         (tmp_path / "t.flags").write_bytes(whole[:size])
-        with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut off: make it again with bulkinfer"):
+        with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut short: make it again with bulkinfer"):
             refuse_cut(words)
-    with pytest.raises(UsageError, match="is cut off"):
+    with pytest.raises(UsageError, match="is cut short"):
         parse("infer_launch", LaunchConfig, words)
 
 

@@ -143,7 +143,7 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is damaged"):
         Manifest.read(path)
     pq.write_table(pa.table({"key": ["a"]}), path)
-    with pytest.raises(RunError, match="no manifest of bulkinfer"):
+    with pytest.raises(RunError, match="not a manifest of bulkinfer"):
         Manifest.read(path)
     Manifest.from_entries(ENTRIES, b"/data").write(path)
     table = pq.read_table(path)
@@ -151,7 +151,7 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1"):
         Manifest.read(path)
     pq.write_table(table.slice(1).replace_schema_metadata(table.schema.metadata), path)
-    with pytest.raises(RunError, match="does not fit its hash"):
+    with pytest.raises(RunError, match="does not match its hash"):
         Manifest.read(path)
 
 
@@ -211,7 +211,7 @@ def test_open_refuses_partitions_that_are_not_whole(partitioned: Path) -> None:
         open_dataset(partitioned)
     (partitioned.parent / "away").rename(partitioned / "1")
     (partitioned / "7").mkdir()
-    with pytest.raises(RunError, match="7 is none of the 3 partitions"):
+    with pytest.raises(RunError, match="7 is not one of the 3 partitions"):
         open_dataset(partitioned)
     (partitioned / "7").rmdir()
     os.replace(partitioned / "0/manifest.parquet", partitioned / "2/manifest.parquet")
@@ -219,7 +219,7 @@ def test_open_refuses_partitions_that_are_not_whole(partitioned: Path) -> None:
         open_dataset(partitioned)
     (partitioned / "2/manifest.parquet").rename(partitioned / "0/manifest.parquet")
     Manifest.from_entries([Entry(b"other.jpg", 1)], b"", "symlink").write(partitioned / "2/manifest.parquet")
-    with pytest.raises(RunError, match=r"2/manifest\.parquet does not fit dataset\.json"):
+    with pytest.raises(RunError, match=r"2/manifest\.parquet does not match dataset\.json"):
         open_dataset(partitioned)
     with pytest.raises(UsageError, match="is one partition of a data set"):
         open_dataset(partitioned / "1")

@@ -198,7 +198,7 @@ def test_under_a_damaged_manifest_the_source_tells_what_is_ours(photos: Path, tm
     (output / "1/manifest.parquet").write_bytes(b"junk")
     (output / "1/notes.txt").write_text("x")
     before = tree(output)
-    with pytest.raises(UsageError, match=r"1/notes\.txt may not be from .*1/manifest\.parquet is damaged\): move it away"):
+    with pytest.raises(UsageError, match=r"1/notes\.txt may not come from .*1/manifest\.parquet is damaged\): move it away"):
         publish(photos, output, 3, mode)
     assert tree(output) == before
     (output / "1/notes.txt").unlink()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from bulkinfer.commands import train
-from bulkinfer.commands.flags import parse
+from bulkinfer.commands.parse import parse
 from bulkinfer.errors import UsageError
 from bulkinfer.train.named_configs import OWN, words_of
 from bulkinfer.train.options import TrainConfig

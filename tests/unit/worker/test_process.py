@@ -418,7 +418,7 @@ def test_the_line_that_a_log_begins_with_can_be_typed(tmp_path: Path) -> None:
     code, events = typed()
     assert (code, [type(event) for event in events]) == (1, [Ready, Refused])
     assert isinstance(events[1], Refused)
-    assert "_lock.json is gone or another's: who held it has ended, or was taken for dead; nothing more is" in events[1].message
+    assert "_lock.json was lost: its holder has ended, or did not renew it for 60 s; nothing more is" in events[1].message
 
 
 def test_the_process_without_its_launcher(tmp_path: Path) -> None:

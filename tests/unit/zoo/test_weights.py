@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import DownloadError, RunError, UsageError
-from bulkinfer.files.wrong_file import what_it_is_instead
+from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.host.process_identity import this_table
 from bulkinfer.model.card import Weights
 from bulkinfer.zoo import NETWORKS, weights
@@ -218,10 +218,10 @@ def test_b29_what_stands_in_for_weights_is_said_in_words(tmp_path: Path) -> None
     ):
         path = tmp_path / "m.pth"
         path.write_bytes(content)
-        assert words in what_it_is_instead(path)
+        assert words in describe_wrong_file(path)
         with pytest.raises(RunError, match=r"m\.pth cannot be used as weights: it is "):
             find_quietly(ask(tmp_path, str(path)))
-    assert what_it_is_instead(whole) == ""
+    assert describe_wrong_file(whole) == ""
 
 
 def test_b29_a_page_instead_of_the_file_is_said_even_with_status_200(tmp_path: Path) -> None:

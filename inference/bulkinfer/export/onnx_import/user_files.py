@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from bulkinfer import zoo
 from bulkinfer.errors import UsageError, first_line, os_error_sentence
-from bulkinfer.files.json_validation import misfit
+from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.card import Recipe
 
 _MOST_PIXELS = 65_535  # of a side, as in JPEG; what is larger is a slip of the pen that would take all memory
@@ -61,7 +61,7 @@ def read_recipe(text: str) -> Recipe:
         raise UsageError(f"--recipe: {path} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
     if missing := [name for name, is_needed in known.items() if is_needed and name not in value]:
         raise UsageError(f"--recipe: {path} lacks {', '.join(missing)}")
-    if told := next(filter(None, (misfit(item, kinds[name], name) for name, item in value.items())), ""):
+    if told := next(filter(None, (mismatch(item, kinds[name], name) for name, item in value.items())), ""):
         raise UsageError(f"--recipe: {path}: {told}")
     try:
         recipe = Recipe(**value)

@@ -26,7 +26,7 @@ from bulkinfer.export.variants.fp16 import make_fp16
 from bulkinfer.export.variants.int8 import make_int8
 from bulkinfer.export.variants.request import check_kind, check_pictures
 from bulkinfer.export.variants.simplify import simplified
-from bulkinfer.files.atomic import own_folder, remove_abandoned
+from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.model.accuracy_gate import MIN_CLEAR
 from bulkinfer.model.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, variant_folder
@@ -88,7 +88,7 @@ def _make(config: GetModelConfig, network: ModelFolder, sample: Sample | None) -
         log.info(f"{precision}: no --calibration_dir: judged on the golden pictures only, by the error of the output")
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX) as temporary:
         work = Path(temporary)
-        own_folder(work)
+        write_owner_file(work)
         model = simplified(graph_path(network.folder, fixed), work)
         held_out_NHWC = images_NHWC if sample is None else sample.held_out_NHWC
         fp32 = graph_path(network.folder, config.batch_size)

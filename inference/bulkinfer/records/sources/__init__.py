@@ -1,1 +1,1 @@
-"""One file per way to name pictures."""
+"""One file for each way to name the pictures of a data set."""

@@ -1,7 +1,7 @@
 """COCO annotations (instances JSON): names, image ids and categories of the pictures, joined to the files by name.
 
-With annotations, their images are the data set. A file they do not name is kept out and reported as extra. An image whose
-file is missing stays in the manifest without a size, so that it becomes an error row of stage read: every image is
+With annotations, their images are the data set. A file that they do not name is left out and reported as extra. An image
+whose file is missing stays in the manifest without a size, so that it becomes an error row of stage read: every image is
 accounted for.
 """
 
@@ -28,7 +28,7 @@ from bulkinfer.types import printable
 
 _COCO_NAME_GROUP = r"COCO_[A-Za-z]+[0-9]{4}_(?P<id>[0-9]{12})\.[A-Za-z]+"
 _COCO_NAME = re.compile(_COCO_NAME_GROUP.encode())
-# The polygons are nine tenths of an instances file; they are dropped while it is parsed.
+# Polygons are nine tenths of an instances file; they are dropped during parsing.
 _WANTED = frozenset({"images", "annotations", "id", "file_name", "image_id", "category_id"})
 
 
@@ -45,7 +45,7 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """The images of one annotation file; `num_strays` of its annotations belong to no image of it."""
+    """The images of one annotation file; `num_strays` of its annotations belong to none of its images."""
 
     sha256: str
     images: list[Image]
@@ -68,15 +68,15 @@ def image_id_from_name(key: bytes) -> int | None:
 
 
 def image_ids_from_names(keys: pa.BinaryArray) -> pa.Int64Array:
-    """`image_id_from_name` of many keys, null for other names; no Python object is made of a key."""
+    """`image_id_from_name` of many keys, null for other names; computed by Arrow, without a Python object per key."""
     found = pc.extract_regex(keys, rf"(?:\A|/){_COCO_NAME_GROUP}\z")
     return pc.struct_field(found, "id").cast(pa.string()).cast(pa.int64())
 
 
 class EntriesByName(Sequence[Entry]):
-    """Pictures as manifest entries with the image id that their names tell, each made when it is asked for.
+    """Pictures as manifest entries with the image id from their names; each entry is created when it is used.
 
-    Ten million entries at once would be a gigabyte more.
+    Ten million entries at once would take another gigabyte.
     """
 
     def __init__(self, pictures: Sequence[Picture]) -> None:
@@ -114,7 +114,7 @@ def read_annotations(path: Path) -> Annotations:
 
 
 class _ShapeError(Exception):
-    """The JSON is not of COCO's shape; the message says where."""
+    """The JSON does not have the structure of a COCO file; the message says where."""
 
 
 def _keep_wanted(value: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _integer(value: Any, name: str, where: str, bits: int) -> int:
 
 
 def _name(value: dict[str, Any], where: str) -> bytes:
-    """The file name, normalised; it must stay below the data folder."""
+    """The normalised file name, which must stay below the data folder."""
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         raise _ShapeError(f"{where} has no file_name")
@@ -163,9 +163,9 @@ def _name(value: dict[str, Any], where: str) -> bytes:
 
 
 def match_images(images: Iterable[Image], scan: Scan) -> Matched:
-    """Join the images to the files found: by path, else by the end of the path, else by a base name that both have once.
+    """Join the images to the files: by path, else by the end of the path, else by a base name that occurs once in both.
 
-    Raises UsageError where a name could mean several files: nothing is guessed.
+    Raises UsageError where a name matches several files: nothing is guessed.
     """
     images = list(images)
     files = {picture.key: picture for picture in scan.pictures}
@@ -180,12 +180,12 @@ def match_images(images: Iterable[Image], scan: Scan) -> Matched:
 
 
 def _claims(images: list[Image], files: dict[bytes, Picture], root: bytes) -> dict[bytes, Picture]:
-    """Which file each image name means: name -> picture; missing ones are left out."""
+    """The file of each image name: name -> picture; missing ones are left out."""
     claimed = {}
     for name in (image.name for image in images):
         if name in files:
             claimed[name] = files[name]
-        elif os.path.isfile(path := os.path.join(root, name)):  # the scan did not take it for a picture
+        elif os.path.isfile(path := os.path.join(root, name)):  # a file that the scan does not count as a picture
             claimed[name] = Picture(name, os.stat(path).st_size)
     free: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for key in files.keys() - claimed.keys():

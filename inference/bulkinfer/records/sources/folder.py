@@ -1,7 +1,7 @@
-"""What pictures a folder holds: a recursive walk that counts everything it does not take and swallows no error.
+"""The pictures in a folder: a recursive scan that counts every file it leaves out and reports every error.
 
-Folders are searched recursively. Symbolic links to files are followed; links to folders too, after all real folders, and
-each folder counts once, under its real place if that lies inside the root (so a loop of links ends).
+Symbolic links to files are followed. Links to folders are followed too, after all real folders. Each folder counts once, under
+its real path if that is inside the root, so a loop of links ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PICTURE_EXTENSIONS = frozenset(
     b"jpg jpeg jpe jfif jif png apng webp bmp dib gif tif tiff heic heif hif avif avifs mpo jp2 j2k j2c jpc jpf jpx jxl "
     b"pnm ppm pgm pbm pfm tga icb vda ico icns cur pcx psd sgi dds qoi xbm xpm".split()
 )
-# Camera raw files begin like TIFF, and what decoders find in them is a thumbnail: they are no pictures here.
+# Camera raw files begin like TIFF, but decoders find only a thumbnail in them: they do not count as pictures.
 RAW_EXTENSIONS = frozenset(
     b"3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f".split()
 )
-_WEAK_MARKS = {  # two letters that a text may begin with too: without a picture's extension there must be more
+_WEAK_MAGIC = {  # two letters may also begin a text: without a picture's extension more bytes must match
     "BMP": re.compile(rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL),
     "PPM": re.compile(rb"P[1-6]\s+[0-9#]"),
 }
@@ -38,14 +38,14 @@ _DirectoryId = tuple[int, int]  # device and inode
 
 
 class Picture(NamedTuple):
-    """A file taken as a picture: its path relative to the root, and its size (None: it could not be looked at)."""
+    """A file that counts as a picture: its path relative to the root, and its size (None: it could not be read)."""
 
     key: bytes
     size_bytes: int | None
 
 
 class Unreadable(NamedTuple):
-    """A folder (or a file whose kind only its content could tell) that could not be read."""
+    """A folder that could not be read, or a file whose kind only its content can show."""
 
     key: bytes
     reason: str
@@ -53,11 +53,11 @@ class Unreadable(NamedTuple):
 
 @dataclass
 class Scan:
-    """The pictures under `root`, sorted by key bytes, and what was not taken.
+    """The pictures under `root`, sorted by key bytes, and what was left out.
 
     A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once.
-    `not_pictures` counts by extension. `left_out` are our own outputs, `repeated` folders reached a second time. The size
-    of a picture is None where it could not be looked at (a broken link): its record will be an error row of stage read.
+    `not_pictures` counts by extension. `left_out` are outputs of bulkinfer, `repeated` folders that were reached again. The
+    size of a picture is None if it could not be read (a broken link): its record will be an error row of stage read.
     """
 
     root: bytes
@@ -74,7 +74,7 @@ class Scan:
         return printable(self.root)
 
     def summary(self) -> list[str]:
-        """Lines for people: what was found and what was not taken. Unreadable folders are in `unreadable_lines`."""
+        """Lines to print: what was found and what was left out. Unreadable folders are in `unreadable_lines`."""
         size = sum(picture.size_bytes or 0 for picture in self.pictures)
         lines = [f"found {counted(len(self.pictures), 'picture')} ({size / 1e6:,.1f} MB) in {self.shown_root}"]
         if self.ignored:
@@ -86,7 +86,7 @@ class Scan:
             lines.append(f"not pictures: {self.not_pictures.total():,} ({', '.join(kinds[:5])}{dots})")
         lines += [f"left out: {printable(key) or '.'}/ (an output of bulkinfer)" for key in self.left_out]
         if self.repeated:
-            lines.append(f"reached twice through links, taken once: {first_names(self.repeated)}")
+            lines.append(f"reached twice through links, counted once: {first_names(self.repeated)}")
         return lines
 
     def unreadable_lines(self) -> list[str]:
@@ -105,10 +105,10 @@ def first_names(keys: Sequence[bytes]) -> str:
 
 
 def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None = None, include_hidden: bool = False) -> Scan:
-    """Find the pictures under `folder`, leaving out the folder `exclude` and what bulkinfer made: partitions, logs of jobs.
+    """Find the pictures under `folder`, leaving out the folder `exclude` and output of bulkinfer: partitions, logs of jobs.
 
-    A file is a picture by its extension, or, having none we know, by its first bytes; what it really is shows when it is
-    decoded. Raises UsageError if `folder` cannot be searched at all.
+    A file counts as a picture by its extension or, without a known extension, by its first bytes; decoding shows later what it
+    really is. Raises UsageError if `folder` cannot be searched at all.
     """
     root = os.path.realpath(os.fsencode(folder))
     result = Scan(root)
@@ -152,7 +152,7 @@ def _directory_id(status: os.stat_result) -> _DirectoryId:
 
 
 def _ancestors(root: bytes) -> set[_DirectoryId]:
-    """The folders above the root: a link to one of them is a loop."""
+    """The folders above the root; a link to one of them would be a loop."""
     found = set()
     while (parent := os.path.dirname(root)) != root:
         found.add(_directory_id(os.stat(parent)))
@@ -169,14 +169,14 @@ def _scan_directory(directory: bytes, result: Scan, include_hidden: bool) -> lis
     except OSError as error:
         result.unreadable.append(Unreadable(directory, error.strerror or str(error)))
         return []
-    if _is_ours(path, entries):
+    if _is_output(path, entries):
         result.left_out.append(directory)
         return []
     prefix = directory + b"/" if directory else b""
     return list(_take_entries(entries, prefix, result, include_hidden))
 
 
-def _is_ours(path: bytes, entries: list[os.DirEntry[bytes]]) -> bool:
+def _is_output(path: bytes, entries: list[os.DirEntry[bytes]]) -> bool:
     names = {entry.name for entry in entries}
     if DATASET_FILE.encode() in names and carries_dataset(path):
         return True
@@ -205,7 +205,7 @@ def _take_entries(
 
 
 def is_ignored(name: bytes, include_hidden: bool) -> bool:
-    """Whether a file or folder of this name is no part of a data set: hidden, or made by a system for itself."""
+    """True if a file or folder of this name is not part of a data set: hidden, or made by an operating system for itself."""
     if name == b".DS_Store" or name == b"__MACOSX" or name.lower() == b"thumbs.db":
         return True
     return name.startswith(b".") and not include_hidden
@@ -248,7 +248,7 @@ def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: S
 
 
 def _begins_as_picture(head: bytes) -> bool:
-    """True for content that we read, or that must be told to be unreadable (HEIC), and that is no text by accident."""
+    """True for a readable picture format, or HEIC, which must be reported as not readable; false for text."""
     content = identify(head)
-    weak = _WEAK_MARKS.get(content.name)
+    weak = _WEAK_MAGIC.get(content.name)
     return (content.readable or content.name == "HEIC") and (weak is None or weak.match(head) is not None)

@@ -1,9 +1,9 @@
-"""--list_file: the paths in a text file as records, sorted and each once, without a walk through folders.
+"""--list_file: the paths in a text file as records, sorted and without repetition; folders are not scanned.
 
-The measure is ten million lines. Blocks of lines go through Arrow, only odd lines (comments, dots, doubled slashes, absolute
-paths of another spelling) through Python. The keys are held once, in one buffer, and put in order by their numbers; Arrow
-tables are made of one block of them at a time. A key is found to be repeated by comparing neighbours in that order, whole key
-with whole key: nothing is dropped because two hashes are equal, and no table of hashes is needed.
+It is made for ten million lines. Arrow handles blocks of lines; only unusual lines (comments, dots, doubled slashes, absolute
+paths of another spelling) go through Python. The keys are kept once, in one buffer, and sorted by index; Arrow tables are made
+of one block of keys at a time. Repeated keys are found by comparing neighbours in sorted order, complete key with complete key:
+nothing is dropped because two hashes are equal, and no table of hashes is needed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _Integers = np.ndarray[Any, np.dtype[np.int64]]
 class Listing:
     """The records of a list file, in order: `order` holds the rows of `keys`, sorted by key bytes, each key once.
 
-    A slice gives the lines of a manifest. `image_ids` is None where no key tells one, else -1 for a key that tells none.
-    `sizes_bytes` is None until `with_sizes` has looked at the files; there -1 is a missing file (or no regular one), and
-    `missing` names them. `repeated` names a few of the `num_repeated` lines that were dropped.
+    A slice gives the lines of a manifest. `image_ids` is None if no key contains an image id, else -1 for a key without one.
+    `sizes_bytes` is None until `with_sizes` has read the sizes; there -1 is a file that is missing or not a regular file, and
+    `missing` names these. `repeated` names a few of the `num_repeated` lines that were dropped.
     """
 
     root: bytes
@@ -75,7 +75,7 @@ class Listing:
         return filled_table(given, columns, end - start)
 
     def with_sizes(self) -> Listing:
-        """The same list after a look at every file."""
+        """The same list with the size of every file."""
         sizes, missing = np.full(len(self), -1, np.int64), []
         for start in range(0, len(self), ROWS):
             for number, key in enumerate(self.keys.take(self.order[start : start + ROWS]).to_pylist(), start):
@@ -85,19 +85,19 @@ class Listing:
         return replace(self, sizes_bytes=sizes, missing=missing)
 
     def known_sizes(self) -> Iterator[int]:
-        """Bytes of each record in order; 0 where not known."""
+        """Size of each record in bytes, in order; 0 where it is not known."""
         sizes = np.zeros(len(self), np.int64) if self.sizes_bytes is None else self.sizes_bytes
         return (max(int(size), 0) for size in sizes)
 
     def summary(self) -> list[str]:
-        """Lines for people: what the list names, and what was dropped."""
+        """Lines to print: what the list names, and what was dropped."""
         size = "" if self.sizes_bytes is None else f" ({np.maximum(self.sizes_bytes, 0).sum() / 1e6:,.1f} MB)"
         lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
         if self.num_repeated:
             more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""
             lines.append(f"dropped {counted(self.num_repeated, 'repeated line')}: {first_names(self.repeated)}{more}")
         if self.sizes_bytes is None:
-            lines.append("did not look at the files: no sizes, and a missing one becomes an error row")
+            lines.append("did not look at the files: sizes are not known, and a missing file becomes an error row")
         return lines
 
 
@@ -118,7 +118,7 @@ class ListedLines:
 
 
 def _size_bytes(path: bytes) -> int:
-    """Bytes of a file; -1 if it cannot be looked at, or is a folder or a pipe."""
+    """Size of a file in bytes; -1 if it cannot be read, or is a folder or a pipe."""
     try:
         status = os.stat(path)
     except OSError:
@@ -127,10 +127,10 @@ def _size_bytes(path: bytes) -> int:
 
 
 def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
-    """The paths in `path`, relative to `data_dir` or absolute ones inside it.
+    """Read the list file `path`: paths relative to `data_dir`, or absolute ones inside it.
 
     Lines end with \\n or \\r\\n; blank lines and lines that start with # are skipped (./#x is a name). Raises UsageError, with
-    the line's number, for a path that leads out of `data_dir` or into a partition in `output`.
+    the line's number, for a path outside `data_dir` or in a partition in `output`.
     """
     place, digest = _Place.of(path, data_dir, output), hashlib.sha256()
     data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
@@ -146,7 +146,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
     np.cumsum(np.concatenate(lengths), out=offsets[1:])
     if len(offsets) == 1:
-        raise UsageError(f"--list_file: {place.shown} holds no paths: give a text file with one path per line")
+        raise UsageError(f"--list_file: {place.shown} contains no paths: give a text file with one path per line")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     keys = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
     order, repeated, num_repeated = _sorted_once(keys)
@@ -162,7 +162,7 @@ def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
         whole, newline, begun = (begun + chunk).rpartition(b"\n")
         is_first = False
         if b"\0" in chunk or len(begun) > 16 * _LONGEST_PATH:
-            raise UsageError(f"--list_file: {place.shown} is no text: give a file with one path per line")
+            raise UsageError(f"--list_file: {place.shown} is not a text file: give a file with one path per line")
         if newline:
             yield (whole + newline).replace(b"\r\n", b"\n")
     if begun:
@@ -170,7 +170,7 @@ def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
 
 
 def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes], int]:
-    """The rows of distinct keys, sorted by key; a few of the other keys, and how many rows have them."""
+    """The rows of distinct keys, sorted by key; a few of the repeated keys, and how many rows were repeated."""
     if pc.all(pc.less(keys[:-1], keys[1:])).as_py():
         return pa.array(np.arange(len(keys), dtype=np.uint64)), [], 0
     order = pc.sort_indices(keys)
@@ -186,7 +186,7 @@ def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes]
 
 
 def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | None:
-    """The image ids that names of COCO tell, in order; see Listing."""
+    """The image ids in names of COCO, in order; see Listing."""
     found = None
     for start in range(0, len(order), ROWS):
         block = keys.take(order[start : start + ROWS])
@@ -199,9 +199,9 @@ def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the paths of a list lead: the real `root`, and what an absolute path inside it begins with, shortest first.
+    """Resolves the paths of a list: the real `root`, and the prefixes of absolute paths inside it, shortest first.
 
-    `inside` is what the key of a file in the output folder begins with, if that lies below the root.
+    `inside` is the prefix of keys in the output folder, if that is below the root.
     """
 
     path: Path
@@ -212,10 +212,10 @@ class _Place:
 
     @classmethod
     def of(cls, path: Path, data_dir: bytes, output: bytes) -> _Place:
-        """Raises UsageError if `data_dir` is no folder."""
+        """Raises UsageError if `data_dir` is not a folder."""
         root, output = os.path.realpath(data_dir), os.path.realpath(output)
         if not os.path.isdir(root):
-            raise UsageError(f"{printable(root)} is no folder: give the folder that the paths of the list are relative to")
+            raise UsageError(f"{printable(root)} is not a folder: give the folder that the paths of the list are relative to")
         spellings = {found.rstrip(b"/") + b"/" for found in (root, os.path.abspath(data_dir))}
         real = root.rstrip(b"/") + b"/"
         inside = output[len(real) :] + b"/" if output.startswith(real) else None
@@ -226,7 +226,7 @@ class _Place:
         return printable(os.fsencode(self.path))
 
     def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
-        """The keys that a block of lines names, in its order, and its number of lines; `before` lines came before it."""
+        """The keys of a block of lines, in order, and its number of lines; `before` lines came before the block."""
         lines = pa.array(block.split(b"\n")[:-1], pa.binary())
         keys = lines
         for prefix in (b"./", *self.prefixes):
@@ -243,7 +243,7 @@ class _Place:
         return keys.drop_null(), len(lines)
 
     def _key(self, line: bytes, number: int) -> bytes | None:
-        """The key that one line names; None for a line to skip."""
+        """The key of one line; None for a line to skip."""
         if not line.strip(b" \t") or line.startswith(b"#"):
             return None
         normal = posixpath.normpath(line)
@@ -255,11 +255,11 @@ class _Place:
             raise self._refusal(line, number, "is the folder of the pictures itself")
         too_long = max(map(len, normal.split(b"/"))) > _LONGEST_NAME or len(self.root) + 1 + len(normal) > _LONGEST_PATH
         if too_long:
-            raise self._refusal(line[:40], number, "... is longer than a path can be")
+            raise self._refusal(line[:40], number, "... is longer than the longest possible path")
         return normal
 
     def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
-        """An absolute path relative to the root, by its spelling, else by where its folder really is."""
+        """An absolute path relative to the root, by its spelling, else by the real path of its folder."""
         folder, _, name = path.rpartition(b"/")
         if folder not in self.real_folders:
             self.real_folders[folder] = os.path.realpath(folder or b"/")

@@ -14,7 +14,7 @@ import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export.variants import variant
-from bulkinfer.files.atomic import own_folder, temporary_path
+from bulkinfer.files.atomic import temporary_path, write_owner_file
 from bulkinfer.model.card import Weights, graph_path, read_card, read_sidecar, write_card
 from bulkinfer.model.lookup import find_model
 
@@ -205,7 +205,7 @@ def test_files_to_work_with_are_marked_and_those_of_a_killed_get_model_go(
     work = tmp_path / "work"
     left = work / "bulkinfer-left"
     left.mkdir(parents=True)
-    own_folder(left).rename(left / temporary_name("00aa"))
+    write_owner_file(left).rename(left / temporary_name("00aa"))
     monkeypatch.setattr(tempfile, "tempdir", str(work))
     seen: list[list[str]] = []
     simplified = variant.simplified

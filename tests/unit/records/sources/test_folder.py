@@ -92,7 +92,7 @@ def test_linked_folders_count_once_and_loops_end(tmp_path: Path) -> None:
     result = scan_folder(root)
     assert [picture.key for picture in result.pictures] == [b"linked/2.jpg", b"linked/deep/3.jpg", b"real/1.jpg"]
     assert sorted(result.repeated) == [b"above", b"again", b"linked/back", b"real/up"]
-    assert any("taken once" in line for line in result.summary())
+    assert any("counted once" in line for line in result.summary())
 
 
 def test_pipes_are_not_opened(tmp_path: Path) -> None:

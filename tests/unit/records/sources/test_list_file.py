@@ -81,8 +81,8 @@ def test_lines_and_their_keys(root: Path, line: bytes, key: bytes, end: bytes) -
         (b".", "is the folder of the pictures itself"),
         (b"{root}/", "is the folder of the pictures itself"),
         (b"{root}", "is the folder of the pictures itself"),
-        (b"x" * 256, "is longer than a path can be"),
-        (b"x/" * 2200 + b"y", "is longer than a path can be"),
+        (b"x" * 256, "is longer than the longest possible path"),
+        (b"x/" * 2200 + b"y", "is longer than the longest possible path"),
         (b"shards/7/a.jpg", "lies in a partition"),
         (b"./shards/0", "lies in a partition"),
     ],
@@ -105,11 +105,11 @@ def test_other_files_beside_the_partitions_may_be_listed(root: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "holds no paths"),
-        (b"\n\r\n# a\n \n", "holds no paths"),
-        (b"a.jpg\nb\0.jpg\n", "is no text"),
-        ("a.jpg\n".encode("utf-16"), "is no text"),
-        (b"x" * 100_000, "is no text"),
+        (b"", "contains no paths"),
+        (b"\n\r\n# a\n \n", "contains no paths"),
+        (b"a.jpg\nb\0.jpg\n", "is not a text file"),
+        ("a.jpg\n".encode("utf-16"), "is not a text file"),
+        (b"x" * 100_000, "is not a text file"),
     ],
 )
 def test_files_that_are_no_lists(root: Path, content: bytes, why: str) -> None:
@@ -122,7 +122,7 @@ def test_files_that_cannot_be_read(root: Path) -> None:
         read_list(root / "gone", os.fsencode(root), b"out")
     with pytest.raises(UsageError, match="photos cannot be read: Is a directory"):
         read_list(root, os.fsencode(root), b"out")
-    with pytest.raises(UsageError, match="gone is no folder: give the folder"):
+    with pytest.raises(UsageError, match="gone is not a folder: give the folder"):
         read_list(root / "list.txt", os.fsencode(root / "gone"), b"out")
 
 

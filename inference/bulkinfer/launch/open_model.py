@@ -1,0 +1,93 @@
+"""Open a network in this process, with the decisions that a launch takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.host.cores import core_budget
+from bulkinfer.launch.auto.choose import settle
+from bulkinfer.launch.launcher import open_job
+from bulkinfer.model.integrity import CARD
+from bulkinfer.model.lookup import named_folder
+from bulkinfer.results.rows import task_for
+from bulkinfer.runtime.devices import plan_workers
+from bulkinfer.worker.loader import Limits
+from bulkinfer.worker.predictor import Predictor
+
+
+class Settings(TypedDict, total=False):
+    """What open_model takes beside the network and where it runs: fields of LaunchConfig, with its defaults."""
+
+    top_k: int
+    save: tuple[str, ...]
+    save_precision: str
+    max_pixels: int
+    max_file_bytes: int
+    decode: str
+    num_workers: int
+    streams: int
+    threads_per_stream: int
+    allow_cpu_nodes: bool
+
+
+def open_model(
+    model: str | os.PathLike[str],
+    *,
+    batch_size: int | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    model_path: str | os.PathLike[str] = "models",
+    **settings: Unpack[Settings],
+) -> Predictor:
+    """Open a network that get_model made, for predictions in this process.
+
+    `model` is its folder, or its name in the folder `model_path`. `batch_size` is the number of pictures in each run of the
+    network, any number of them can be predicted; by default 6, or the largest that get_model made if it made no graph of 6.
+    `device`, `precision` and `settings` are the flags of infer_launch of the same names, with the same meanings: `auto` is
+    settled as a launch settles it, which measures or judges once and keeps the answer in the folder of the network.
+    `settings` are `top_k` (classes per row), `save` (columns: topk, and outputs by name), `save_precision` (fp32 or fp16),
+    `max_pixels` (pixels) and `max_file_bytes` (bytes) beyond which a picture becomes an error row, `decode` (exact or fast),
+    `num_workers` (loader threads), `streams`, `threads_per_stream` and `allow_cpu_nodes`.
+
+    From then on, in the whole process, Pillow's own limit on pixels is off (`max_pixels` takes its place), and what Pillow
+    warns of is counted, not shown.
+    Raises UsageError, with the command to type, where the network, its graph, a package or the device is missing, and
+    RunError if the network cannot run.
+    """
+    folder, name = _place(model, Path(model_path))
+    config = LaunchConfig(
+        model_name=name,
+        model_path=str(folder),
+        batch_size=batch_size or _made_batch_size(folder, name),
+        device=device,
+        precision=precision,
+        **settings,
+    )
+    job, found = open_job(replace(config, synthetic=True))  # without a data set
+    job = settle(replace(job, config=config), found, None)
+    plan = plan_workers(replace(config, num_devices=1), job.choice, core_budget())
+    card = job.model.card
+    task = task_for(card, config.save, config.top_k, job.model.sidecar.outputs, config.save_precision)
+    limits = Limits(config.max_pixels, config.max_file_bytes, job.reduce_to)
+    return Predictor(card, job.session_spec(plan), task, limits, plan.num_workers)
+
+
+def _place(model: str | os.PathLike[str], model_path: Path) -> tuple[Path, str]:
+    """The folder of networks, and the name of this one there."""
+    path, text = Path(model), os.fspath(model)
+    is_folder = isinstance(model, os.PathLike) or (os.sep in text and not text.startswith("timm:")) or (path / CARD).exists()
+    return (path.absolute().parent, path.absolute().name) if is_folder else (model_path, text)
+
+
+def _made_batch_size(folder: Path, name: str) -> int:
+    """The default batch size, or the largest for which there is a graph if there is none for the default."""
+    network, _ = named_folder(str(folder), name)
+    default: int = LaunchConfig.batch_size
+    names = (re.fullmatch(r"model_(\d+)\.onnx", path.name) for path in network.glob("model_*.onnx"))
+    made = {int(match[1]) for match in names if match}
+    return default if default in made else max(made, default=default)

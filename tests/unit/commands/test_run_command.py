@@ -1,0 +1,40 @@
+"""run_command.py: exit codes, and one sentence for each failure that a user can cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from bulkinfer.commands.run_command import run_command
+from bulkinfer.config import option
+from bulkinfer.errors import RunError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Do something."""
+
+    offset: int = option(0, "first picture")
+
+
+def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(action: object, *words: str) -> tuple[int, str]:
+        code = run_command("act", Settings, action, words)
+        return code, capsys.readouterr().err
+
+    def fails_with(error: BaseException) -> object:
+        def action(_: Settings) -> int:
+            raise error
+
+        return action
+
+    assert run(lambda config: config.offset, "--offset", "3") == (3, "")
+    assert run(lambda _: 0, "--offset", "x") == (2, "act: --offset=x: not a whole number\n")
+    assert run(fails_with(RunError("it broke"))) == (1, "act: it broke\n")
+    assert run(fails_with(RunError("a\nb\x1b[2J é"))) == (1, "act: a\\nb\\x1b[2J é\n")
+    assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (1, "act: Permission denied: /x\n")
+    assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\\\xe9\\n\n")
+    assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")
+    assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
+    with pytest.raises(OSError, match="of ours"):
+        run(fails_with(OSError("a fault of ours")))
