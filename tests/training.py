@@ -51,6 +51,7 @@ def one_thread() -> Iterator[None]:
     """One core for what runs inside: tiny networks gain nothing from more, and other work on them costs much."""
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
     os.sched_setaffinity(0, {min(before)})
+    torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -65,7 +66,7 @@ def trained(home: Path, **options: Any) -> Path:
     logs = home / "logs"
     before = set(logs.iterdir()) if logs.exists() else set()
     with one_thread():
-        assert launch.run(config_of(home, **options)) == 0
+        assert launch.train(config_of(home, **options)).exit_code == 0
     (folder,) = set(logs.iterdir()) - before
     return folder
 

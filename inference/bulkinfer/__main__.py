@@ -1,4 +1,4 @@
-"""`bulkinfer <command>` and `python -m bulkinfer <command>`: the table of commands."""
+"""The table of commands: `bulkinfer <command>` and `python -m bulkinfer <command>`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
-    "partition_dataset": "shard a folder of pictures into one directory per device",
+    "partition_dataset": "split a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         code = int(importlib.import_module(f"bulkinfer.commands.{name}").main(words[1:]))
-    except KeyboardInterrupt:  # while the command was being imported: what it does itself is guarded
+    except KeyboardInterrupt:  # during the import; from then on run_command handles it
         print(f"bulkinfer {name}: interrupted", file=sys.stderr)
         code = 130
     if argv is None:

@@ -1,17 +1,17 @@
 """The errors of bulkinfer.
 
-BulkinferError                one sentence for the user: what, where, what to do
+BulkinferError                one sentence for the user: what happened, where, what to do
 ├── UsageError      exit 2    the command, its flags or what they name is wrong; nothing was started
-│   └── AbsentError           nothing of the provider asked for is on this host
+│   └── AbsentError           neither packages nor hardware of the requested provider are on this host
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
-│   ├── ForeignError          a part in an output directory is another job's
-│   ├── DamagedError          a file of ours is damaged; who reads it says with advising() what to do
-│   ├── UnreadableError       a sound file could not be read, for lack of memory or threads
-│   └── DownloadError         a file could not be fetched, or is not the file that was asked for
+│   ├── ForeignError          a part in an output directory belongs to another job
+│   ├── DamagedError          a file of bulkinfer is damaged; its reader adds with advising() what to do
+│   ├── UnreadableError       a file could not be read for lack of memory or threads
+│   └── DownloadError         a file could not be fetched, or is not the requested file
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
 
-Broken invariants of our own are AssertionErrors. Nothing else is raised on purpose.
+Broken invariants of bulkinfer are AssertionErrors. Nothing else is raised on purpose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 
 class BulkinferError(Exception):
-    """Base of all errors that carry a sentence for the user."""
+    """Base of all errors; the message is a sentence for the user."""
 
     exit_code = 1
 
@@ -34,7 +34,7 @@ class UsageError(BulkinferError):
 
 
 class AbsentError(UsageError):
-    """Nothing of a provider is here, neither packages nor hardware: nobody expects it to be taken unasked."""
+    """Neither packages nor hardware of a provider are on this host, so that nobody expects `auto` to choose it."""
 
 
 class RunError(BulkinferError):
@@ -46,16 +46,16 @@ class LockedError(RunError):
 
 
 class ForeignError(RunError):
-    """A part in an output directory is another job's."""
+    """A part in an output directory belongs to another job."""
 
 
 class DamagedError(RunError):
-    """A file of ours is damaged; what to do about it is added by advising(), as its readers do not know it."""
+    """A file of bulkinfer is damaged. The reader of the file does not know what to do about it: advising() adds that."""
 
 
 @contextlib.contextmanager
 def advising(advice: str) -> Iterator[None]:
-    """A DamagedError in the block becomes a RunError that ends in `advice`."""
+    """Turn a DamagedError in the block into a RunError that ends with `advice`."""
     try:
         yield
     except DamagedError as error:
@@ -63,11 +63,11 @@ def advising(advice: str) -> Iterator[None]:
 
 
 class UnreadableError(RunError):
-    """A manifest could not be read, for lack of memory or threads; nothing is known of its state."""
+    """A manifest could not be read for lack of memory or threads; it may be sound or damaged."""
 
 
 class DownloadError(RunError):
-    """A file could not be fetched, or is not the file that was asked for."""
+    """A file could not be fetched, or is not the requested file."""
 
 
 STAGES = ("read", "decode", "preprocess", "infer")
@@ -84,12 +84,12 @@ class RecordError(BulkinferError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 300 characters of it; the name of its class where it has none."""
+    """The first line of an error's message, at most 300 characters; the name of its class if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def os_error_sentence(error: OSError) -> str:
-    """An error of the operating system for the user, in one printable line: what, and the files it names, if any."""
+    """An error of the operating system as one printable line: what happened, and the files that it names."""
     what = error.strerror or first_line(error)
     names = [_shown(name) for name in (error.filename, error.filename2) if name is not None]
     return f"{what}: {' -> '.join(names)}" if names else what

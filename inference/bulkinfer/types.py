@@ -1,4 +1,4 @@
-"""What travels along the main path: records in, batches through the network, rows out.
+"""The types of the main path: records in, batches through the network, rows out.
 
 Shape letters: N batch, H height, W width, C channels.
 """
@@ -15,7 +15,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"  # for annotations; a string, because 
 
 
 def key_text(key: bytes) -> str:
-    r"""A key as text: UTF-8 where it is valid, each other byte as \xNN (the raw bytes are kept beside it)."""
+    r"""A key as text: UTF-8 where it is valid, every other byte as \xNN (the raw bytes are kept in another column)."""
     return key.decode("utf-8", "backslashreplace")
 
 
@@ -29,7 +29,7 @@ def printable(name: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a record that ends every process gets in place of being touched again: its stage (of errors.STAGES) and message."""
+    """The error row of a record that is not read again, because it ends every process: stage (of errors.STAGES) and message."""
 
     stage: str
     message: str
@@ -37,10 +37,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One undecoded picture: its number within the partition, its key and where its bytes are.
+    """One undecoded picture: its number within the partition, its key, and the path of its file.
 
-    `key` is the path relative to the dataset root, as the file system's bytes. `label` and `category_ids` are None where
-    the dataset has none. `fault` is given for a picture that ends every process that touches it: it must be left alone.
+    `key` is the path relative to the root of the data set, as bytes of the file system. `label` and `category_ids` are None if
+    the data set has none. A picture that ends every process has a `fault`: it must not be read again.
     """
 
     number: int
@@ -52,13 +52,13 @@ class Record:
 
     @property
     def name(self) -> str:
-        """For messages: printable, no line breaks."""
+        """The key for messages: printable, without line breaks."""
         return printable(self.key)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """The records start..end (exclusive) of one partition: the unit of hand-over, log line, publishing and resume."""
+    """The records start..end (exclusive) of one partition: the unit of work for a worker, log line, publishing and resume."""
 
     partition: int
     start: int
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the decoder saw: the real format, number of frames, size in pixels after orientation, flags; bytes of the file."""
+    """What the decoder found: the real format, number of frames, size in pixels after orientation, flags; size of the file."""
 
     format: str
     frames: int
@@ -82,11 +82,11 @@ class Facts:
 
 @dataclass(slots=True)
 class Batch:
-    """A preallocated block of prepared pictures, recycled for the whole job.
+    """A preallocated batch of prepared pictures, reused during the whole job.
 
-    `images_NHWC` is uint8 RGB. The first `count` slots belong to records at `offset`.. of the step whose `rows` they fill;
-    the slots of failed records and of padding hold zeros. `errors` maps a slot to the stage and message of its failure: no
-    exception, whose traceback would keep the picture in memory.
+    `images_NHWC` is uint8 RGB. The first `count` slots belong to the records from `offset` on of the step whose `rows` they
+    fill. The slots of failed records and of padding hold zeros. `errors` maps a slot to the stage and message of its failure;
+    it holds no exceptions, because their tracebacks would keep the picture in memory.
     """
 
     images_NHWC: Array

@@ -21,7 +21,7 @@ from bulkinfer.config import (
     VerifyConfig,
 )
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
-from bulkinfer.train.validation_options import ValidateConfig
+from bulkinfer.train.validation.options import ValidateConfig
 
 from tests.rules.source import PACKAGE, ROOT
 

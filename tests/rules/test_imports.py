@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,8 @@ def imported(path: Path) -> list[tuple[str, int]]:
 def test_the_contracts_between_rooms_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """[tool.importlinter] in pyproject.toml: floors, the light worker, engines."""
     monkeypatch.chdir(ROOT)
+    # Restored afterwards: import-linter configures logging, which disables every logger that exists.
+    monkeypatch.setattr(logging.getLogger("bulkinfer"), "disabled", False)
     assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS
 
 

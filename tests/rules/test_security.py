@@ -19,7 +19,7 @@ FORBIDDEN_MODULES = {
 ALLOWED_IMPORTS = {
     "inference/bulkinfer/files/archives.py": {"tarfile"},
     "inference/bulkinfer/datasets/pickled_arrays.py": {"pickle"},
-    "inference/bulkinfer/train/named_configs.py": {"yaml"},
+    "inference/bulkinfer/train/compat/named_configs.py": {"yaml"},
 }
 ALLOWED_ATTRIBUTES = {"zipfile": {"BadZipFile", "ZipFile", "ZipInfo"}, "socket": {"gethostname"}}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}

@@ -17,22 +17,21 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from bulkinfer.bench.report import KINDS, Throughput, report, throughput
-from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, repeated, tell_bad
+from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, tell_bad
 from bulkinfer.bench.tune import tune
 from bulkinfer.config import BenchConfig
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.versions import processor, versions
-from bulkinfer.launch.auto.choose import settle
-from bulkinfer.launch.job import Job, make_job
-from bulkinfer.launch.launcher import open_job, refuse_inside_partition, unused
+from bulkinfer.launch.job import Job, count_records
+from bulkinfer.launch.plan import refuse_inside_partition, unused
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
 from bulkinfer.runtime.providers import describe_proof
@@ -48,11 +47,10 @@ def bench(config: BenchConfig) -> int:
     with ending_on_signals():
         if config.tune:
             require_place(config)
-        job, found = open_job(config.launch_config())
-        job = settle(job, found, None)
+        job = open_job(config.launch_config())
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         log_dir = unused(Path(config.log_path) / name)
-        refuse_inside_partition(job, log_dir)
+        refuse_inside_partition(job.dataset, log_dir)
         for left in remove_abandoned(log_dir.parent, "bench-*", keep_with=BENCH_FILE):
             log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
         try:
@@ -111,7 +109,7 @@ def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
     )
     if card.weights.is_random:
         log.info("weights: random; the speed is that of real ones")
-    job = make_job(job.config, job.model, job.request, job.choice, dataset)
+    job = replace(job, dataset=dataset, counts=count_records(dataset, 0))
     return Bench(job, plan, budget, log_dir, config.seconds, pictures)
 
 

@@ -12,12 +12,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from bulkinfer.bench.measurement import Measurement, measure
+from bulkinfer.config import LaunchConfig, resolve_data_dir
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
-from bulkinfer.launch.job import Job, Launch, make_job
-from bulkinfer.launch.launcher import write_run
+from bulkinfer.launch.auto.choose import settle
+from bulkinfer.launch.auto.precision import OFFERED
+from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.job import Job, count_records, first_records, identity_of
+from bulkinfer.launch.plan import open_network
+from bulkinfer.launch.run import write_run
 from bulkinfer.records.layout import MANIFEST_FILE
-from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
 from bulkinfer.records.manifest_rows import Entry, entries_table
 from bulkinfer.worker.protocol import Ready, RunSpec
 
@@ -27,6 +32,15 @@ _PICTURES = 1000  # different ones at most; they are spread evenly over the data
 _RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
 _WARM_UP_S = 0.5  # tells how long a step may be; the first step warms up the rest
 FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measured
+
+
+def open_job(config: LaunchConfig) -> Job:
+    """The job that is measured, on the device and in the precision that a launch of `config` would take."""
+    asked = open_network(config)
+    dataset = open_dataset(resolve_data_dir(config))
+    counts = count_records(dataset, config.limit)
+    settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
+    return Job(config, settled.model, settled.choice, dataset, counts, identity_of(asked, dataset), "bulkinfer bench")
 
 
 @dataclass(frozen=True)
@@ -51,10 +65,10 @@ class Bench:
         results.mkdir(parents=True, exist_ok=True)
         job = self.job
         if kind == "inference":
-            job = make_job(replace(job.config, synthetic=True), job.model, job.request, job.choice, None)
+            job = replace(job, config=replace(job.config, synthetic=True), dataset=None, counts={})
         if kind == "decode":
             plan = decoding_plan(plan, self.budget)
-        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, {}, [], ()))
+        run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, None, [], ()))
         spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
         if kind == "decode":
             spec = replace(spec, input="decode", warm_up_s=0.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
-from bulkinfer.host.openmp import spin_briefly
+from bulkinfer.host.process_setup import spin_briefly
 
 if TYPE_CHECKING:
     from bulkinfer.export.model_folder import ModelFolder

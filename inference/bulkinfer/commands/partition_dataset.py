@@ -1,200 +1,22 @@
-"""partition_dataset: find the pictures, split them, publish the partitions, say what was done."""
+"""partition_dataset: split a folder or a list of pictures into one directory per device."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import PartitionConfig, data_dir_or_environment
-from bulkinfer.errors import UsageError
-
-if TYPE_CHECKING:
-    from bulkinfer.records.partition import Published
-    from bulkinfer.records.sources.coco import Matched
-
-_COMMAND_TO_TYPE = "partition_dataset --data_dir photos --partitions 8"
-_WAY_NOUNS = {"symlink": "symbolic links", "hardlink": "hard links", "copy": "copies", "none": "without a file"}
-_FEW = 16  # partitions that get a line each
-_MOST = 100_000  # partitions: each is a folder and a manifest of its own
+from bulkinfer.config import PartitionConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script."""
-    return run_command("partition_dataset", PartitionConfig, partition, argv)
+    """The console script; returns its exit code: 0, or 3 if a folder could not be read or a file is missing."""
+    return run_command("partition_dataset", PartitionConfig, _partition, argv)
 
 
-class _Input(NamedTuple):
-    """What the partitions will hold: entries and their sizes in order, what has no file, and the facts for dataset.json.
+def _partition(config: PartitionConfig) -> int:
+    from bulkinfer.records.make_partitions import make_partitions
 
-    `unread` are the lines about folders that could not be read.
-    """
-
-    root: bytes
-    entries: Any
-    sizes_bytes: Any
-    missing: list[bytes]
-    unread: list[str]
-    facts: dict[str, Any]
-
-
-def partition(config: PartitionConfig) -> int:
-    """Run one partition_dataset. Returns the exit code: 0, or 3 if a folder or file could not be read or is missing."""
-    from bulkinfer.records.partition import check_places, publish_partitions
-    from bulkinfer.records.split import even_bytes_split, even_split
-
-    if config.partitions > _MOST:
-        raise UsageError(f"--partitions {config.partitions} is too many: give at most {_MOST:,}, one for each device")
-    data_dir = os.fsencode(_data_dir(config))
-    output = Path(config.output)
-    check_places(data_dir, os.fsencode(output))
-    found = _from_list(config, data_dir) if config.list_file else _from_folder(config, data_dir)
-    if config.balance == "bytes":
-        intervals = even_bytes_split(found.sizes_bytes, config.partitions)
-    else:
-        intervals = even_split(len(found.entries), config.partitions)
-    published = publish_partitions(output, found.root, config.mode, found.entries, intervals, found.facts)
-    _tell(_published_lines(config, published))
-    _tell([*found.unread, *_missing_lines(found.missing)], sys.stderr)
-    _tell([f"next: infer_launch --data_dir {shlex.quote(config.output)}"])
-    return 3 if found.unread or found.missing else 0
-
-
-def _data_dir(config: PartitionConfig) -> str:
-    if config.list_file and not config.data_dir and not os.environ.get("DATA_DIR"):
-        return os.path.dirname(os.path.abspath(config.list_file))
-    return data_dir_or_environment(config.data_dir, _COMMAND_TO_TYPE)
-
-
-def _tell(lines: Iterable[str], stream: Any = None) -> None:
-    for line in lines:
-        print(line, file=stream, flush=True)
-
-
-def _from_folder(config: PartitionConfig, data_dir: bytes) -> _Input:
-    from bulkinfer.records.manifest import no_pictures
-    from bulkinfer.records.sources.coco import EntriesByName, match_images, read_annotations
-    from bulkinfer.records.sources.folder import scan_folder
-
-    annotations = read_annotations(Path(config.annotations)) if config.annotations else None
-    scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
-    _tell(scan.summary())
-    found = {
-        "found": len(scan.pictures),
-        "ignored": scan.ignored,
-        "not_pictures": dict(sorted(scan.not_pictures.items())),
-        "unreadable": len(scan.unreadable),
-    }
-    if annotations is None:
-        if not scan.pictures:
-            raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
-        missing = [picture.key for picture in scan.pictures if picture.size_bytes is None]
-        sizes = (picture.size_bytes for picture in scan.pictures)
-        facts = _facts(config, scan.root, found)
-        return _Input(scan.root, EntriesByName(scan.pictures), sizes, missing, scan.unreadable_lines(), facts)
-    matched = match_images(annotations.images, scan)
-    if len(matched.missing) == len(matched.entries):
-        raise UsageError(f"--annotations: none of its {len(matched.entries):,} images is in {scan.shown_root}")
-    _tell(_annotation_lines(matched, annotations.num_strays))
-    about = {"sha256": annotations.sha256, "missing": len(matched.missing), "extra": len(matched.extra)}
-    facts = _facts(config, scan.root, {**found, "annotations": about})
-    sizes = (entry.size_bytes for entry in matched.entries)
-    return _Input(scan.root, matched.entries, sizes, matched.missing, scan.unreadable_lines(), facts)
-
-
-def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
-    from bulkinfer.records.sources.list_file import read_list
-    from bulkinfer.types import printable
-
-    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
-    if config.mode != "manifest" or config.balance == "bytes":
-        listing = listing.with_sizes()
-        if len(listing.missing) == len(listing):
-            raise UsageError(f"--list_file: none of its {len(listing):,} paths is a file in {printable(listing.root)}")
-    _tell(listing.summary())
-    if config.include_hidden:
-        _tell(["note: --include_hidden changes nothing: every path of the list is taken"])
-    missing = None if listing.sizes_bytes is None else len(listing.missing)
-    about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
-    facts = _facts(config, listing.root, {"found": len(listing), "list_file": about})
-    return _Input(listing.root, listing, listing.known_sizes(), listing.missing, [], facts)
-
-
-def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:
-    """The facts of dataset.json that the partitions do not tell; the same for the same input (no times)."""
-    from bulkinfer.types import key_text
-
-    return {
-        "source": key_text(root),
-        "source_bytes": None if key_text(root).encode() == root else root.hex(),
-        "include_hidden": config.include_hidden,
-        "balance": config.balance,
-        "annotations": None,
-        "list_file": None,
-        **found,
-    }
-
-
-def _annotation_lines(matched: Matched, num_strays: int) -> list[str]:
-    from bulkinfer.records.sources.folder import counted, first_names
-
-    lines = [f"annotations name {counted(len(matched.entries), 'image')}"]
-    if matched.extra:
-        number = counted(len(matched.extra), "file")
-        lines.append(f"left out {number} that the annotations do not name: {first_names(matched.extra)}")
-    if num_strays:
-        lines.append(f"left out {counted(num_strays, 'annotation')} of images that the annotations do not list")
-    return lines
-
-
-def _missing_lines(missing: list[bytes]) -> list[str]:
-    from bulkinfer.records.sources.folder import counted, first_names
-
-    if not missing:
-        return []
-    return [f"missing or out of reach, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
-
-
-def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
-    from bulkinfer.records.sources.folder import counted, first_names
-
-    sizes, smallest = _sizes_text(config, published), min(published.sizes)
-    ways = ", ".join(f"{count:,} {_WAY_NOUNS[way]}" for way, count in sorted(published.ways.items()))
-    folder = config.output.rstrip("/") or "/"
-    last = f" to {folder}/{len(published.sizes) - 1}" if len(published.sizes) > 1 else ""
-    lines = [f"note: {told}" for told in published.fallbacks]
-    lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
-    if config.balance == "bytes" and 1 < len(published.sizes) <= _FEW:
-        pairs = enumerate(zip(published.sizes, published.sizes_bytes, strict=True))
-        lines += [f"{folder}/{index}: {counted(number, 'picture')}, {_mb(size)}" for index, (number, size) in pairs]
-    if not smallest:
-        empty = counted(published.sizes.count(0), "partition")
-        lines.append(f"note: {empty} without pictures: there are more partitions than pictures")
-    done = [f"wrote {counted(len(published.written), 'partition')}"] if published.written else []
-    done += [f"repaired {counted(published.repaired, 'link')}"] if published.repaired else []
-    done += [f"removed {counted(len(published.removed), 'partition')} no longer wanted"] if published.removed else []
-    lines.append(", ".join(done) or "nothing to do: all partitions are there already")
-    if published.left_over:
-        lines.append(f"note: left alone, not known to be ours: {first_names(published.left_over)}")
-    return lines
-
-
-def _sizes_text(config: PartitionConfig, published: Published) -> str:
-    """How many pictures partitions hold, and under --balance bytes how many MB."""
-    from bulkinfer.records.sources.folder import counted
-
-    largest, smallest = max(published.sizes), min(published.sizes)
-    between = "or" if largest == smallest + 1 else "to"
-    text = counted(largest, "picture") if largest == smallest else f"{smallest:,} {between} {counted(largest, 'picture')}"
-    if config.balance == "bytes":
-        most, least = _mb(max(published.sizes_bytes)), _mb(min(published.sizes_bytes))
-        text += f", {most}" if most == least else f", {least} to {most}"
-    return text
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB"
+    is_complete = make_partitions(config)
+    print(f"next: infer_launch --data_dir {shlex.quote(config.output)}", flush=True)
+    return 0 if is_complete else 3

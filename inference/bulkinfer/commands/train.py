@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
+from bulkinfer.commands import validate
 from bulkinfer.commands.parse import parse
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.openmp import spin_briefly
-from bulkinfer.train import entry
-from bulkinfer.train.foreign_words import translate, translate_for_validation, words_to_validate
+from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.train.compat.foreign_words import translate, words_to_validate
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
-from bulkinfer.train.validation_options import ValidateConfig
+
+log = logging.getLogger("bulkinfer")
 
 COMMAND = "bulkinfer train"
 
@@ -21,10 +26,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     words = words_to_validate(sys.argv[1:] if argv is None else argv)
     if words is not None:
-        return run_command(
-            "bulkinfer validate", ValidateConfig, entry.validate, words, positional="path", translate=translate_for_validation
+        return validate.main(words)
+    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
+
+
+def _run(config: TrainConfig) -> int:
+    spin_briefly()
+    keep_freed_memory()
+    from bulkinfer.train.launch import train
+    from bulkinfer.train.replicas import share_cores
+
+    share_cores()
+    result = train(config, stopping=_stop_signals, shows_bar=True)
+    if result.exit_code:
+        log.warning(
+            f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
+            f"{COMMAND} --resume {result.folder} goes on from there"
         )
-    return run_command(COMMAND, TrainConfig, entry.train, argv, defaults_of=_defaults, translate=translate)
+    return result.exit_code
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], int]]:
+    """Until the block ends, the first SIGINT or SIGTERM lets the update at work end; a second one acts at once.
+
+    Gives a function that returns 0, or the exit code of a process that the signal ended.
+    """
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        log.warning(f"{COMMAND}: stopping after this update; a second signal stops at once")
+
+    watched = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in watched if signal.getsignal(number) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield lambda: 128 + received[0] if received else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # What says the same in two ways: where one is given now, what a run or --config says of the others does not hold.
@@ -47,7 +91,7 @@ def _defaults(config: Any) -> Mapping[str, Any]:
     elif config.config:
         from dataclasses import asdict
 
-        from bulkinfer.train.named_configs import words_of
+        from bulkinfer.train.compat.named_configs import words_of
 
         words, notes = translate(words_of(config.config, config.config_path))
         for note in notes:

@@ -6,16 +6,25 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.train import entry
-from bulkinfer.train.foreign_words import translate_for_validation
-from bulkinfer.train.validation_options import ValidateConfig
+from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.train.compat.foreign_words import translate_for_validation
+from bulkinfer.train.validation.options import ValidateConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command(
-        "bulkinfer validate", ValidateConfig, entry.validate, argv, positional="path", translate=translate_for_validation
-    )
+    return run_command("bulkinfer validate", ValidateConfig, _run, argv, positional="path", translate=translate_for_validation)
+
+
+def _run(config: ValidateConfig) -> int:
+    spin_briefly()
+    keep_freed_memory()
+    from bulkinfer.train.replicas import share_cores
+    from bulkinfer.train.validation.validate import validate
+
+    share_cores()
+    validate(config)
+    return 0
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def _run(config: VerifyConfig) -> int:
 def _tell(output: Path, verdict: Verdict) -> None:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
-    print(f"{output}: fingerprint {verdict.job['fingerprint']}")
+    print(f"{output}: fingerprint {verdict.job.fingerprint}")
     told = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
-    print(f"records: {verdict.job['num_records']}, rows: {told} in {len(verdict.parts)} parts")
+    print(f"records: {verdict.job.num_records}, rows: {told} in {len(verdict.parts)} parts")
     for note in verdict.notes:
         print(note)
     for fault in verdict.faults:

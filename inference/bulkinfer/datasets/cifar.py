@@ -9,18 +9,99 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bulkinfer.datasets import cifar_binary, cifar_python
-from bulkinfer.datasets.cifar_names import CIFAR10_NAMES, CIFAR100_NAMES
-from bulkinfer.datasets.types import ArrayPictures, check_labels, told_fewer
+from bulkinfer.datasets.pickled_arrays import read_pickled_dict
+from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
 from bulkinfer.errors import UsageError
 from bulkinfer.types import Array
 
 log = logging.getLogger("bulkinfer")
 
 _SIDE = 32  # pixels
+_PICTURE_BYTES = 3072
+
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+# fmt: off
+CIFAR100_NAMES = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl",
+    "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee",
+    "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant",
+    "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower",
+    "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom",
+    "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate",
+    "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark",
+    "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower",
+    "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip",
+    "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
+)
+# fmt: on
+
+
+def read_python_rows(path: Path, label_key: str) -> tuple[Array, Array]:
+    """Pictures (N x 3072, uint8, planar) and int64 labels. Raises UsageError saying what in the file is wrong."""
+    value = read_pickled_dict(path)
+    rows = value.get("data")
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != _PICTURE_BYTES:
+        raise UsageError(f"{path} is damaged: its 'data' is no array of N x {_PICTURE_BYTES} bytes")
+    if not len(rows):
+        raise UsageError(f"{path} holds no pictures")
+    labels = _labels(value.get(label_key))
+    if labels is None:
+        raise UsageError(f"{path} is damaged: its {label_key!r} is no list of whole numbers")
+    if len(labels) != len(rows):
+        raise UsageError(f"{path} is damaged: it holds {len(rows):,} pictures and {len(labels):,} labels")
+    return rows, labels
+
+
+def _labels(value: Any) -> Array | None:
+    """Labels as int64; None if they are no whole numbers. What is too large for int64 becomes -1, which no label is."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
+        return value.astype(np.int64)
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        return None
+    return np.array([item if abs(item) < 1 << 62 else -1 for item in value], np.int64)
+
+
+def read_python_names(path: Path, key: str) -> tuple[str, ...]:
+    """The names of the classes."""
+    names = read_pickled_dict(path).get(key)
+    if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
+        raise UsageError(f"{path} is damaged: its {key!r} is no list of names")
+    return tuple(name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name for name in names)
+
+
+def read_binary_rows(path: Path, label_bytes: int) -> tuple[Array, Array]:
+    """Pictures (N x 3072, uint8, planar) and int64 labels, which are the last of `label_bytes` bytes before each picture.
+
+    Raises UsageError where the file does not consist of whole records.
+    """
+    record_bytes = label_bytes + _PICTURE_BYTES
+    with open_regular(path) as file:
+        data = np.frombuffer(file.read(), np.uint8)
+    if not len(data):
+        raise UsageError(f"{path} is empty: fetch it again")
+    count, rest = divmod(len(data), record_bytes)
+    if rest:
+        raise UsageError(
+            f"{path} is damaged: after {count:,} records of {record_bytes:,} bytes, {rest:,} bytes are left over at byte "
+            f"{count * record_bytes:,}"
+        )
+    records = data.reshape(count, record_bytes)
+    return records[:, label_bytes:], records[:, label_bytes - 1].astype(np.int64)
+
+
+def read_binary_names(path: Path) -> tuple[str, ...]:
+    """The names of the classes, one on a line."""
+    with open_regular(path) as file:
+        data = file.read()
+    try:
+        return tuple(line.strip() for line in data.decode().splitlines() if line.strip())
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is damaged: it is no text") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +191,16 @@ CIFAR10 = CifarSet(
             _BATCHES,
             ("test_batch",),
             "batches.meta",
-            lambda path: cifar_python.read_rows(path, "labels"),
-            lambda path: cifar_python.read_names(path, "label_names"),
+            lambda path: read_python_rows(path, "labels"),
+            lambda path: read_python_names(path, "label_names"),
         ),
         Form(
             "cifar-10-batches-bin",
             tuple(f"{name}.bin" for name in _BATCHES),
             ("test_batch.bin",),
             "batches.meta.txt",
-            lambda path: cifar_binary.read_rows(path, 1),
-            cifar_binary.read_names,
+            lambda path: read_binary_rows(path, 1),
+            read_binary_names,
         ),
     ),
     CIFAR10_NAMES,
@@ -133,16 +214,16 @@ CIFAR100 = CifarSet(
             ("train",),
             ("test",),
             "meta",
-            lambda path: cifar_python.read_rows(path, "fine_labels"),
-            lambda path: cifar_python.read_names(path, "fine_label_names"),
+            lambda path: read_python_rows(path, "fine_labels"),
+            lambda path: read_python_names(path, "fine_label_names"),
         ),
         Form(
             "cifar-100-binary",
             ("train.bin",),
             ("test.bin",),
             "fine_label_names.txt",
-            lambda path: cifar_binary.read_rows(path, 2),  # the coarse label, then the fine one
-            cifar_binary.read_names,
+            lambda path: read_binary_rows(path, 2),  # the coarse label, then the fine one
+            read_binary_names,
         ),
     ),
     CIFAR100_NAMES,

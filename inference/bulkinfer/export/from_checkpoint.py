@@ -51,7 +51,7 @@ class TrainedNetwork:
         """Rebuild the network with its weights and export it. Raises RunError where torch cannot."""
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
-            from bulkinfer.train.built import rebuild
+            from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
         log.info(f"exporting {self.name} with the weights of {found.path}, {found.step} updates")
         export = export_network(rebuild(state["network"], found.weights), self._recipe, self.config.input)

@@ -1,1 +1,1 @@
-"""This machine: cores, processes, versions, console."""
+"""This machine: cores, processes, package versions, memory and time used, console."""

@@ -13,7 +13,10 @@ from typing import Any
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
-    """The line of one step: seconds since the previous line, shares of waiting for data and of computing, images/s."""
+    """The line of one step: seconds since the previous line, of which waiting for data and computing, and images/s.
+
+    Other programs parse this line: its form must not change.
+    """
     total_s = max(total_s, 1e-9)
     return (
         f"Total {total_s:.3f} sec.   Preprocessing {wait_s:.3f} sec ({100 * wait_s / total_s:.1f}%).   "
@@ -65,7 +68,7 @@ def print_log_lines() -> None:
 
 
 def make_printing_safe() -> None:
-    """A file name that the terminal's encoding cannot show is escaped, never an exception; so is a stream that is closed."""
+    """Escape characters that the terminal's encoding lacks, instead of raising; replace closed streams by /dev/null."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 -- for as long as the process lives
     if sys.stderr is None:

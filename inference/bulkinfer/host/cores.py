@@ -1,4 +1,4 @@
-"""Which cores this host lets us use, and how they are shared out over workers, streams and loader threads."""
+"""The cores that this process may use, and how workers, streams and loader threads share them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CORES_PER_WORKER = 8
 
 @dataclass(frozen=True, slots=True)
 class CoreBudget:
-    """Cores of the affinity mask, the control-group quota in cores (None: unlimited), and what both leave: `usable`."""
+    """Cores of the affinity mask, the control-group quota in cores (None: unlimited), and the cores left by both: `usable`."""
 
     affinity: tuple[int, ...]
     quota: float | None
 
     @property
     def usable(self) -> int:
-        """Whole cores to plan with, at least 1; half a core of quota does not make a thread worth having."""
+        """The number of cores to plan with, at least 1. A fraction of a core in the quota is not worth another thread."""
         cores = len(self.affinity) if self.quota is None else min(len(self.affinity), math.floor(self.quota))
         return max(1, cores)
 
@@ -35,7 +35,7 @@ class CoreBudget:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """One plan for all workers of the host. `affinity[i]` are the cores of worker i, `devices[i]` the number of its device."""
+    """Thread counts of all workers of this host. `affinity[i]` are the cores of worker i, `devices[i]` its device number."""
 
     num_devices: int
     streams: int
@@ -44,8 +44,8 @@ class ThreadPlan:
     affinity: tuple[tuple[int, ...], ...]
     devices: tuple[int, ...]
 
-    def on(self, devices: Sequence[int]) -> ThreadPlan:
-        """The same plan with the workers on these devices, by number."""
+    def with_devices(self, devices: Sequence[int]) -> ThreadPlan:
+        """The same plan with the workers on the devices with these numbers."""
         assert len(devices) == self.num_devices, (devices, self.num_devices)
         return replace(self, devices=tuple(devices))
 
@@ -58,7 +58,7 @@ class ThreadPlan:
 
 
 def core_budget(root: Path = Path("/")) -> CoreBudget:
-    """The cores that affinity and control groups (v1 and v2) leave this process. `root` is for tests."""
+    """The cores that the affinity mask and control groups (v1 and v2) leave to this process. `root` is for tests."""
     return CoreBudget(tuple(sorted(os.sched_getaffinity(0))), _cgroup_quota(root))
 
 
@@ -68,7 +68,7 @@ def _cgroup_quota(root: Path) -> float | None:
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        lines = []  # no control groups here: no quota
+        lines = []  # no control groups, so no quota
     for line in lines:
         _, controllers, path = line.split(":", 2)
         mounts: tuple[str, ...]
@@ -80,7 +80,7 @@ def _cgroup_quota(root: Path) -> float | None:
             continue
         for mount in mounts:
             group = root / mount / path.lstrip("/")
-            # inside a container the path may be the host's: walking up ends at the mount, which is then the container's own
+            # in a container the path may be that of the host: walking up ends at the mount, which is the container's
             quotas += [read(folder) for folder in (group, *group.parents) if folder.is_relative_to(root / mount)]
     limits = [quota for quota in quotas if quota is not None]
     return min(limits) if limits else None
@@ -106,22 +106,22 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def workers_for(budget: CoreBudget) -> int:
-    """Worker processes that keep the cores busy on processors, where devices do not say how many."""
+    """The number of worker processes that keep the cores busy if the network runs on the processor."""
     return max(1, budget.usable // CORES_PER_WORKER)
 
 
 def plan_threads(
     budget: CoreBudget, *, num_devices: int, streams: int, num_workers: int, threads_per_stream: int = 0
 ) -> ThreadPlan:
-    """Share `budget` out; 0 means: choose.
+    """Divide the cores of `budget`; a parameter of 0 is chosen here. Raises UsageError for more than MAX_PROCESSES workers.
 
-    One worker takes all cores, with one single-threaded stream per core: concurrent runs beat one run on many threads.
-    With at most as many workers as cores each gets its own block of cores; with more, all share all of them, since a
-    worker tied to one core would leave the others idle when its neighbours end first.
+    One worker takes all cores, with one single-threaded stream per core: concurrent runs are faster than one run on many
+    threads. If there are at most as many workers as cores, each gets its own block of cores. If there are more, all share all
+    cores, since a worker tied to one core would leave other cores idle when their workers end first.
     """
     devices = num_devices or 1
     if devices > MAX_PROCESSES:
-        raise UsageError(f"{devices} worker processes are more than the {MAX_PROCESSES} that one host is given")
+        raise UsageError(f"{devices} worker processes are too many: at most {MAX_PROCESSES} on one host")
     share = max(1, budget.usable // devices)
     chosen_streams = streams or share
     if devices <= budget.usable:

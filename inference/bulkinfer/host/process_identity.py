@@ -1,4 +1,4 @@
-"""Processes by number and start, and the table that the numbers are of: other hosts and containers have their own."""
+"""Identify a process by pid and start time, and by its process table: other hosts and containers have their own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PIDS = Path("/proc/self/ns/pid")
 
 
 class Table(NamedTuple):
-    """What names a table of processes. None: that system does not tell.
+    """Identifies a table of processes. None: the system does not say.
 
-    Several hosts may bear one name, so the boot counts: process numbers and start times repeat after it. `pids` is the
-    namespace of the numbers: in another container of the same host the same number is another process.
+    Several hosts may have one name, so the boot id is part of it: pids and start times repeat after a boot. `pids` is the pid
+    namespace: in another container of the same host the same pid is another process.
     """
 
     host: str
@@ -25,17 +25,17 @@ class Table(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether a process that is not seen here is gone: the table is provably the one of this process."""
+        """True if the table is provably the one of this process: a process that is not seen here has then ended."""
         return None not in self and self == this_table()
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits, for names of files."""
+        """Twelve hex digits, for file names."""
         return hashlib.sha256("\n".join(map(str, self)).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 class Owner(NamedTuple):
-    """One process for as long as its machine is up: the digest of its table, its number, its start in clock ticks."""
+    """One process, until its machine restarts: the digest of its table, its pid, its start time in clock ticks."""
 
     table: str
     pid: int
@@ -43,13 +43,13 @@ class Owner(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has provably ended. One of another table may run, and so may one here that is not seen through /proc."""
+        """True if it has provably ended; False if it runs, or may run where we cannot see it (another table, no /proc)."""
         here = this_table()
         return here.is_here and self.table == here.digest and not is_running(self.pid, self.start_ticks)
 
 
 def this_table() -> Table:
-    """The table that this process is in."""
+    """The process table of this process."""
     return Table(socket.gethostname(), _boot_id(), _pids())
 
 
@@ -70,7 +70,7 @@ def _pids() -> str | None:
 def process_start_ticks(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; None if it does not run (a zombie does not).
 
-    With the pid it names one process for as long as the machine is up (proc(5), stat fields 3 and 22).
+    Together with the pid it identifies a process until the machine restarts (proc(5), stat fields 3 and 22).
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -81,5 +81,5 @@ def process_start_ticks(pid: int) -> int | None:
 
 
 def is_running(pid: int, start_ticks: int) -> bool:
-    """Whether the process with this number that started then still runs, in the table of this process."""
+    """True if the process with this pid and start time still runs, in the table of this process."""
     return process_start_ticks(pid) == start_ticks

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far.
+    """Largest resident size of this process so far, in bytes.
 
-    From /proc: getrusage's figure is inherited over fork and exec, and would be the launcher's where that is larger.
+    Read from /proc: the figure of getrusage is inherited over fork and exec, so it could be that of the launcher.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -18,13 +18,13 @@ def peak_memory_bytes() -> int:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process so far."""
+    """User and system time of this process so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """Processor time that a process has used so far, in clock ticks; None if it does not run (proc(5), fields 14 and 15)."""
+    """Processor time of a process so far, in clock ticks; None if it does not run (proc(5), fields 14 and 15)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

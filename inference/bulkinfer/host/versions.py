@@ -10,7 +10,7 @@ _PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxrun
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what a row holds, as far as they are installed."""
+    """Versions of Python and of the installed packages that may change the content of a row: name -> version."""
     from bulkinfer import __version__
 
     found = {"bulkinfer": __version__, "python": platform.python_version()}
@@ -25,6 +25,11 @@ def versions() -> dict[str, str]:
 def processor() -> str:
     """The processor's name; the machine's architecture where the system gives no name."""
     return _cpuinfo("model name") or platform.machine()
+
+
+def processor_vendor() -> str:
+    """The vendor as the processor names it, such as AuthenticAMD; the machine's architecture where the system gives none."""
+    return _cpuinfo("vendor_id") or platform.machine()
 
 
 def processor_features() -> frozenset[str]:

@@ -10,19 +10,17 @@ import importlib
 import importlib.util
 import io
 import re
-import sys
-import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import PIL
-import pyarrow as pa
 from PIL import Image
 
 from bulkinfer.errors import RecordError, UsageError, first_line
 from bulkinfer.images.pillow_warnings import count_notice
+from bulkinfer.images.pixel_memory import canvas_for
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 _SCAN = 0xDA
@@ -40,9 +38,6 @@ _LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
 _EIGHTHS = (1, 2, 4, 5)
 _FULL = 8
 _MIN_SHORT_SIDE = 64  # below, there is nothing to gain
-_MAX_KEPT_BYTES = 64 << 20  # of a thread's buffer: 16 million pixels
-
-_kept = threading.local()
 
 
 def require_turbo() -> None:
@@ -106,14 +101,15 @@ def read_header(data: bytes) -> Header:
         if segments > _MOST_SEGMENTS:
             raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker in _SILENT:
+            at = end
+            continue
         segment = data[at + 4 : end]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC8, 0xCC):
             is_plain = is_plain and not frame and _is_plain_frame(segment)
             frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
             channels = segment[5] if len(segment) > 5 else 0
-        elif marker not in _SILENT and not (
-            len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
-        ):
+        elif len(segment) < _LEAST_JFIF or not segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-")):
             is_plain = False
         at = end
     return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)
@@ -155,31 +151,11 @@ def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: i
         return None
     width, height = reduced_size(size, eighths)
     try:
-        pixels_HWC = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=_buffer(4 * width * height))
+        canvas = canvas_for(width * height)
+        pixels_HWX = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=canvas.memory)
     except ValueError:  # all it has, for damaged and for odd files
         return None
-    return _as_image(pixels_HWC) if pixels_HWC.shape == (height, width, 4) else None
-
-
-def _buffer(size_bytes: int) -> Any:
-    """Memory for one picture. A thread's last one is used again once no picture lies in it any more.
-
-    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take.
-    """
-    if size_bytes > _MAX_KEPT_BYTES:
-        return np.empty(size_bytes, np.uint8)
-    kept = getattr(_kept, "buffer", None)
-    if kept is None or len(kept) < size_bytes or sys.getrefcount(kept) > _kept.idle:
-        kept = _kept.buffer = np.empty(size_bytes, np.uint8)
-        _kept.idle = sys.getrefcount(kept)  # with nothing in it: who counts as holding it differs between versions of Python
-    return kept
-
-
-def _as_image(pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
-    """The same memory as an RGB image: Pillow's own has four bytes per pixel, too."""
-    height, width, _ = pixels_HWX.shape
-    flat = pa.UInt8Array.from_buffers(pa.uint8(), pixels_HWX.size, [None, pa.py_buffer(pixels_HWX)])
-    return Image.fromarrow(pa.FixedSizeListArray.from_arrays(flat, 4), "RGB", (width, height))
+    return canvas.image(width, height) if pixels_HWX.shape == (height, width, 4) else None
 
 
 @cache

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 
 from bulkinfer.errors import BulkinferError, RunError
-from bulkinfer.launch.job import Launch
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.progress_bar import Screen
 from bulkinfer.launch.step_queue import plan_steps
 from bulkinfer.launch.totals import Aggregate
-from bulkinfer.results.job_file import write_job
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.providers import describe_proof
 from bulkinfer.types import Step
@@ -23,17 +22,18 @@ class Reporter:
 
     def __init__(self, launch: Launch, aggregate: Aggregate, screen: Screen) -> None:
         self._launch, self._aggregate, self._screen = launch, aggregate, screen
-        self._failures_before = sum(part["errors"] for part in launch.description.get("parts", {}).values())
+        stages = launch.job_file.count_rows()[1] if launch.job_file is not None else {}
+        self._failures_before = sum(stages.values())
 
     def make_steps(self, rate: float) -> list[Step]:
         """Cut what is to do into steps, and keep how long they are."""
         launch, config = self._launch, self._launch.job.config
-        batches, steps = plan_steps(config, launch.plan.num_devices, launch.todo, rate, launch.job.row_bytes)
+        batches, steps = plan_steps(config, launch.threads.num_devices, launch.todo, rate, launch.job.row_bytes)
         measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
         self._screen.line(f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
-        if launch.output is not None:
-            launch.description["resolved"]["batches_per_step"] = batches
-            write_job(launch.output, launch.description)
+        if launch.output is not None and launch.job_file is not None:
+            launch.job_file.resolve(batches_per_step=batches)
+            launch.job_file.write(launch.output)
         return steps
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import RunError
 from bulkinfer.records.manifest_rows import raw_key_column
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import METADATA_KEY, Part, publish_table, published_steps, read_part
 from bulkinfer.results.part_names import part_name, part_step
 from bulkinfer.types import Step
@@ -49,28 +49,27 @@ def failed_rows(output: Path, step: Step, fingerprint: str, stages: Collection[s
     yield from (step.start + int(index) for index in np.flatnonzero(found.to_numpy()))
 
 
-def merge(
-    output: Path, staging: Path, fingerprint: str, parts: dict[str, Any], *, before_rename: Callable[[], None]
-) -> tuple[int, int]:
+def merge(output: Path, staging: Path, job_file: JobFile, *, before_rename: Callable[[], None]) -> tuple[int, int]:
     """Put what lies in `staging` into the parts of `output`; returns how many error rows became ok, and how many did not.
 
-    `parts`, of _job.json, is brought up to date; the caller writes it. What an earlier try has done is not done again.
-    `before_rename` is asked before each part is replaced, and may refuse. Raises RunError if a part of `output` is damaged.
+    The new parts are recorded in `job_file`, of `output`, which the caller publishes. What an earlier try has done is not done
+    again. `before_rename` is called before each part is replaced, and may refuse by an error. Raises RunError if a part of
+    `output` is damaged.
     """
-    staged = staged_keys(staging, fingerprint)
-    read = lru_cache(maxsize=2)(lambda step: read_part(staging, step, fingerprint)[1])
+    staged = staged_keys(staging, job_file.fingerprint)
+    read = lru_cache(maxsize=2)(lambda step: read_part(staging, step, job_file.fingerprint)[1])
     now_ok = still = 0
-    for name in sorted(parts):
-        if not parts[name]["stages"] or not staged:
+    for name in sorted(job_file.parts):
+        if not job_file.parts[name]["stages"] or not staged:
             continue
         step = part_step(name)
         if step is None:
             raise RunError(f"{output} records {name}, which is no name of a part: run bulkinfer verify {output}")
-        part, table = read_part(output, step, fingerprint)
+        part, table = read_part(output, step, job_file.fingerprint)
         merged, gained, same = _merged(table, staged.get(step.partition, {}), read)
         now_ok, still = now_ok + gained, still + same
         if merged is not None:
-            parts[name] = _rewrite(output, part, table, merged, gained, before_rename).as_json()
+            job_file.note_part(_rewrite(output, part, table, merged, gained, before_rename))
     return now_ok, still
 
 

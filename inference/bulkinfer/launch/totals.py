@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
+from bulkinfer.errors import BulkinferError
 from bulkinfer.host.console import step_line
+from bulkinfer.launch.engines import Engine
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
@@ -125,3 +128,12 @@ class Aggregate:
             "ran": {str(worker): ready.proof for worker, ready in sorted(self.ready.items())},
             "versions": next((ready.versions for ready in self.ready.values()), {}),
         }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: what the workers reported, the engine (None: nothing was to do), and the error that ended it early."""
+
+    aggregate: Aggregate
+    engine: Engine | None = None
+    refusal: BulkinferError | None = None

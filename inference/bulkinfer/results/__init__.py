@@ -1,1 +1,1 @@
-"""Rows and the Parquet parts that hold them: written, read, verified."""
+"""Rows, the Parquet parts that hold them, and _job.json: written, read and verified."""

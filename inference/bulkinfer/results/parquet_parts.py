@@ -1,4 +1,4 @@
-"""The output directory: Parquet parts written and published whole, read and checked."""
+"""The output directory: Parquet parts, published complete, read and checked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA_KEY = b"bulkinfer"
 
 
 class PartFacts(TypedDict):
-    """What the file metadata of every part says; write_part puts more beside it."""
+    """The required content of a part's file metadata; write_part adds more."""
 
     format: int
     fingerprint: str
@@ -42,9 +42,9 @@ class PartFacts(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A published file: its records, how many of its rows are ok, error rows by stage, and the file's hash.
+    """A published file: its records, the number of ok rows, error rows by stage, and the file's sha256.
 
-    `replaces` is the hash of the file whose place a retry gave it; empty where it was the first, or that was not looked at.
+    `replaces` is the sha256 of the file that a retry replaced by this one; empty for a first file, or if it was not read.
     """
 
     step: Step
@@ -66,7 +66,7 @@ class Part:
 
 
 def schema(task: Task) -> pa.Schema:
-    """Columns of a part: one schema per job, whatever the rows hold."""
+    """Columns of a part: one schema per job, which does not depend on the content of the rows."""
     fields = [
         ("key", pa.string()),
         ("key_bytes", pa.binary()),
@@ -137,17 +137,17 @@ def _lists(values_SK: np.ndarray[Any, Any], failed: np.ndarray[Any, Any]) -> lis
     return [None if bad else row for row, bad in zip(values_SK, failed, strict=True)]
 
 
-def _nothing() -> None:
-    """Writing a part that nobody else may write: a test's, or under no lock."""
+def _no_check() -> None:
+    """For parts that need no check before the rename, because no other process can write them."""
 
 
 def write_part(
-    output: Path, rows: StepRows, count: int, metadata: dict[str, Any], *, before_rename: Callable[[], None] = _nothing
+    output: Path, rows: StepRows, count: int, metadata: dict[str, Any], *, before_rename: Callable[[], None] = _no_check
 ) -> Part:
-    """Publish the first `count` rows of a step: whole under its name, or not at all.
+    """Publish the first `count` rows of a step: completely or not at all.
 
     `metadata` (fingerprint, model, recipe, provider, versions) goes into the file with the range, the columns and a hash of
-    the keys. `before_rename` is called when the file is whole and on disk, and may refuse by an exception.
+    the keys. `before_rename` is called when the file is complete and on disk; an exception from it prevents the publishing.
     """
     table = to_table(rows, count)
     step = Step(rows.step.partition, rows.step.start, rows.step.start + count)
@@ -158,21 +158,21 @@ def write_part(
     return Part(step, count - stages.total(), dict(stages), sha256)
 
 
-def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _nothing) -> str:
-    """Write rows with their facts as a part, whole or not at all; returns the hash of the file. See write_part."""
+def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _no_check) -> str:
+    """Write rows and metadata as a part, completely or not at all; returns the file's sha256. See write_part."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
     with publishing(final) as temporary:
         with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
-            os.fsync(file.fileno())  # it may take long, and comes before the last look for that reason
+            os.fsync(file.fileno())  # may take long, so it comes before the last check
         sha256 = file_sha256(temporary)
         before_rename()
         return sha256
 
 
 def published_steps(output: Path) -> list[Step]:
-    """The ranges that published files cover, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
+    """The steps of published files, sorted. Raises RunError if two overlap, or a folder has the name of a part."""
     found = listed_steps(output)
     for step in found:
         if found[step]:
@@ -183,7 +183,7 @@ def published_steps(output: Path) -> list[Step]:
 
 
 def listed_steps(output: Path) -> dict[Step, bool]:
-    """What has the name of a part, sorted, and whether it is a folder."""
+    """Entries of `output` with the name of a part, sorted: step -> is a folder."""
     if not output.is_dir():
         return {}
     with os.scandir(output) as entries:
@@ -191,12 +191,12 @@ def listed_steps(output: Path) -> dict[Step, bool]:
 
 
 def _columns(table: pa.Table) -> dict[str, str]:
-    return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # as Parquet calls items
+    return {field.name: str(field.type).replace("<item:", "<element:") for field in table.schema}  # Parquet's name for items
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
-    """Whatever reading a damaged file raises becomes a RunError; failures of the system (errno is set) stay what they are."""
+def _damage_as_run_error(path: Path) -> Iterator[None]:
+    """Turn every error that reading a damaged file may raise into a RunError; OSErrors of the system (with errno) pass."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as error:
@@ -206,16 +206,16 @@ def _damage_told(path: Path) -> Iterator[None]:
 
 
 def _facts(path: Path, parquet: pq.FileMetaData) -> dict[str, Any]:
-    """The facts in a file's metadata, checked: all there, of this format, and of as many records as it has rows."""
+    """The checked metadata of a file: complete, of this format, and for as many records as the file has rows."""
     raw = (parquet.metadata or {}).get(METADATA_KEY)
     if raw is None:
-        raise ValueError("its metadata says nothing of a job")
+        raise ValueError("its metadata names no job")
     facts: Any = json.loads(raw)
     found = facts.get("format") if isinstance(facts, dict) else None
     if type(found) is int and found > FORMAT:
         raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
-    if told := mismatch(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
-        raise ValueError(told)
+    if reason := mismatch(facts, PartFacts) or ("" if found == FORMAT else f"its format is {found}"):
+        raise ValueError(reason)
     if parquet.num_rows != facts["end"] - facts["start"]:
         raise RunError(f"{path} is damaged ({parquet.num_rows} rows for records {facts['start']} to {facts['end']})")
     return dict(facts)
@@ -227,14 +227,15 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
 
 
 def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None) -> tuple[Part, pa.Table]:
-    """Read a published file once, page checksums included, and check that it is this job's and holds what it says.
+    """Read a published file once, with page checksums, and check that it belongs to this job and matches its metadata.
 
-    `columns` beside keys and stages are all that is read, as far as they are there; by default everything is.
-    Raises RunError naming the file and what is wrong with it, UsageError if a newer bulkinfer wrote it.
+    Keys and stages are read, and of the other columns those in `columns` that the file has; all of them by default.
+    Raises RunError that names the file and the fault, ForeignError (a RunError) if it is another job's, UsageError if a newer
+    bulkinfer wrote it.
     """
     path = output / part_name(step)
     data = path.read_bytes()
-    with _damage_told(path):
+    with _damage_as_run_error(path):
         parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
@@ -262,7 +263,7 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
 
 
 def set_aside(output: Path, step: Step) -> Path:
-    """Rename a damaged part so that its records run again and no reader takes it for a part; returns the new path."""
+    """Rename a damaged part, so that its records run again and no reader uses it; returns the new path."""
     path = output / part_name(step)
     aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
     path.rename(aside)

@@ -1,6 +1,6 @@
-"""Parts by name and range: which records a file of an output directory holds, what overlaps, what is missing.
+"""Names of parts, and the records that they stand for: which parts overlap, and which records are missing.
 
-part-<partition>-<first record>-<end>.parquet; everything that starts with `_` is ours and no part.
+A part is part-<partition>-<first record>-<end>.parquet. Names that start with `_` are files of bulkinfer that are not parts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from bulkinfer.errors import RunError
 from bulkinfer.types import Step
 
-STAGING = "_retry"  # in an output: rows of a retry that do not stand in its parts yet
+STAGING = "_retry"  # in an output directory: rows of a retry that are not in its parts yet
 DAMAGED_SUFFIX = ".damaged"
 _PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
 
@@ -30,13 +30,13 @@ def part_step(name: str) -> Step | None:
 
 
 def is_set_aside(name: str) -> bool:
-    """Whether `name` is one that set_aside gives."""
+    """True if `name` is a name that set_aside gives."""
     part = name.removeprefix("_").removesuffix(DAMAGED_SUFFIX)
     return part_step(part) is not None and name == f"_{part}{DAMAGED_SUFFIX}"
 
 
 def overlaps(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
-    """Those of the sorted `steps` that share records with the one among those before them that reaches farthest."""
+    """Pairs of the sorted `steps` that share records: each step, with the earlier step whose end is the largest."""
     found, widest = list[tuple[Step, Step]](), None
     for step in steps:
         if widest is not None and step.partition == widest.partition and step.start < widest.end:
@@ -47,7 +47,7 @@ def overlaps(steps: Iterable[Step]) -> list[tuple[Step, Step]]:
 
 
 def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
-    """The steps of each partition, in their order."""
+    """The steps of each partition, in the given order."""
     found = defaultdict[int, list[Step]](list)
     for step in steps:
         found[step.partition].append(step)
@@ -57,7 +57,7 @@ def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
 def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
     """The ranges of a partition that none of its published files, `done`, covers, in order.
 
-    Raises RunError if a file reaches beyond the partition.
+    Raises RunError if a file has records beyond the end of the partition.
     """
     missing, position = [], 0
     for step in sorted(done):

@@ -1,4 +1,4 @@
-"""Outputs and the card -> rows. The rows of a step are collected in columns, in input order, whichever stream fills them.
+"""Network outputs -> rows. The rows of a step are collected in columns, in input order; any stream may fill them.
 
 Shape letters: S records of the step, N pictures of a batch, K classes kept, C all classes, D features.
 """
@@ -20,10 +20,10 @@ from bulkinfer.types import Array, Batch, Facts, Record, Step
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a row holds. `columns` are the outputs saved as they are, with the shape of one row.
+    """The content of a row. `columns` are the outputs that are saved unchanged, with the shape of one row.
 
-    `classified` is the output that the best classes come from; of a network that classifies nothing (`num_classes` 0), its
-    first output.
+    `classified` is the output that the best classes are taken from; for a network without classes (`num_classes` 0), its first
+    output.
     """
 
     top_k: int
@@ -37,12 +37,12 @@ class Task:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers in `columns`."""
+        """The dtype of the numbers in `columns`."""
         return np.dtype(np.float16 if self.precision == "fp16" else np.float32)
 
     @property
     def outputs(self) -> list[str]:
-        """Graph outputs to ask for. The classified output is asked for even when no column needs it: it is the work."""
+        """Graph outputs to compute. `classified` is computed even if no column needs it: otherwise nothing would be run."""
         wanted = [self.classified] if "topk" in self.save or not self.columns else []
         return wanted + [name for name in self.columns if name not in wanted]
 
@@ -50,7 +50,7 @@ class Task:
 def task_for(
     card: ModelCard, save: tuple[str, ...], top_k: int, output_shapes: Mapping[str, Any], precision: str = "fp32"
 ) -> Task:
-    """The task that the card and the user's choice of columns make. `output_shapes` are name -> shape with the batch."""
+    """The task for a card and the columns that the user chose. `output_shapes`: name -> shape, including the batch."""
     num_classes = int(output_shapes[card.classified][-1]) if card.classified else 0
     return Task(
         top_k=min(top_k, num_classes),
@@ -65,12 +65,12 @@ def task_for(
 
 
 def top_classes(logits_NC: Array, k: int) -> Array:
-    """The k best class ids of each row, best first; equal scores in order of class id, NaN last."""
+    """The k best class ids of each row, N x k int32, best first; equal scores in order of class id, NaN last."""
     count, num_classes = logits_NC.shape
     if k >= num_classes or np.isnan(logits_NC).any():
         return np.argsort(-logits_NC, axis=1, kind="stable")[:, :k].astype(np.int32)
     kth_N1 = np.partition(logits_NC, num_classes - k, axis=1)[:, num_classes - k, None]  # a sixth of the time of a sort
-    rows, ids = np.nonzero(logits_NC >= kth_N1)  # k of each row, and those that tie with the last of them
+    rows, ids = np.nonzero(logits_NC >= kth_N1)  # k per row, and more where others tie with the last one
     order = np.lexsort((-logits_NC[rows, ids], rows))  # stable: row by row, best first, ties in order of class id
     starts = np.searchsorted(rows, np.arange(count))
     best: Array = ids[order[starts[:, None] + np.arange(k)]].astype(np.int32)
@@ -79,7 +79,7 @@ def top_classes(logits_NC: Array, k: int) -> Array:
 
 @dataclass
 class StepRows:
-    """The rows of one step. `fill` is called once per batch, from any stream thread; unfilled records have no row."""
+    """The rows of one step. `fill` is called once per batch, from any stream thread; a record has no row before."""
 
     step: Step
     task: Task
@@ -103,7 +103,7 @@ class StepRows:
         self._lock = threading.Lock()
 
     def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
-        """Take the rows of a finished batch (`outputs` is empty if no picture of it was good); True when all are in."""
+        """Take the rows of a finished batch (`outputs` is empty if all its pictures failed); True if the step is complete."""
         start, count = batch.offset, batch.count
         self.records[start : start + count] = batch.records[:count]
         self.facts[start : start + count] = batch.facts[:count]
@@ -126,18 +126,18 @@ class StepRows:
             self.class_ids_SK[place] = best
             self.scores_SK[place] = np.take_along_axis(scores, best, axis=1)
         for name, values_SD in self.saved.items():
-            with np.errstate(over="ignore"):  # too large for float16: infinite, and flagged
+            with np.errstate(over="ignore"):  # numbers too large for float16 become infinite, and are flagged
                 values_SD[place] = outputs[name].reshape(batch.count, -1)
             if values_SD.dtype != outputs[name].dtype:
                 self._flag_non_finite(batch, values_SD[place])
 
     def _flag_non_finite(self, batch: Batch, values: Array) -> None:
-        """Note the pictures whose values hold NaN or infinity."""
+        """Note the pictures whose values contain NaN or infinity."""
         finite = np.isfinite(values.reshape(batch.count, -1)).all(axis=1)
         self.non_finite.update(batch.offset + int(i) for i in np.flatnonzero(~finite) if i not in batch.errors)
 
     def finished_prefix(self) -> int:
-        """How many records from the start of the step have their rows; what can be published of a step cut short."""
+        """The number of records from the start of the step that have rows: the part of an interrupted step to publish."""
         with self._lock:
             batches = self._finished.find(0)
         return len(self.step) if batches < 0 else batches * self.batch_size

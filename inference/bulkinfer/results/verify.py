@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import BulkinferError, ForeignError, UsageError
+from bulkinfer.errors import BulkinferError, ForeignError
 from bulkinfer.records.manifest_rows import add_keys
-from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
@@ -32,7 +32,7 @@ class Verdict:
     `keys` are digests over the keys of the sound parts of each partition, in order; `ok_rows` are keys and sizes, if asked for.
     """
 
-    job: dict[str, Any]
+    job: JobFile
     parts: list[Part] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -48,15 +48,14 @@ class Verdict:
         return sum((Counter(part.stages) for part in self.parts), Counter())
 
 
-def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
+def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Verdict:
     """Read every part in full, once, and compare with _job.json.
 
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
-    job = read_job(output)
-    if job is None:
-        raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
+    output = Path(output)
+    job = JobFile.require(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
@@ -64,26 +63,26 @@ def verify(output: Path, *, with_ok_rows: bool = False) -> Verdict:
     verdict.faults += _overlapping(job, steps)
     for step in steps:
         verdict.faults += _check_part(output, step, verdict)
-    for name in sorted(set(job["parts"]) - {part_name(step) for step in steps}):
+    for name in sorted(set(job.parts) - {part_name(step) for step in steps}):
         verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
     shares = by_partition(part.step for part in verdict.parts)
     mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # there is nothing to add up there
-    for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
+    for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
             gaps = list(_missing_records(index, expected, shares.get(index, [])))
             wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
             verdict.faults += gaps + wrong
             mixed |= {index} if wrong else set()
     for index in sorted(mixed):
-        verdict.faults += _doubled_keys(output, job["fingerprint"], shares.get(index, []))
+        verdict.faults += _doubled_keys(output, job.fingerprint, shares.get(index, []))
     _look_around(output, verdict)
     return verdict
 
 
-def _overlapping(job: dict[str, Any], steps: list[Step]) -> Iterator[str]:
+def _overlapping(job: JobFile, steps: list[Step]) -> Iterator[str]:
     """Parts that hold the same records, and which of two to move away: one that _job.json does not know."""
     for one, other in overlaps(steps):
-        unknown = [part_name(step) for step in (one, other) if part_name(step) not in job["parts"]]
+        unknown = [part_name(step) for step in (one, other) if part_name(step) not in job.parts]
         mend = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
         yield f"{part_name(one)} and {part_name(other)} overlap: {mend}, then run the job again"
 
@@ -91,18 +90,18 @@ def _overlapping(job: dict[str, Any], steps: list[Step]) -> Iterator[str]:
 def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
     """Faults of one file; a sound one goes into the verdict."""
     name = part_name(step)
-    if str(step.partition) not in verdict.job["partitions"]:
+    if step.partition not in verdict.job.partitions:
         yield f"{name} belongs to no partition of the job: move it away"
         return
     try:
-        part, table = read_part(output, step, verdict.job["fingerprint"])
+        part, table = read_part(output, step, verdict.job.fingerprint)
     except ForeignError as error:
         yield f"{error}: move it to the output of that job, then run this job again"
         return
     except BulkinferError as error:
         yield f"{error}: {_RUN_AGAIN}"
         return
-    recorded = verdict.job["parts"].get(name)
+    recorded = verdict.job.parts.get(name)
     if recorded is not None and recorded["sha256"] not in (part.sha256, part.replaces):
         changed = f"sha256 {part.sha256[:12]}, recorded {recorded['sha256'][:12]}"
         yield f"{name} was changed after it was published ({changed}): {_RUN_AGAIN}"
@@ -117,7 +116,7 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(index: int, expected: dict[str, Any], done: list[Step]) -> Iterator[str]:
+def _missing_records(index: int, expected: PartitionEntry, done: list[Step]) -> Iterator[str]:
     """Records of a partition that no sound part holds."""
     try:
         missing = missing_ranges(index, expected["num_records"], done)
@@ -128,7 +127,7 @@ def _missing_records(index: int, expected: dict[str, Any], done: list[Step]) -> 
         yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
 
 
-def _wrong_keys(verdict: Verdict, index: int, expected: dict[str, Any]) -> Iterator[str]:
+def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:
     """Whether the keys of a partition whose rows are all there are those of the manifest, in order."""
     if verdict.keys.get(index, hashlib.sha256()).hexdigest() != expected["keys_sha256"]:
         yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"

@@ -236,4 +236,4 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
         num_workers=config.num_workers,
         threads_per_stream=config.threads_per_stream,
     )
-    return plan.on([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])
+    return plan.with_devices([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])

@@ -1,39 +1,71 @@
-"""One launch of `bulkinfer train` from options to exit code: a new run, or one that is continued."""
+"""One training run from options to result: a new run, or one that is continued."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
-from bulkinfer.errors import BulkinferError, RunError, UsageError, first_line
-from bulkinfer.host.cores import core_budget
+from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
-from bulkinfer.train.loop import Training, train
-from bulkinfer.train.opening import with_data_found
+from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.replicas import World, find_world
-from bulkinfer.train.resume import changed_options, restore
+from bulkinfer.train.replicas import find_world
+from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
-from bulkinfer.train.setup import print_plan, set_up
+from bulkinfer.train.setup import set_up
+from bulkinfer.train.training import Training
 
 log = logging.getLogger("bulkinfer")
 
 
-def run(config: TrainConfig) -> int:
-    """Train, or continue a run; returns 0, or 130 or 143 if a signal ended it after a last checkpoint.
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a run came to.
 
-    Raises UsageError before anything is written, RunError later.
+    `folder` is the folder of the run and `checkpoint` its newest checkpoint; both are None for a plan (`dry_run`) and on a
+    replica that is not the first. `updates` and `epochs` are counted from the beginning of the run, also where it was
+    continued. Accuracies are shares from 0 to 1: `best_accuracy` is the best validation of a checkpoint that was saved,
+    `last_accuracy` the last validation of this call; None if there was none. `exit_code` is 0, or what ended the run early.
+    """
+
+    folder: Path | None
+    updates: int
+    epochs: float
+    best_accuracy: float | None
+    last_accuracy: float | None
+    checkpoint: Path | None
+    exit_code: int = 0
+
+
+@contextmanager
+def never_stopping() -> Iterator[Stop]:
+    """Let a run go on to its end."""
+    yield lambda: 0
+
+
+def train(
+    config: TrainConfig,
+    *,
+    stopping: Callable[[], AbstractContextManager[Stop]] = never_stopping,
+    shows_bar: bool = False,
+) -> TrainResult:
+    """Train a network, or continue a run (`config.resume`); with `config.dry_run`, only log the plan.
+
+    `stopping()` is entered for the time of the updates. The function that it gives is asked after each of them: an exit code
+    other than 0 ends the run after a last checkpoint. It is not used if several replicas share the updates, since a replica
+    that stops by itself would leave the others waiting. `shows_bar` draws a progress bar if stdout is a terminal.
+
+    Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
     """
     found = checkpoint.find(Path(config.resume)) if config.resume else None
     if found is not None:
@@ -41,58 +73,82 @@ def run(config: TrainConfig) -> int:
     world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
-    torch.set_num_threads(max(1, core_budget().usable // world.local_replicas))
-    if config.deterministic:
+    with deterministic(config.deterministic):
+        training, plan_lines = set_up(config, world)
+        if found is not None:
+            restore(training, found)
+        is_done = training.progress.done == training.plan.epochs.total_steps
+        if world.is_first:
+            log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
+        if config.dry_run or is_done:
+            folder = None if found is None or config.dry_run else found.path.parent.parent
+            return result_of(training, folder, 0)
+        replicas.join(world, training.data.device)
+        run = open_log(training, found, plan_lines, shows_bar=shows_bar) if world.is_first else Silence()
+        try:
+            with (stopping if world.replicas == 1 else never_stopping)() as stop:
+                code = run_updates(training, run, stop)
+        except Exception as error:
+            if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+                raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
+            raise
+        finally:
+            run.close()
+        replicas.leave(world)
+    return result_of(training, run.folder if world.is_first else None, code)
+
+
+@contextmanager
+def deterministic(is_wanted: bool) -> Iterator[None]:
+    """Let torch refuse operations that are not deterministic, if that is wanted, until the block ends."""
+    if is_wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA refuses its matrix products then
-    torch.use_deterministic_algorithms(config.deterministic)
-    training, plan = set_up(config, world)
-    done = 0 if found is None else restore(training, found)
-    if world.is_first:
-        tell(plan, changed, found, training.epochs.total_steps)
-    if config.dry_run or (found is not None and done == training.epochs.total_steps):
-        return 0
-    replicas.join(world, training.mean.device)
-    run = open_log(config, training, found, plan, done) if world.is_first else Silence()
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(is_wanted)
     try:
-        with stopping(world) as stopped:
-            done = train(training, run, done, lambda: bool(stopped))
-    except Exception as error:
-        if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
-            raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
-        raise
+        yield
     finally:
-        run.close()
-    replicas.leave(world)
-    if not stopped or done == training.epochs.total_steps:
-        return 0
-    name = signal.Signals(stopped[0]).name
-    log.warning(
-        f"bulkinfer train: stopped by {name} after update {done}; bulkinfer train --resume {run.folder} goes on from there"
+        torch.use_deterministic_algorithms(before)
+
+
+def result_of(training: Training, folder: Path | None, exit_code: int) -> TrainResult:
+    """The result of a run that ended, or that had nothing to do."""
+    progress = training.progress
+    return TrainResult(
+        folder=folder,
+        updates=progress.done,
+        epochs=progress.done / training.plan.epochs.steps_per_epoch,
+        best_accuracy=progress.best["accuracy"] if progress.best["step"] >= 0 else None,
+        last_accuracy=progress.last_accuracy,
+        checkpoint=progress.checkpoint if folder is not None else None,
+        exit_code=exit_code,
     )
-    return 128 + stopped[0]
 
 
-def tell(plan: dict[str, str], changed: dict[str, tuple[Any, Any]], found: Checkpoint | None, total_steps: int) -> None:
-    """What is going to happen, on the screen."""
-    print_plan(plan)
+def log_start(
+    plan_lines: dict[str, str], changed: dict[str, tuple[Any, Any]], found: Checkpoint | None, total_steps: int
+) -> None:
+    """Log the resolved plan, the options that differ from those of the run that is continued, and where it goes on."""
+    for name, text in plan_lines.items():
+        log.info(f"{name}: {text}")
     for name, (before, now) in changed.items():
-        log.info(f"changed: --{name} {shown(now)} (so far {shown(before)})")
+        log.info(f"changed: --{name} {as_typed(now)} (so far {as_typed(before)})")
     if found is not None:
         log.info(f"resume: {found.step} of {total_steps} updates are done, from {found.path}")
         if found.step == total_steps:
             log.info("nothing is left to do: a larger --epochs or --steps makes the run longer")
 
 
-def shown(value: Any) -> str:
-    """A value of an option as it is typed."""
+def as_typed(value: Any) -> str:
+    """The value of an option as it is typed."""
     return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
-def open_log(config: TrainConfig, training: Training, found: Checkpoint | None, plan: dict[str, str], done: int) -> Log:
-    """The log of a new run, or of one that is continued; it holds the folder until it is closed."""
+def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str, str], *, shows_bar: bool) -> Log:
+    """The log of a new run, or of one that is continued; it holds the lock of the folder until it is closed."""
+    config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
-        network = training.facts["network"]["model"]
-        folder = new_run(Path(config.log_path), network, training.facts["dataset"], config.name_suffix)
+        folder = new_run(Path(config.log_path), facts["network"]["model"], facts["dataset"], config.name_suffix)
         lock = lock_run(folder)
     else:
         folder = found.path.parent.parent
@@ -103,48 +159,8 @@ def open_log(config: TrainConfig, training: Training, found: Checkpoint | None, 
             lock.release()
             raise
         checkpoint.clean(folder, done)
-    write_arguments(folder, {"config": asdict(config), "plan": plan, "from_step": done, "versions": versions()})
-    pictures = training.epochs.pictures(training.epochs.total_steps) - training.epochs.pictures(done)
+    write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
+    pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_bar else None
     run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
     run.say(f"run: {folder}")
     return run
-
-
-@contextmanager
-def stopping(world: World) -> Iterator[list[int]]:
-    """A list that gets the number of the first SIGINT or SIGTERM; the update at work ends and is saved. A second acts at once.
-
-    Not with replicas: one that stops alone would leave the others waiting.
-    """
-    stopped: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        stopped.append(number)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        log.warning("bulkinfer train: stopping after this update; a second signal stops at once")
-
-    watched = (signal.SIGINT, signal.SIGTERM) if world.replicas == 1 else ()
-    before = {number: signal.getsignal(number) for number in watched if signal.getsignal(number) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def refuse_later(path: Path) -> None:
-    """Raises UsageError if the run that a checkpoint belongs to has later ones that can be read."""
-    folder = path.parent.parent
-    for later in checkpoint.steps_of(folder)[::-1]:
-        if later.name <= path.name:
-            break
-        try:
-            checkpoint.read(later)
-        except BulkinferError:
-            continue
-        raise UsageError(
-            f"{folder} has a later checkpoint, {later.name}: remove those after {path.name}, or continue from the last"
-        )

@@ -1,4 +1,4 @@
-"""Networks to train, built from options. Importing this imports no torch; `build_network` does."""
+"""Networks to train, built from options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor, nn
 
 from bulkinfer.errors import UsageError
 from bulkinfer.train.network_names import (
@@ -14,17 +16,12 @@ from bulkinfer.train.network_names import (
     TRAINABLE,
     Trainable,
     find_trainable,
-    image_size,
     missing_package,
     timm_architecture,
 )
-from bulkinfer.train.network_spelling import spelled
+from bulkinfer.train.options import TrainConfig
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["TRAINABLE", "NetworkOptions", "build_network", "check_options", "find_trainable", "image_size", "spelled"]
-
+_PICTURE_CHANNELS = 3
 _NORMS = ("batch", "group", "none")
 _SHORTCUT_TYPES = ("A", "B", "C")
 
@@ -33,7 +30,7 @@ _SHORTCUT_TYPES = ("A", "B", "C")
 class NetworkOptions:
     """What a user may say of a network. 0, "" and -1 (dropout, block_survival) leave a choice to the network.
 
-    norm: batch, group or none, with groups or channels per group (bulkinfer.train.norms has the rule where they do not divide),
+    norm: batch, group or none, with groups or channels per group (bulkinfer.zoo.norms has the rule where they do not divide),
     eps and momentum (torch's meaning: share of the new batch); zero_gamma: the last norm of each residual branch starts at 0;
     shortcut_type: A, B or C (ResNets); cardinality and width of a group (bottleneck ResNets); dropout before the classifier;
     block_survival: the probability that the last block is applied in training. The others belong to EfficientNet.
@@ -61,6 +58,34 @@ class NetworkOptions:
     dropout: float = -1.0
     block_survival: float = -1.0
     relu: bool = False
+
+
+def network_options(config: TrainConfig, model: str, num_classes: int) -> NetworkOptions:
+    """The part of the options that makes the network; `model` is its name as find_trainable() gives it."""
+    return NetworkOptions(
+        model=model,
+        num_classes=num_classes,
+        input_channels=config.input_channels,
+        norm=config.norm,
+        norm_groups=config.norm_groups,
+        norm_channels_per_group=config.norm_channels_per_group,
+        norm_eps=config.norm_eps,
+        norm_momentum=config.norm_momentum,
+        zero_gamma=config.zero_gamma,
+        shortcut_type=config.shortcut_type,
+        cardinality=config.cardinality,
+        width=config.width,
+        expand_ratio=config.expand_ratio,
+        group_width=config.group_width,
+        se=config.squeeze_excite,
+        relu=config.relu,
+        depth_factor=config.depth_factor,
+        width_factor=config.width_factor,
+        depth_divisor=config.depth_divisor,
+        top_width=config.top_width,
+        dropout=config.dropout,
+        block_survival=config.block_survival,
+    )
 
 
 def check_options(options: NetworkOptions) -> None:
@@ -121,7 +146,37 @@ def _owners(option: str) -> str:
     return f"it is an option of {shown}"
 
 
-def build_network(options: NetworkOptions) -> torch.nn.Module:
+class _Channels(nn.Module):
+    """Gives `network` the first of the three channels, or all of them and zeros behind."""
+
+    def __init__(self, network: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.network, self._channels = network, channels
+
+    def forward(self, images_NCHW: Tensor) -> Any:
+        if self._channels <= _PICTURE_CHANNELS:
+            return self.network(images_NCHW[:, : self._channels])
+        padding = self._channels - _PICTURE_CHANNELS
+        return self.network(nn.functional.pad(images_NCHW, (0, 0, 0, 0, 0, padding)))
+
+
+def build(options: NetworkOptions) -> nn.Module:
+    """The network, initialised under torch's current random state; takes N x 3 x H x W whatever its first layer takes."""
+    network: nn.Module = build_network(options)
+    return network if options.input_channels == _PICTURE_CHANNELS else _Channels(network, options.input_channels)
+
+
+def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
+    """The network of a checkpoint, in float32 and evaluation mode. `options` are a NetworkOptions as JSON holds it.
+
+    Built as it was, and not on torch's meta device: some networks of timm have buffers that no state dict holds.
+    """
+    network = build(NetworkOptions(**options))
+    network.load_state_dict(weights)  # copies into float32
+    return network.eval()
+
+
+def build_network(options: NetworkOptions) -> nn.Module:
     """The network in training mode, initialised as its family does with torch's present random state; N x C x H x W -> logits.
 
     Raises UsageError like `check_options`, RunError naming the install command if a package is missing.
@@ -135,8 +190,8 @@ def build_network(options: NetworkOptions) -> torch.nn.Module:
     return network.train()
 
 
-def _of_ours(facts: Trainable, options: NetworkOptions) -> torch.nn.Module:
-    from bulkinfer.train.norms import Norm, norm_act_layer, norm_layer
+def _of_ours(facts: Trainable, options: NetworkOptions) -> nn.Module:
+    from bulkinfer.zoo.norms import Norm, norm_act_layer, norm_layer
 
     norm = Norm(
         kind=options.norm,
@@ -156,11 +211,11 @@ def _of_ours(facts: Trainable, options: NetworkOptions) -> torch.nn.Module:
         arguments["norm_act_layer"] = lambda act_layer: norm_act_layer(norm, act_layer)
     else:
         arguments["norm_layer"] = norm_layer(norm)
-    network: torch.nn.Module = getattr(importlib.import_module(module), function)(**arguments)
+    network: nn.Module = getattr(importlib.import_module(module), function)(**arguments)
     return network
 
 
-def _of_timm(name: str, options: NetworkOptions) -> torch.nn.Module:
+def _of_timm(name: str, options: NetworkOptions) -> nn.Module:
     """A network of timm with its own norms. Raises UsageError for an option that its class does not take."""
     import timm
 
@@ -170,7 +225,7 @@ def _of_timm(name: str, options: NetworkOptions) -> torch.nn.Module:
     if options.block_survival >= 0:
         given["drop_path_rate"] = 1.0 - options.block_survival
     try:
-        network: torch.nn.Module = timm.create_model(
+        network: nn.Module = timm.create_model(
             timm_architecture(name),
             pretrained=False,
             exportable=True,  # what is trained has the layers that get_model exports

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from bulkinfer.errors import UsageError
+from bulkinfer.train.options import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,34 @@ class OptimiserOptions:
     betas: tuple[float, float] = (0.9, 0.999)
     rmsprop_decay: float = 0.9
     trust: float = 0.001
+
+
+def optimiser_options(config: TrainConfig) -> OptimiserOptions:
+    """The part of the options that makes the optimiser."""
+    return OptimiserOptions(
+        name=config.optimizer,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        l2=l2_of(config),
+        epsilon=config.optimizer_eps,
+        rmsprop_decay=config.rmsprop_decay,
+        trust=config.lars_trust,
+    )
+
+
+def l2_of(config: TrainConfig) -> float:
+    """--l2, or where nothing is said what is usual: none beside decoupled decay."""
+    return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else 0.0005
+
+
+def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
+    """Raises UsageError for an optimiser that would divide by zero where its state is in 16 bits."""
+    epsilon = config.optimizer_eps or 1e-8
+    if config.optimizer in ("adam", "adamw", "rmsprop") and not torch.tensor(epsilon, dtype=weights):
+        raise UsageError(
+            f"--optimizer {config.optimizer}: its epsilon {epsilon:g} is 0 in float16: give --optimizer_eps 1e-4, or keep the "
+            "weights in float32 with --precision 16.32"
+        )
 
 
 def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Parameter]:

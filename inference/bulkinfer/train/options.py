@@ -8,12 +8,13 @@ from typing import Any
 
 from bulkinfer.config import option
 from bulkinfer.errors import UsageError
-from bulkinfer.train.schedules import SHAPES, WARM_UPS
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 HALF_TYPES = ("bfloat16", "float16")
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
+SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
+WARM_UPS = ("shift", "mask")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bulkinfer.errors import UsageError
+from bulkinfer.host.cores import core_budget
 
 _LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while the others wait for it
 
@@ -43,6 +44,11 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
         starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
         raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")
     return world
+
+
+def share_cores() -> None:
+    """Set the number of torch's threads in this process: the cores that it may use, shared with the replicas of this host."""
+    torch.set_num_threads(max(1, core_budget().usable // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def join(world: World, device: torch.device) -> None:

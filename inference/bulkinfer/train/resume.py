@@ -6,11 +6,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
-from bulkinfer.train.loop import Training
 from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.training import Training
 
 # What is already done was done with these.
 _PAST = (
@@ -56,25 +56,42 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def restore(training: Training, found: Checkpoint) -> int:
-    """Put a checkpoint into a run that was set up; returns the updates done. Raises UsageError if it does not fit."""
-    if found.state["dataset"] != training.facts["dataset"] or found.state["class_names"] != training.facts["class_names"]:
+def refuse_later(path: Path) -> None:
+    """Raises UsageError if the run of a checkpoint has later ones that can be read."""
+    folder = path.parent.parent
+    for later in checkpoint.steps_of(folder)[::-1]:
+        if later.name <= path.name:
+            break
+        try:
+            checkpoint.read(later)
+        except BulkinferError:
+            continue
+        raise UsageError(
+            f"{folder} has a later checkpoint, {later.name}: remove those after {path.name}, or continue from the last"
+        )
+
+
+def restore(training: Training, found: Checkpoint) -> None:
+    """Put a checkpoint into a run that was set up. Raises UsageError if it does not fit."""
+    facts, epochs = training.plan.facts, training.plan.epochs
+    if found.state["dataset"] != facts["dataset"] or found.state["class_names"] != facts["class_names"]:
         raise UsageError(f"{found.path} was trained on other data: {found.state['dataset']} with its classes")
     for name in ("num_samples", "global_batch"):
-        there, now = found.state[name], training.facts[name]
+        there, now = found.state[name], facts[name]
         if there != now:
             raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: continue it with the same")
-    if found.step > training.epochs.total_steps:
+    if found.step > epochs.total_steps:
         raise UsageError(
-            f"{found.path} is at update {found.step}, but the run would end at {training.epochs.total_steps}: give more "
-            "--epochs or --steps"
+            f"{found.path} is at update {found.step}, but the run would end at {epochs.total_steps}: give more --epochs or "
+            "--steps"
         )
-    training.network.load_state_dict(found.weights)
-    checkpoint.restore_optimiser(training.optimiser, found)
-    changed = changed_options(found, training.config)
-    if training.scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
+    model, progress = training.model, training.progress
+    model.network.load_state_dict(found.weights)
+    checkpoint.restore_optimiser(model.optimiser, found)
+    changed = changed_options(found, training.plan.config)
+    if model.loss_scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
         scale = found.state["loss_scale"]
-        training.scale.value, training.scale.good_steps = scale["value"], scale["good_steps"]
-    training.best = dict(found.state["best"])
-    training.seconds_before = found.state["total_s"]
-    return found.step
+        model.loss_scale.value, model.loss_scale.good_steps = scale["value"], scale["good_steps"]
+    progress.done, progress.checkpoint = found.step, found.path
+    progress.best = dict(found.state["best"])
+    progress.seconds_before = found.state["total_s"]

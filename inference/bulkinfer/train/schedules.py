@@ -11,8 +11,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")
-WARM_UPS = ("shift", "mask")
+from bulkinfer.errors import UsageError
+from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.plan import Batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,45 @@ _FUNCTIONS: dict[str, Callable[[Schedule, float, float], float]] = {
     "exponential": _exponential,
     "polynomial": _polynomial,
 }
+
+
+def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_epoch: int) -> Schedule:
+    """The learning rate as a function of the update."""
+    try:
+        drops = tuple(float(drop) for drop in config.lr_drops)
+    except ValueError:
+        drops = (-1.0,)
+    if not all(0 <= drop <= 1 for drop in drops):
+        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: parts of the run are needed, numbers from 0 to 1")
+    if config.warmup_epochs * steps_per_epoch >= steps:
+        raise UsageError(
+            f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
+        )
+    return Schedule(
+        peak=peak_rate(config, batches),
+        shape=config.lr_schedule,
+        total_steps=steps,
+        steps_per_epoch=steps_per_epoch,
+        drops=drops,
+        decay=config.lr_decay,
+        decay_epochs=config.lr_decay_epochs,
+        power=config.lr_power,
+        end_factor=config.lr_end,
+        warmup_epochs=config.warmup_epochs,
+        warmup_mode=config.warmup_mode,
+        staircase=config.lr_staircase,
+        updates_per_epoch=config.lr_updates_per_epoch,
+    )
+
+
+def peak_rate(config: TrainConfig, batches: Batches) -> float:
+    """--lr, or 2^x times the global batch."""
+    if not config.base_learning_rate:
+        return config.lr or 0.1
+    try:
+        exponent = float(config.base_learning_rate)
+    except ValueError:
+        raise UsageError(f"--base_learning_rate {config.base_learning_rate!r} is not a number") from None
+    if not -100 <= exponent <= 100:
+        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power is no rate")
+    return float(2.0**exponent * batches.global_batch)

@@ -3,65 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
-from bulkinfer.train.augment import Mixing
-from bulkinfer.train.built import build
-from bulkinfer.train.draws import spread
-from bulkinfer.train.loop import Training
-from bulkinfer.train.networks import NetworkOptions
-from bulkinfer.train.opening import Data, model_of, open_data
-from bulkinfer.train.optimisers import chosen_parameters, make_optimiser
+from bulkinfer.train.data.augment import Mixing
+from bulkinfer.train.data.draws import spread
+from bulkinfer.train.data.opening import Data, model_of, open_data
+from bulkinfer.train.networks import NetworkOptions, build, network_options
+from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, solve, steps_in, total_steps
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.replicas import World
-from bulkinfer.train.step import Precision
-from bulkinfer.train.updating import check_epsilon, l2_of, loss_scale_of, make_schedule, optimiser_options
-
-log = logging.getLogger("bulkinfer")
-
-
-def network_options(config: TrainConfig, num_classes: int) -> NetworkOptions:
-    """The part of the options that makes the network."""
-    return NetworkOptions(
-        model=model_of(config),
-        num_classes=num_classes,
-        input_channels=config.input_channels,
-        norm=config.norm,
-        norm_groups=config.norm_groups,
-        norm_channels_per_group=config.norm_channels_per_group,
-        norm_eps=config.norm_eps,
-        norm_momentum=config.norm_momentum,
-        zero_gamma=config.zero_gamma,
-        shortcut_type=config.shortcut_type,
-        cardinality=config.cardinality,
-        width=config.width,
-        expand_ratio=config.expand_ratio,
-        group_width=config.group_width,
-        se=config.squeeze_excite,
-        relu=config.relu,
-        depth_factor=config.depth_factor,
-        width_factor=config.width_factor,
-        depth_divisor=config.depth_divisor,
-        top_width=config.top_width,
-        dropout=config.dropout,
-        block_survival=config.block_survival,
-    )
+from bulkinfer.train.schedules import make_schedule
+from bulkinfer.train.step import Precision, loss_scale_of
+from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
 
 
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
-    """Everything for a run, and the resolved plan by name for the screen; for options that went through with_data_found().
+    """Everything for a run, and the resolved plan by name for people; for options that went through with_data_found().
 
     Raises UsageError for whatever cannot work.
     """
@@ -74,47 +41,58 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
-    check_epsilon(config, precision)
+    check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
-    options = network_options(config, len(data.train.class_names))
+    options = network_options(config, model_of(config), len(data.train.class_names))
     network = network_of(config, options, device, precision)
     has_batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
     check_batches(config, batches, num_samples, has_batch_norm=has_batch_norm)
+    facts = {
+        "config": asdict(config),
+        "network": asdict(options),
+        "dataset": data.name,
+        "num_samples": num_samples,
+        "global_batch": batches.global_batch,
+        "class_names": list(data.train.class_names),
+        "recipe": asdict(data.recipe),
+        "versions": versions(),
+    }
+    training = Training(
+        model=model_for(config, network, precision),
+        data=data_for(config, data, num_samples, device),
+        plan=Plan(config, Epochs(num_samples, batches.global_batch, steps), schedule, batches.micro_batch, world, facts),
+        progress=Progress(),
+    )
+    return training, plan_lines(training, batches, data)
+
+
+def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
+    """The network with its optimiser, and compiled if that is asked for."""
     parameters = chosen_parameters(network, config.train_only)
+    return Model(
+        network=network,
+        forward=torch.compile(network, dynamic=False) if config.compile else network,
+        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+        precision=precision,
+        loss_scale=loss_scale_of(config),
+    )
+
+
+def data_for(config: TrainConfig, data: Data, num_samples: int, device: torch.device) -> TrainingData:
+    """The data, what is kept in memory on the device."""
     data.train.move_to(device)
     if data.held_out is not None:
         data.held_out.move_to(device)
     mean, std = (torch.tensor(values, device=device) for values in (data.recipe.mean, data.recipe.std))
-    training = Training(
-        config=config,
-        network=network,
-        forward=torch.compile(network, dynamic=False) if config.compile else network,
-        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+    return TrainingData(
         samples=data.train,
         chosen=spread(num_samples, len(data.train.labels)),
         held_out=data.held_out,
-        epochs=Epochs(num_samples, batches.global_batch, steps),
-        schedule=schedule,
-        scale=loss_scale_of(config),
-        precision=precision,
-        mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
-        micro_batch=batches.micro_batch,
-        world=world,
         mean=mean,
         std=std,
         augmentation=data.augmentation,
-        facts={
-            "config": asdict(config),
-            "network": asdict(options),
-            "dataset": data.name,
-            "num_samples": num_samples,
-            "global_batch": batches.global_batch,
-            "class_names": list(data.train.class_names),
-            "recipe": asdict(data.recipe),
-            "versions": versions(),
-        },
+        mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
     )
-    return training, told_plan(training, batches, data, sum(p.numel() for p in network.parameters()))
 
 
 def batches_of(config: TrainConfig, world: World) -> Batches:
@@ -157,8 +135,8 @@ def begin_with(network: torch.nn.Module, path: Path) -> None:
     try:
         network.load_state_dict(found.weights)
     except RuntimeError as error:
-        told = first_line(error) if (lines := str(error).splitlines())[1:] == [] else lines[1].strip()
-        raise UsageError(f"--init_checkpoint {path} does not fit this network and its classes: {told}") from None
+        reason = first_line(error) if (lines := str(error).splitlines())[1:] == [] else lines[1].strip()
+        raise UsageError(f"--init_checkpoint {path} does not fit this network and its classes: {reason}") from None
 
 
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
@@ -197,16 +175,18 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     return device
 
 
-def told_plan(training: Training, batches: Batches, data: Data, num_parameters: int) -> dict[str, str]:
-    """What was resolved, for the screen and arguments.json."""
-    epochs, schedule = training.epochs, training.schedule
-    config = training.config
+def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, str]:
+    """The resolved plan as it is printed and written to arguments.json: a line by name."""
+    config, epochs, schedule = training.plan.config, training.plan.epochs, training.plan.schedule
+    num_parameters = sum(parameter.numel() for parameter in training.model.network.parameters())
     decays = "".join(
         f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
     )
     held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
+    precision = training.model.precision
+    half_type = "" if precision.name == "32.32" else f" ({precision.half_type})"
     return {
-        "network": f"{training.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
+        "network": f"{training.plan.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
         "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
         "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
         f"global batch {batches.global_batch}",
@@ -214,17 +194,5 @@ def told_plan(training: Training, batches: Batches, data: Data, num_parameters: 
         "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
         f"last {schedule.rate(epochs.total_steps - 1):.4g}",
         "optimiser": f"{config.optimizer}{decays}",
-        "precision": f"{training.precision.name}{of_halves(training)} on {training.mean.device}",
+        "precision": f"{precision.name}{half_type} on {training.data.device}",
     }
-
-
-def of_halves(training: Training) -> str:
-    """The type of 16 bits, where there are any."""
-    precision = training.precision
-    return "" if precision.name == "32.32" else f" ({precision.half_type})"
-
-
-def print_plan(plan: dict[str, Any]) -> None:
-    """The resolved plan on the screen."""
-    for name, text in plan.items():
-        log.info(f"{name}: {text}")

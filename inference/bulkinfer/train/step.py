@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bulkinfer.train.optimisers import update
+from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.replicas import add_over_replicas
 
 
@@ -76,6 +77,12 @@ class LossScale:
             self.value = max(self.value / 2, 2.0**-24)
         elif self.good_steps == 2000:
             self.value, self.good_steps = min(self.value * 2, 2.0**24), 0
+
+
+def loss_scale_of(config: TrainConfig) -> LossScale:
+    """--loss_scaling in its mode; a dynamic scale begins high, since it falls at once and rises slowly."""
+    first = 2.0**16 if config.loss_scaling_mode == "dynamic" else 1.0
+    return LossScale(config.loss_scaling_mode, config.loss_scaling or first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import numpy as np
 
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines
-from bulkinfer.host.parent_death import die_with_parent
+from bulkinfer.host.process_setup import die_with_parent
 from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import warning_counts

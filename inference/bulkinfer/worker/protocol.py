@@ -9,14 +9,20 @@ import json
 import signal
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
 from bulkinfer.files.atomic import read_json, write_json
 from bulkinfer.model.card import Recipe
-from bulkinfer.results.rows import Task
+from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
+
+if TYPE_CHECKING:  # a worker does not need these modules
+    from bulkinfer.config import LaunchConfig
+    from bulkinfer.host.cores import ThreadPlan
+    from bulkinfer.model.lookup import Model
+    from bulkinfer.runtime.devices import Choice
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
 
@@ -59,6 +65,50 @@ class RunSpec:
     metadata: dict[str, Any]
     locks: dict[str, str]
 
+    @classmethod
+    def from_launch(
+        cls,
+        config: LaunchConfig,
+        model: Model,
+        choice: Choice,
+        threads: ThreadPlan,
+        *,
+        fingerprint: str,
+        manifests: dict[int, ManifestRef],
+        output: Path | None,
+        log_dir: Path,
+        locks: dict[str, str],
+    ) -> RunSpec:
+        """What the workers of a launch of `config` need: `model` on the devices of `choice`; paths become absolute."""
+        card, sidecar = model.card, model.sidecar
+        return cls(
+            input=config.input,
+            batch_size=config.batch_size,
+            recipe=card.recipe,
+            task=task_for(card, config.save, config.top_k, sidecar.outputs, config.save_precision),
+            session=session_spec(config, model.graph, choice, threads),
+            devices=threads.devices,
+            num_workers=threads.num_workers,
+            max_pixels=config.max_pixels,
+            max_file_bytes=config.max_file_bytes,
+            reduce_to=card.recipe.reduce_to(config.decode),
+            warm_up_s=0.0 if config.batches_per_step else 1.0,
+            graph_sha256=sidecar.sha256,
+            manifests=manifests,
+            output=None if output is None else str(output.resolve()),
+            log_dir=str(log_dir.resolve()),
+            metadata={
+                "fingerprint": fingerprint,
+                "model": card.name,
+                "graph_sha256": sidecar.sha256,
+                "weights": asdict(card.weights),
+                "recipe": asdict(card.recipe),
+                "decode": config.decode,
+                "precision": {"asked": config.precision, "ran": choice.precision, "reason": choice.precision_reason},
+            },
+            locks=locks,
+        )
+
     def write(self, path: Path) -> None:
         """Publish run.json."""
         task = {**asdict(self.task), "save": sorted(self.task.save)}
@@ -77,6 +127,19 @@ class RunSpec:
         value["devices"] = tuple(value["devices"])
         value["manifests"] = {int(index): ManifestRef(**ref) for index, ref in value["manifests"].items()}
         return cls(**value)
+
+
+def session_spec(config: LaunchConfig, graph: Path, choice: Choice, threads: ThreadPlan) -> SessionSpec:
+    """What the first worker asks of the runtime; the others differ in the device."""
+    return SessionSpec(
+        graph=str(graph),
+        provider=choice.provider,
+        precision=choice.precision,
+        streams=threads.streams,
+        threads_per_stream=threads.threads_per_stream,
+        allow_cpu_nodes=config.allow_cpu_nodes,
+        device=threads.devices[0],
+    )
 
 
 # -- commands, launcher to worker ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from bulkinfer.zoo.groups import fitting_groups
+from bulkinfer.zoo.norms import fitting_groups
 
 # Blocks of each stage in timm's notation: r repeats, k kernel, s stride, c channels.
 _STAGES = (

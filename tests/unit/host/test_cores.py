@@ -114,5 +114,5 @@ def test_b35_blocks_are_disjoint_and_cover_all_cores(cores: set[int], data: st.D
 
 
 def test_a_typing_error_does_not_start_thousands_of_processes() -> None:
-    with pytest.raises(UsageError, match="1025 worker processes are more than the 1024 that one host is given"):
+    with pytest.raises(UsageError, match="1025 worker processes are too many: at most 1024 on one host"):
         plan_threads(CoreBudget((0,), None), num_devices=1025, streams=0, num_workers=0)

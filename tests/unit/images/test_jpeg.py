@@ -15,6 +15,7 @@ import pytest
 from bulkinfer.errors import RecordError, UsageError
 from bulkinfer.images import decode as decode_module
 from bulkinfer.images import jpeg as jpeg_module
+from bulkinfer.images import pixel_memory
 from bulkinfer.images.jpeg import eighths_for, read_header, reduced_size, require_turbo, turbo_agrees, turbo_decode
 from PIL import Image
 
@@ -135,19 +136,17 @@ def test_memory_is_used_again_only_when_no_picture_is_in_it() -> None:
         assert part is not None
         assert np.array_equal(np.asarray(kept), expected), "overwritten while in use"
     del kept, part
-    buffer = jpeg_module._kept.buffer
-    address = buffer.ctypes.data
-    del buffer
+    address = pixel_memory._of_thread.canvas.memory.ctypes.data
     turbo(first)
-    assert jpeg_module._kept.buffer.ctypes.data == address
+    assert pixel_memory._of_thread.canvas.memory.ctypes.data == address
 
 
 def test_memory_of_very_large_pictures_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jpeg_module, "_MAX_KEPT_BYTES", 64 * 48 * 4)
+    monkeypatch.setattr(pixel_memory, "_MAX_KEPT_BYTES", 64 * 48 * 4)
     turbo(jpeg())
-    before = len(jpeg_module._kept.buffer)
+    before = len(pixel_memory._of_thread.canvas.memory)
     turbo(jpeg(1000, 1000))
-    assert len(jpeg_module._kept.buffer) == before
+    assert len(pixel_memory._of_thread.canvas.memory) == before
 
 
 def test_exif_may_hold_a_whole_jpeg() -> None:

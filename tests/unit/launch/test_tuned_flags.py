@@ -13,19 +13,18 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.launch.job import Job
-from bulkinfer.launch.launcher import launch, open_job
+from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.tuned_flags import conditions, require_place, tell_if_elsewhere, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
 
-from tests.launches import config_of, plan_of
+from tests.launches import config_of, job_of, plan_of
 
 BUDGET = CoreBudget((0, 1, 2, 3), None)
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    job, _ = open_job(config_of(tmp_path))
-    return job
+    return job_of(config_of(tmp_path))
 
 
 def tuned(job: Job, folder: Path) -> LaunchConfig:
@@ -113,7 +112,7 @@ def test_where_a_flag_file_can_be_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_launch_tells_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch(config_of(tmp_path, tuned_for="something else", dry_run=True)) == 0
+    assert launch(config_of(tmp_path, tuned_for="something else", dry_run=True)).exit_code == 0
     assert "the flag file was tuned for something else" in capsys.readouterr().err
 
 

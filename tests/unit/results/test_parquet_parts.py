@@ -305,7 +305,7 @@ def test_facts_of_another_kind(tmp_path: Path, change: dict[str, Any]) -> None:
 def test_a_parquet_file_of_somebody_else(tmp_path: Path) -> None:
     path = tmp_path / part_name(STEP)
     pq.write_table(pa.table({"a": range(10)}), path)
-    with pytest.raises(RunError, match=r"is damaged or not a part of a job \(its metadata says nothing of a job\)"):
+    with pytest.raises(RunError, match=r"is damaged or not a part of a job \(its metadata names no job\)"):
         inspect_part(tmp_path, STEP, JOB["fingerprint"])
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.train import launch, setup
-from bulkinfer.train.opening import augmentation_of, model_of, with_data_found
+from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
 from bulkinfer.train.setup import check_batches, device_of
@@ -37,7 +37,7 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
         ({"micro_batch_size": 1}, "batch norm needs --micro_batch_size 2 or more"),
     ):
         with pytest.raises(UsageError, match=reason), one_thread():
-            launch.run(config_of(tmp_path, **options))
+            launch.train(config_of(tmp_path, **options))
     assert not (tmp_path / "logs").exists()
     with pytest.raises(UsageError, match="has 3 pictures for 2 replicas, and batch norm needs 2 each"):
         check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=True)
@@ -98,10 +98,10 @@ def test_the_compiled_network_makes_the_updates(tmp_path: Path, monkeypatch: pyt
     assert_same_weights(plain, found)
     assert len(calls) == 12
     with pytest.raises(UsageError, match="--compile and --recompute both decide"):
-        launch.run(config_of(tmp_path, compile=True, recompute=("blocks",)))
+        launch.train(config_of(tmp_path, compile=True, recompute=("blocks",)))
     monkeypatch.setattr(setup.shutil, "which", lambda name: None)
     with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler, and g\+\+ is not there"):
-        launch.run(config_of(tmp_path, compile=True))
+        launch.train(config_of(tmp_path, compile=True))
 
 
 def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
     assert torch.equal(before["layer1.0.conv1.weight"], after["layer1.0.conv1.weight"])
     assert not torch.equal(before["fc.weight"], after["fc.weight"])
     with pytest.raises(UsageError, match="does not fit this network and its classes: Missing key"), one_thread():
-        launch.run(config_of(tmp_path, init_checkpoint=str(first), model="cifar_resnet14"))
+        launch.train(config_of(tmp_path, init_checkpoint=str(first), model="cifar_resnet14"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.export.torch_export import outputs_of
 from bulkinfer.model.card import Recipe
-from bulkinfer.train.networks import TRAINABLE, NetworkOptions, build_network, find_trainable, image_size
+from bulkinfer.train.network_names import TRAINABLE, find_trainable, image_size
+from bulkinfer.train.networks import NetworkOptions, build_network
 from torch import nn
 
 from tests.networks import published, run

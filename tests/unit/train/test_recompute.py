@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train.built import build
-from bulkinfer.train.networks import NetworkOptions
+from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.recompute import recompute
 from torch import nn
 

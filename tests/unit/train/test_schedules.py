@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from bulkinfer.train.schedules import SHAPES, WARM_UPS, Schedule
+from bulkinfer.train.options import SHAPES, WARM_UPS
+from bulkinfer.train.schedules import Schedule
 from hypothesis import given
 from hypothesis import strategies as st
 

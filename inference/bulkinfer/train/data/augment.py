@@ -1,0 +1,158 @@
+"""Augmentation of whole batches on the device; what each sample gets is decided by draws.
+
+Shape letters: N batch, H height, W width, C channels, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bulkinfer.train.data.draws import Draw, Integers, uniform
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a picture, in pixels of it, to be resized to the network's size."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.ndarray, area: tuple[float, float]) -> list[Box]:
+    """A part of each picture: its share of the area uniform in `area`, its aspect ratio log-uniform in 3/4..4/3.
+
+    `sizes` are N x 2: width and height. The recipe of Szegedy et al. (arXiv:1409.4842) as torchvision's RandomResizedCrop has
+    it, but drawn once: a part that would stick out is shrunk to fit, keeping its aspect ratio, where torchvision draws again.
+    """
+    draws = {draw: uniform(seed, epoch, samples, draw) for draw in (Draw.AREA, Draw.ASPECT, Draw.CROP_X, Draw.CROP_Y)}
+    boxes = []
+    for index, (width, height) in enumerate(np.asarray(sizes, np.float64)):
+        pixels = width * height * (area[0] + (area[1] - area[0]) * draws[Draw.AREA][index])
+        aspect = math.exp((2 * draws[Draw.ASPECT][index] - 1) * math.log(4 / 3))
+        across, down = math.sqrt(pixels * aspect), math.sqrt(pixels / aspect)
+        fit = min(1.0, width / across, height / down)
+        across, down = min(across * fit, width), min(down * fit, height)  # not a hair beyond: Pillow refuses that
+        boxes.append(
+            Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down)
+        )
+    return boxes
+
+
+def flip_and_crop(images_NHWC: Tensor, seed: int, epoch: int, samples: Integers, *, flip: bool, pad: int) -> Tensor:
+    """Each picture mirrored with probability 1/2, and cut at random out of itself with `pad` black pixels on every side.
+
+    uint8 in, uint8 out, of the same shape.
+    """
+    count, height, width, _ = images_NHWC.shape
+    device = images_NHWC.device
+    rows_NH = torch.arange(height).expand(count, height)
+    columns_NW = torch.arange(width).expand(count, width)
+    if flip:
+        mirrored = torch.from_numpy(uniform(seed, epoch, samples, Draw.FLIP) < 0.5)
+        columns_NW = torch.where(mirrored[:, None], width - 1 - columns_NW, columns_NW)
+    if pad:
+        images_NHWC = functional.pad(images_NHWC, (0, 0, pad, pad, pad, pad))
+        rows_NH = rows_NH + _offsets(uniform(seed, epoch, samples, Draw.CROP_Y), pad)
+        columns_NW = columns_NW + _offsets(uniform(seed, epoch, samples, Draw.CROP_X), pad)
+    if not flip and not pad:
+        return images_NHWC
+    picture_N = torch.arange(count, device=device)
+    return images_NHWC[picture_N[:, None, None], rows_NH.to(device)[:, :, None], columns_NW.to(device)[:, None, :]]
+
+
+def _offsets(draws: np.ndarray, pad: int) -> Tensor:
+    return torch.from_numpy((draws * (2 * pad + 1)).astype(np.int64))[:, None]
+
+
+def normalise(images_NHWC: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 N x H x W x C -> N x C x H x W in channels-last memory, (pixel / 255 - mean) / std; both are C floats."""
+    scaled = images_NHWC.to(dtype if dtype == torch.float32 else torch.float32)
+    scaled = scaled.mul_(1 / (255 * std)).sub_(mean / std)
+    return scaled.to(dtype).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Mixing of neighbours: pictures 2k and 2k+1 of a micro batch, each into the other.
+
+    `mixup` and `cutmix` are the alphas of their Beta distributions (Zhang et al., arXiv:1710.09412; Yun et al.,
+    arXiv:1905.04899), 0: not used. With both, each pair gets one of them with probability 1/2; `probability` is that of being
+    mixed at all. A last picture without a neighbour stays as it is.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    probability: float = 1.0
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.mixup or self.cutmix) and self.probability > 0
+
+
+def mix(
+    images_NCHW: Tensor, targets_NK: Tensor, mixing: Mixing, seed: int, epoch: int, samples: Integers
+) -> tuple[Tensor, Tensor]:
+    """The batch and its targets (probabilities of K classes), mixed in pairs; what a pair gets is drawn by its first sample."""
+    pairs = len(samples) // 2
+    if not pairs:
+        return images_NCHW, targets_NK
+    first = samples[: 2 * pairs : 2]
+    kind, share = uniform(seed, epoch, first, Draw.MIX_KIND), uniform(seed, epoch, first, Draw.MIX_SHARE)
+    is_mixed = kind < mixing.probability
+    both = bool(mixing.mixup and mixing.cutmix)
+    is_cut = kind < mixing.probability / 2 if both else np.full(pairs, bool(mixing.cutmix))
+    kept = np.where(is_cut, _beta_quantile(share, mixing.cutmix or 1.0), _beta_quantile(share, mixing.mixup or 1.0))
+    kept = np.where(is_mixed, np.maximum(kept, 1 - kept), 1.0)
+    height, width = images_NCHW.shape[2:]
+    mask_PHW, kept = _cut_masks(is_cut & is_mixed, kept, first, (height, width), seed, epoch)
+    device, dtype = images_NCHW.device, images_NCHW.dtype
+    own = torch.from_numpy(np.where((is_cut & is_mixed)[:, None, None], mask_PHW, kept[:, None, None])).to(device, dtype)
+    own_NHW = own.repeat_interleave(2, 0)[:, None]
+    neighbour = torch.arange(2 * pairs, device=device) ^ 1
+    mixed = images_NCHW.clone()
+    mixed[: 2 * pairs] = images_NCHW[: 2 * pairs] * own_NHW + images_NCHW[neighbour] * (1 - own_NHW)
+    weight_N1 = torch.from_numpy(kept).to(device, targets_NK.dtype).repeat_interleave(2)[:, None]
+    targets = targets_NK.clone()
+    targets[: 2 * pairs] = targets_NK[: 2 * pairs] * weight_N1 + targets_NK[neighbour] * (1 - weight_N1)
+    return mixed, targets
+
+
+def _cut_masks(
+    is_cut: np.ndarray, kept: np.ndarray, first: Integers, size: tuple[int, int], seed: int, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """By pair: where a picture keeps its own pixels (1) or takes its neighbour's (0), H x W; and the share that it keeps.
+
+    The box lies inside the picture; its share of the pixels, not the one drawn, weights the targets.
+    """
+    height, width = size
+    masks = np.ones((len(first), height, width))
+    centre_y, centre_x = uniform(seed, epoch, first, Draw.MIX_Y), uniform(seed, epoch, first, Draw.MIX_X)
+    kept = kept.copy()
+    for pair in np.flatnonzero(is_cut):
+        side = math.sqrt(1 - kept[pair])
+        down, across = round(height * side), round(width * side)
+        top, left = round(centre_y[pair] * (height - down)), round(centre_x[pair] * (width - across))
+        masks[pair, top : top + down, left : left + across] = 0
+        kept[pair] = 1 - down * across / (height * width)
+    return masks, kept
+
+
+def _beta_quantile(draws: np.ndarray, alpha: float) -> np.ndarray:
+    """Numbers of Beta(alpha, alpha) from uniform ones, by the inverse of its distribution on a grid of 4,097 points."""
+    if alpha == 1.0:
+        return draws
+    log_grid = np.linspace(-40 / min(alpha, 1.0), 0.0, 4097)  # halves are symmetric: work on 0..1/2, fine near 0
+    grid = np.exp(log_grid) / 2
+    density = np.exp((alpha - 1) * (np.log(grid) + np.log1p(-grid)) + np.log(grid))  # in the logarithm of x
+    cumulative = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(log_grid))])
+    cumulative *= 0.5 / cumulative[-1]
+    lower = np.interp(np.minimum(draws, 1 - draws), cumulative, grid)
+    return np.asarray(np.where(draws < 0.5, lower, 1 - lower))

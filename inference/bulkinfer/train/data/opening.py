@@ -1,0 +1,155 @@
+"""The data of a run: found or fetched, read, and how its pictures are prepared and augmented."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bulkinfer.datasets import dataset_name, detect, find_reader, holds_any, read_dataset
+from bulkinfer.datasets.catalog import SETS
+from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
+from bulkinfer.datasets.types import ArrayPictures, FilePictures
+from bulkinfer.errors import UsageError
+from bulkinfer.host.cores import core_budget
+from bulkinfer.model.card import Recipe
+from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.samples import (
+    STATISTICS,
+    Samples,
+    array_samples,
+    file_samples,
+    generated_samples,
+    recipe_for,
+    synthetic_samples,
+)
+from bulkinfer.train.network_names import find_trainable, image_size
+from bulkinfer.train.options import TrainConfig, training_data_dir
+
+log = logging.getLogger("bulkinfer")
+
+FAKE = ("generated", "synthetic")
+_SMALL = 64  # pictures up to this side are flipped and shifted, larger ones cropped and resized
+_DIGITS = ("mnist", "digits")  # a mirrored digit is another sign
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """What happens to training pictures: mirrored, shifted by up to `pad` pixels, or a part of `crop_area` cut out."""
+
+    flip: bool = False
+    pad: int = 0
+    crop_area: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The data sets as they were found, and how their pictures are prepared."""
+
+    name: str
+    train: Samples
+    held_out: Samples | None
+    recipe: Recipe
+    augmentation: Augmentation
+
+    @property
+    def size(self) -> int:
+        """Side of the network's input, in pixels."""
+        return self.recipe.height
+
+
+def with_data_found(config: TrainConfig) -> TrainConfig:
+    """The options with the data set's name and the absolute path of --data_dir, so that a resume from anywhere finds them.
+
+    A small set that is not there is fetched, unless that is switched off. Raises UsageError for an unknown data set or network.
+    """
+    place = Path(training_data_dir(config.data_dir))
+    if config.dataset:
+        name = config.dataset.lower() if config.dataset.lower() in FAKE else dataset_name(config.dataset)
+    elif config.data_dir or (os.environ.get("DATA_DIR") and holds_any(place)):
+        name = detect(place)
+    else:
+        name = "cifar10"
+    found = replace(config, dataset=name, data_dir=os.path.abspath(place))
+    model_of(found)  # a name that is none is told before anything is fetched
+    if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
+        if config.dry_run:
+            raise UsageError(f"{name} is not in {place}, and a plan fetches nothing: bulkinfer get_dataset {name} does")
+        get_dataset(Request(name, place))
+    return found
+
+
+def model_of(config: TrainConfig) -> str:
+    """The network's name, however it is spelled; --model_size alone names a family as well."""
+    model = "" if config.model_size and config.model == TrainConfig.model else config.model
+    return find_trainable(spelled(model, config.model_size, config.dataset in STATISTICS))
+
+
+def augmentation_of(config: TrainConfig, size: int) -> Augmentation:
+    """What --augment comes to for pictures of `size`. Raises UsageError for a --crop_area that is none."""
+    kind = config.augment
+    if kind == "auto":
+        kind = "flip_crop" if size <= _SMALL else "resized_crop"
+    flip = kind != "none" and not (config.augment == "auto" and config.dataset in _DIGITS)
+    return Augmentation(
+        flip, pad=size // 8 if kind == "flip_crop" else 0, crop_area=_area(config.crop_area) if kind == "resized_crop" else None
+    )
+
+
+def _area(words: tuple[str, ...]) -> tuple[float, float]:
+    try:
+        least, most = map(float, words)
+    except ValueError:
+        least, most = 0.0, 0.0
+    if not 0 < least <= most <= 1:
+        raise UsageError(f"--crop_area {' '.join(words)}: two numbers above 0 and up to 1 are needed, the smaller one first")
+    return least, most
+
+
+def open_data(config: TrainConfig, size: int = 0) -> Data:
+    """Read the data set of options that went through with_data_found().
+
+    Raises UsageError or RunError where it is missing or broken.
+    """
+    size = config.image_size or size or image_size(model_of(config))
+    augmentation = augmentation_of(config, size)
+    if config.dataset in FAKE:
+        recipe = recipe_for(config.dataset, size, whole=True)
+        make = generated_samples if config.dataset == "generated" else synthetic_samples
+        augmentation = replace(augmentation, crop_area=None) if config.dataset == "generated" else Augmentation()
+        return Data(config.dataset, make(size, config.seed), None, recipe, augmentation)
+    pictures = read_split(config, "train")
+    recipe = recipe_for(config.dataset, size, whole=isinstance(pictures, ArrayPictures))
+    held_out = None if config.validation == "none" else samples_of(read_split(config, "valid"), recipe, config, None)
+    return Data(config.dataset, samples_of(pictures, recipe, config, augmentation.crop_area), held_out, recipe, augmentation)
+
+
+def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
+    """The validation pictures alone, prepared by a recipe. Raises UsageError where there are none."""
+    if config.dataset in FAKE:
+        raise UsageError(f"the run was trained on {config.dataset} pictures: there are none to validate with")
+    return samples_of(read_split(config, "valid"), recipe, config, None)
+
+
+def read_split(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
+    """The pictures of a split ("train" or "valid") as they lie there. Raises UsageError where they are missing or broken."""
+    folder = place = Path(config.data_dir)
+    if config.dataset in SETS and not place.exists():
+        raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
+    if config.dataset in SETS and not find_reader(config.dataset).holds(place):
+        folder = folder_of(config.dataset, place) or place
+    return read_dataset(config.dataset, folder, split, class_order=config.class_order)
+
+
+def samples_of(
+    pictures: ArrayPictures | FilePictures, recipe: Recipe, config: TrainConfig, crop_area: tuple[float, float] | None
+) -> Samples:
+    """Pictures as prepared batches."""
+    threads = config.num_workers or core_budget().usable
+    if isinstance(pictures, ArrayPictures):
+        cache_bytes = config.cache_mb * 1_000_000
+        return array_samples(
+            pictures, recipe, cache_bytes=cache_bytes, num_threads=threads, seed=config.seed, crop_area=crop_area
+        )
+    return file_samples(pictures, recipe, num_threads=threads, seed=config.seed, crop_area=crop_area)

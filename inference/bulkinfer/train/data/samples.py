@@ -1,0 +1,255 @@
+"""Samples of a data set as prepared batches: in memory, or read and decoded by threads ahead of the loop.
+
+Shape letters: N batch, H height, W width, C channels (always RGB: what serving gives the network).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from bulkinfer.datasets.types import ArrayPictures, FilePictures
+from bulkinfer.errors import RecordError, RunError
+from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.images.preprocess import prepare
+from bulkinfer.model.card import Recipe
+from bulkinfer.train.data.augment import random_resized_crops
+from bulkinfer.train.data.draws import Draw, Integers, uniform
+from bulkinfer.types import printable
+
+_AHEAD = 4  # micro batches that are prepared before they are needed
+_MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
+
+STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "mnist": ((0.1307,) * 3, (0.3081,) * 3),
+    "fashion_mnist": ((0.2860,) * 3, (0.3530,) * 3),
+    "digits": ((0.3053,) * 3, (0.3760,) * 3),
+}
+_COUNT, _CLASSES = 50_000, 1000  # of pictures that are made up
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def recipe_for(dataset: str, size: int, *, whole: bool) -> Recipe:
+    """How serving and validation prepare a picture: `whole` resizes it to size x size, else its centre is cut out."""
+    mean, std = STATISTICS.get(dataset, _IMAGENET)
+    short_side = size if whole else round(size / 0.875)
+    return Recipe(
+        height=size,
+        width=size,
+        resize="exact" if whole else "short_side",
+        resize_size=short_side,
+        crop_fraction=size / short_side,
+        interpolation="bilinear",
+        mean=mean,
+        std=std,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One micro batch to prepare: its samples, in order, and the epoch whose crops they get (None: no random crops)."""
+
+    step: int
+    epoch: int | None
+    samples: Integers
+    ends_step: bool = True
+
+
+class Samples(Protocol):
+    """Prepared pictures of a data set by sample index."""
+
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def move_to(self, device: torch.device) -> None:
+        """Keep what is kept in memory on this device."""
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        """Each micro batch as uint8 N x H x W x C, in order."""
+
+
+class CachedSamples:
+    """All prepared pictures in memory: an index makes a batch."""
+
+    def __init__(self, images_NHWC: Tensor, labels: np.ndarray, class_names: tuple[str, ...]) -> None:
+        self._images_NHWC, self.labels, self.class_names = images_NHWC, labels, class_names
+
+    def move_to(self, device: torch.device) -> None:
+        """Keep the pictures in the memory of this device from now on."""
+        self._images_NHWC = self._images_NHWC.to(device)
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        for item in work:
+            yield item, self._images_NHWC[torch.from_numpy(item.samples).to(self._images_NHWC.device)]
+
+
+class LoadedSamples:
+    """Pictures that threads prepare, one sample a task, a few micro batches ahead."""
+
+    def __init__(
+        self,
+        picture: Callable[[int], Image.Image],
+        labels: np.ndarray,
+        class_names: tuple[str, ...],
+        *,
+        recipe: Recipe,
+        num_threads: int,
+        seed: int,
+        crop_area: tuple[float, float] | None,
+    ) -> None:
+        self._picture, self.labels, self.class_names = picture, labels, class_names
+        self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+
+    def move_to(self, device: torch.device) -> None:
+        """Nothing is kept."""
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        size = (self._recipe.height, self._recipe.width, 3)
+        waiting: deque[tuple[Work, np.ndarray, list[Future[None]]]] = deque()
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="loader") as pool:
+            try:
+                for item in work:
+                    slots_NHWC = np.empty((len(item.samples), *size), np.uint8)
+                    tasks = [
+                        pool.submit(self._fill, int(sample), item.epoch, slot)
+                        for sample, slot in zip(item.samples, slots_NHWC, strict=True)
+                    ]
+                    waiting.append((item, slots_NHWC, tasks))
+                    if len(waiting) > _AHEAD:
+                        yield self._ready(*waiting.popleft())
+                while waiting:
+                    yield self._ready(*waiting.popleft())
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    @staticmethod
+    def _ready(item: Work, slots_NHWC: np.ndarray, tasks: list[Future[None]]) -> tuple[Work, Tensor]:
+        for task in tasks:
+            task.result()
+        return item, torch.from_numpy(slots_NHWC)
+
+    def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
+        image = self._picture(sample)
+        if epoch is None or self._crop_area is None:
+            prepare(image, self._recipe, slot_HWC)
+            return
+        (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
+        size = (self._recipe.width, self._recipe.height)
+        corners = (box.left, box.top, box.left + box.width, box.top + box.height)
+        slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
+
+
+def array_samples(
+    pictures: ArrayPictures,
+    recipe: Recipe,
+    *,
+    cache_bytes: int,
+    num_threads: int,
+    seed: int,
+    crop_area: tuple[float, float] | None,
+) -> Samples:
+    """Samples of pictures that are in memory: prepared once, if that fits into `cache_bytes`, else each time."""
+    images_NHWC = pictures.images_NHWC
+
+    def picture(sample: int) -> Image.Image:
+        return to_image(images_NHWC[sample])
+
+    if crop_area or len(images_NHWC) * recipe.height * recipe.width * 3 > cache_bytes:
+        return LoadedSamples(
+            picture,
+            pictures.labels,
+            pictures.class_names,
+            recipe=recipe,
+            num_threads=num_threads,
+            seed=seed,
+            crop_area=crop_area,
+        )
+    prepared = np.empty((len(images_NHWC), recipe.height, recipe.width, 3), np.uint8)
+    if images_NHWC.shape[1:3] == prepared.shape[1:3]:
+        prepared[:] = images_NHWC  # one channel is repeated
+    else:
+        for sample, slot_HWC in enumerate(prepared):
+            prepare(picture(sample), recipe, slot_HWC)
+    return CachedSamples(torch.from_numpy(prepared), pictures.labels, pictures.class_names)
+
+
+def to_image(image_HWC: np.ndarray) -> Image.Image:
+    """A picture of one or three channels as Pillow's RGB, as decode() gives it."""
+    return Image.fromarray(image_HWC[..., 0] if image_HWC.shape[2] == 1 else image_HWC).convert("RGB")
+
+
+def file_samples(
+    pictures: FilePictures, recipe: Recipe, *, num_threads: int, seed: int, crop_area: tuple[float, float] | None
+) -> Samples:
+    """Samples of picture files. Raises RunError, when it comes to it, naming a file that cannot be used."""
+    prepare_decoder()
+
+    def picture(sample: int) -> Image.Image:
+        path = pictures.paths[sample]
+        try:
+            return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
+        except RecordError as error:
+            name = printable(os.fsencode(path))
+            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): mend it or take it out") from error
+
+    return LoadedSamples(
+        picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=crop_area
+    )
+
+
+class _Made:
+    """Random pixels with random labels of 1,000 classes: a stretch of one block of noise, drawn by sample and epoch.
+
+    `once` makes one batch of each size, and gives it again and again.
+    """
+
+    def __init__(self, size: int, seed: int, *, once: bool) -> None:
+        random = np.random.default_rng(seed)
+        self.labels = random.integers(0, _CLASSES, _COUNT)
+        self.class_names = tuple(f"class {number}" for number in range(_CLASSES))
+        self._size, self._seed, self._once = size, seed, once
+        self._noise = random.integers(0, 256, 2 * size * size * 3, np.uint8)
+        self._kept: dict[int, Tensor] = {}
+        self._device = torch.device("cpu")
+
+    def move_to(self, device: torch.device) -> None:
+        """Keep batches that are made once on this device."""
+        self._device = device if self._once else self._device
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        """Each micro batch as uint8 N x H x W x C, in order."""
+        for item in work:
+            if not self._once:
+                yield item, self._make(item.samples, item.epoch or 0)
+                continue
+            count = len(item.samples)
+            if count not in self._kept:
+                self._kept[count] = self._make(np.arange(count), 0).to(self._device)
+            yield item, self._kept[count]
+
+    def _make(self, samples: Integers, epoch: int) -> Tensor:
+        length = self._size * self._size * 3
+        starts = (uniform(self._seed, epoch, samples, Draw.MADE_UP) * length).astype(np.int64)
+        pixels = np.array([self._noise[start : start + length] for start in starts], np.uint8)
+        return torch.from_numpy(pixels.reshape(len(samples), self._size, self._size, 3))
+
+
+def generated_samples(size: int, seed: int) -> Samples:
+    """50,000 pictures made anew for each batch: all of the loop but reading and decoding."""
+    return _Made(size, seed, once=False)
+
+
+def synthetic_samples(size: int, seed: int) -> Samples:
+    """50,000 times the same batch: what the network alone can do."""
+    return _Made(size, seed, once=True)

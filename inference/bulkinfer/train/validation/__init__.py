@@ -1,0 +1,1 @@
+"""bulkinfer validate: accuracy of checkpoints and networks, and their speed."""

@@ -1,0 +1,193 @@
+"""Networks that no run has made, for `bulkinfer validate`: the zoo's with published weights, any other with random ones.
+
+Shape letters: N batch, H height, W width, C channels, K classes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bulkinfer import zoo
+from bulkinfer.datasets.folders import BY_NAME
+from bulkinfer.datasets.types import ArrayPictures
+from bulkinfer.errors import UsageError
+from bulkinfer.model.card import RANDOM_WEIGHTS, Recipe
+from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
+from bulkinfer.train.data.samples import Samples, Work, recipe_for
+from bulkinfer.train.network_names import find_trainable, image_size
+from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.train.validation.scores import Scores, evaluate
+from bulkinfer.zoo import state_dict, weights
+
+log = logging.getLogger("bulkinfer")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A network in evaluation mode, how its pictures are prepared, and the pictures to judge it by."""
+
+    name: str
+    network: nn.Module
+    recipe: Recipe
+    held_out: Samples
+
+
+class _Outputs(nn.Module):
+    """The network as evaluate() needs it: takes RGB, gives N x K."""
+
+    def __init__(self, network: nn.Module, *, is_bgr: bool) -> None:
+        super().__init__()
+        self.network, self._is_bgr = network, is_bgr
+
+    def forward(self, images_NCHW: Tensor) -> Tensor:
+        logits: Tensor = self.network(images_NCHW.flip(1) if self._is_bgr else images_NCHW)
+        return logits.flatten(1)
+
+
+@dataclass(slots=True)
+class _Relabelled:
+    """Samples whose labels number the network's classes."""
+
+    samples: Samples
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def move_to(self, device: torch.device) -> None:
+        self.samples.move_to(device)
+
+    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
+        return self.samples.batches(work)
+
+
+def open_subject(config: ValidateConfig) -> Subject:
+    """The network that --model names and the validation pictures of --data_dir.
+
+    Raises UsageError where they do not fit together, RunError or DownloadError where the weights cannot be had.
+    """
+    if config.dataset.lower() in FAKE:
+        raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
+    name, is_of_zoo = resolve(config)
+    is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
+    if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
+        raise UsageError(
+            f"--weights {config.weights}: {name} is none of get_model --list; what a run has trained is given as PATH"
+        )
+    options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
+                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
+    options = with_data_found(options)
+    return _random(name, config, options) if is_random else _published(name, config, options)
+
+
+def resolve(config: ValidateConfig) -> tuple[str, bool]:
+    """The network that --model and --model_size name, and whether it is one of those with published weights."""
+    name = spelled(config.model, config.model_size)
+    try:
+        return zoo.find(name)[0], True
+    except UsageError:
+        return find_trainable(name), False
+
+
+def network_for_speed(config: ValidateConfig) -> tuple[str, nn.Module, int]:
+    """Name, network with random weights, and side of its pictures; that of training where it knows the name."""
+    name, is_of_zoo = resolve(config)
+    try:
+        name = find_trainable(name)
+    except UsageError:
+        assert is_of_zoo, "resolve() has looked"
+        spec = zoo.find(name)[1]
+        return name, zoo.build(name), config.image_size or spec.recipe.height
+    return name, build(NetworkOptions(name, 1000)).eval(), config.image_size or image_size(name)
+
+
+def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
+    """A network with random weights, for the classes that the pictures have."""
+    name = find_trainable(name)
+    pictures = read_split(options, "valid")
+    log.info(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
+    recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
+    torch.manual_seed(0)
+    network = build(NetworkOptions(name, len(pictures.class_names))).eval()
+    return Subject(name, network, recipe, samples_of(pictures, recipe, options, None))
+
+
+def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
+    """A network of the zoo with its weights, and pictures labelled by its classes."""
+    if options.dataset != "folder":
+        raise UsageError(
+            f"the classes of {name} are not those of {options.dataset}: give --data_dir D with pictures in class folders "
+            "in D/val, or --weights random"
+        )
+    network, recipe = _of_zoo(name, config)
+    pictures = read_split(options, "valid")
+    names = zoo.labels(name)
+    with torch.inference_mode():
+        num_classes = network(torch.zeros(1, 3, recipe.height, recipe.width)).shape[1]
+    positions = class_positions(pictures.class_names, names, num_classes)
+    shown = names or tuple(map(str, range(num_classes)))
+    held_out = _Relabelled(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
+    return Subject(name, network, recipe, held_out)
+
+
+def _of_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
+    """The network with its weights, and its recipe."""
+    name, spec = zoo.find(name)
+    if config.image_size not in (0, spec.recipe.height):
+        raise UsageError(f"--image_size {config.image_size}: {name} with its weights is for {spec.recipe.height} pixels")
+    request = weights.Request(name, spec, config.weights, "", Path(config.model_path) / weights.CACHE)
+    found = weights.find(request)
+    assert found.path is not None, "random weights do not come here"
+    network = zoo.build(name)
+    state_dict.load(network, found.path, zoo.adapter(name))
+    log.info(f"{name}: weights {found.path.name} ({found.origin})")
+    return _Outputs(network, is_bgr=spec.recipe.channels == "BGR").eval(), spec.recipe
+
+
+def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
+    """For each class folder, the number of its class in the network's outputs.
+
+    Folders named by numbers mean these, from 0, and folders named as classes are those; else there are as many as classes, and
+    they are in the order of the classes, which is said. Raises UsageError if they are none of it, or a name is that of two.
+    """
+    if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
+        return np.array([int(folder) for folder in folders])
+    numbers = {name: number for number, name in enumerate(class_names)}
+    if all(folder in numbers for folder in folders):
+        if twice := [folder for folder in folders if class_names.count(folder) > 1]:
+            raise UsageError(f"{twice[0]} is the name of two classes: name the folders by number of class, from 0")
+        return np.array([numbers[folder] for folder in folders])
+    if len(folders) == num_classes:
+        log.info(f"note: the {num_classes} class folders are taken for the classes in their order: {folders[0]} is class 0")
+        return np.arange(num_classes)
+    raise UsageError(
+        f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "
+        "by number of class, from 0, or by name, or have one for each class"
+    )
+
+
+def validate_subject(subject: Subject, *, batch_size: int, precision: Precision, device: torch.device) -> Scores:
+    """Its scores; every picture counts once."""
+    recipe = subject.recipe
+    std = [1 / (255 * scale) for scale in recipe.scale]
+    mean = [-offset * each for offset, each in zip(recipe.offset, std, strict=True)]
+    if recipe.channels == "BGR":  # they are in the order of the network's channels; pictures are RGB
+        mean, std = mean[::-1], std[::-1]
+    network = subject.network.to(device, precision.weights).to(memory_format=torch.channels_last)
+    return evaluate(
+        network,
+        subject.held_out,
+        batch_size=batch_size,
+        precision=precision,
+        mean=torch.tensor(mean, device=device),
+        std=torch.tensor(std, device=device),
+    )

@@ -1,0 +1,155 @@
+"""`bulkinfer validate`: checkpoints one after the other on the pictures held out; or a network's accuracy or speed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.model.card import Recipe
+from bulkinfer.train import checkpoint
+from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.data.opening import open_held_out
+from bulkinfer.train.data.samples import Samples
+from bulkinfer.train.networks import rebuild
+from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.resume import options_of_state
+from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from bulkinfer.train.setup import device_of
+from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
+from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.train.validation.scores import Scores, evaluate
+
+log = logging.getLogger("bulkinfer")
+
+_BATCHES = 100  # of a pass over generated pictures
+
+
+def validate(config: ValidateConfig) -> None:
+    """Validate what the options name, and log the scores.
+
+    Raises UsageError where there is no checkpoint, RunError where one or the data are damaged.
+    """
+    if config.generated_data:
+        measure(config)
+        return
+    if not config.path:
+        validate_network(config)
+        return
+    paths = checkpoints_of(Path(config.path))
+    folder = paths[0].parent.parent
+    keeps_rows = Path(os.path.abspath(config.path)) == folder and not config.data_dir
+    done = {row["name"] for row in read_table(folder / "validation.csv")} if keeps_rows and not config.again else set()
+    todo = [path for path in paths if path.name not in done]
+    if len(todo) < len(paths):
+        log.info(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
+    held_out: Samples | None = None
+    damaged = []
+    for path in todo:
+        try:
+            found = checkpoint.read(path)
+        except RunError as error:
+            damaged.append(path.name)
+            log.warning(f"bulkinfer validate: {error}")
+            continue
+        options = run_options(found, config)
+        if held_out is None:
+            held_out = open_held_out(options, Recipe(**found.state["recipe"]))
+        if list(held_out.class_names) != found.state["class_names"]:
+            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
+        scores = score(found, held_out, options, config)
+        log.info(f"{path.name}: {scores.sentence()}")
+        if not config.data_dir:
+            keep(folder, found, scores)
+    if damaged:
+        raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
+
+
+def validate_network(config: ValidateConfig) -> None:
+    """The scores of a network that no run has made."""
+    subject = open_subject(config)
+    device = device_of(TrainConfig(device=config.device))
+    precision = Precision(config.precision, device.type, config.half_type)
+    scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
+    log.info(f"{subject.name}: {scores.sentence()}")
+
+
+def checkpoints_of(path: Path) -> list[Path]:
+    """The checkpoints that a path means, ascending. Raises UsageError if there are none."""
+    path = Path(os.path.abspath(path))
+    if path.is_file():
+        path = path.parent
+    if (path / checkpoint.STATE).exists():
+        return [path]
+    if found := checkpoint.steps_of(path):
+        return found
+    raise UsageError(f"{path} holds no checkpoint: give a run folder below logs/, or one of its checkpoints")
+
+
+def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
+    """The options of the run, for its data as they are asked for now."""
+    options = TrainConfig(**options_of_state(found.state))
+    return replace(
+        options,
+        data_dir=config.data_dir or options.data_dir,
+        num_workers=config.num_workers,
+        cache_mb=config.cache_mb,
+        device=config.device,
+    )
+
+
+def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig) -> Scores:
+    """A checkpoint's scores."""
+    device = device_of(options)
+    precision = Precision(config.precision, device.type, config.half_type)
+    network = rebuild(found.state["network"], found.weights).to(device, precision.weights)
+    if options.channels_last:
+        network = network.to(memory_format=torch.channels_last)
+    mean, std = (torch.tensor(found.state["recipe"][name], device=device) for name in ("mean", "std"))
+    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or 128
+    return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
+
+
+def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
+    """The checkpoint's row of validation.csv, in place of an earlier one, and the confusion matrix beside it."""
+    path, name = folder / "validation.csv", found.path.name
+    rows = [row for row in read_table(path) if row["name"] != name]
+    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
+    rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
+    np.savetxt(folder / f"confusion-{name}.csv", scores.confusion, fmt="%d", delimiter=",")
+
+
+def measure(config: ValidateConfig) -> None:
+    """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
+    found = checkpoint.find(Path(config.path)) if config.path else None
+    if found is None:
+        model, network, side = network_for_speed(config)
+        log.info(f"{model}: random weights: only the speed means anything")
+    else:
+        side = found.state["recipe"]["height"]
+        network = rebuild(found.state["network"], found.weights)
+    device = device_of(TrainConfig(device=config.device))
+    precision = Precision(config.precision, device.type, config.half_type)
+    network = network.to(device, precision.weights).to(memory_format=torch.channels_last)
+    images_NCHW = torch.randn(config.valid_batch_size or 128, 3, side, side, device=device, dtype=precision.input)
+    images_NCHW = images_NCHW.contiguous(memory_format=torch.channels_last)
+    times_s: list[float] = []
+    with torch.inference_mode(), precision.autocast():
+        for index in range(_BATCHES * (config.repeat + 1)):
+            start = time.perf_counter()
+            float(network(images_NCHW).sum())  # waits for the device
+            if index >= _BATCHES:
+                times_s.append(time.perf_counter() - start)
+    mean_s, *percentiles = np.mean(times_s), *np.percentile(times_s, (50, 95, 99))
+    latency = ", ".join(f"p{p} {1000 * value:.2f}" for p, value in zip((50, 95, 99), percentiles, strict=True))
+    log.info(
+        f"throughput: {len(images_NCHW) / mean_s:.1f} images/sec; latency of a batch in ms: mean {1000 * mean_s:.2f}, {latency}"
+    )
