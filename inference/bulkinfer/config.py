@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -272,20 +272,6 @@ class BenchConfig:
             model_path=self.model_path,
             log_path=self.log_path,
         )
-
-
-def check_values(config: Any) -> None:
-    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
-
-    The parser of flags checks this for a command; a config that a Python caller made is checked here.
-    """
-    for known in fields(config):
-        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
-        for item in value if isinstance(value, tuple) else (value,):
-            if choices and item not in choices:
-                raise UsageError(f"{known.name} is {item!r}: legal are {', '.join(choices)}")
-        if minimum is not None and value < minimum:
-            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from bulkinfer import zoo
-from bulkinfer.config import EXACT, GetModelConfig, check_values
+from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
@@ -66,8 +67,21 @@ def get_model(
     """
     given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
     config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
-    check_values(config)
+    _check_values(config)
     return make_model(config)
+
+
+def _check_values(config: GetModelConfig) -> None:
+    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
+
+    For a command the parser of flags has checked this.
+    """
+    for known in fields(config):
+        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
+        if choices and value not in choices:
+            raise UsageError(f"{known.name} is {value!r}: legal are {', '.join(choices)}")
+        if minimum is not None and value < minimum:
+            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:
