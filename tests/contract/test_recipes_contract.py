@@ -22,7 +22,7 @@ from bulkinfer.errors import RecordError, UsageError
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.jpeg import turbo_decode
 from bulkinfer.images.preprocess import normalise
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.types import Record
 from bulkinfer.worker.loader import Limits, load_record
 from bulkinfer.worker.metrics import Meter

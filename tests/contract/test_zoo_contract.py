@@ -20,7 +20,8 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.export.get_model import make_network
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.torch_export import outputs_of
-from bulkinfer.model.card import Recipe, read_card, read_sidecar
+from bulkinfer.model.card import read_card, read_sidecar
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo import state_dict
 from bulkinfer.zoo.weights import RANDOM_ORIGIN
 

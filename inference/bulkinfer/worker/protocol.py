@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
 from bulkinfer.files.atomic import read_json, write_json
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
