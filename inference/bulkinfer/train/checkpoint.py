@@ -145,7 +145,7 @@ def newest(run: Path, *, tells: bool = True) -> Checkpoint:
             return read(path)
         except BulkinferError as error:
             if tells:
-                log.warning(f"warning: {error}; an earlier one is looked for")
+                log.warning(f"warning: {error}; looking for an earlier one")
     raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
 
 

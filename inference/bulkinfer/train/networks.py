@@ -108,7 +108,7 @@ def check_options(options: NetworkOptions) -> None:
                 f"--{option} belongs to --norm {' or '.join(of_norms)}, and {name} is built with --norm {options.norm}"
             )
     if options.norm_groups and options.norm_channels_per_group:
-        raise UsageError("--norm_groups and --norm_channels_per_group both say how wide a group is; give one of them")
+        raise UsageError("--norm_groups and --norm_channels_per_group both set the width of a group: give one of them")
 
 
 def _check_ranges(options: NetworkOptions) -> None:
@@ -122,7 +122,7 @@ def _check_ranges(options: NetworkOptions) -> None:
         *((option, 0 <= getattr(options, option) < math.inf, "0 or more") for option in _SIZES),
     ):
         if not is_legal:
-            raise UsageError(f"--{option} {getattr(options, option)}: {legal} is legal")
+            raise UsageError(f"--{option} {getattr(options, option)}: it must be {legal}")
 
 
 _COUNTS = ("num_classes", "input_channels", "group_width", "depth_divisor")

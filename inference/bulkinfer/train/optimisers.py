@@ -69,7 +69,7 @@ def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Paramete
     try:
         matches = re.compile(pattern).search
     except re.error as error:
-        raise UsageError(f"--train_only {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--train_only {pattern!r} is not a regular expression: {error}") from None
     chosen = {name: parameter for name, parameter in network.named_parameters() if matches(name)}
     if not chosen:
         names = [name for name, _ in network.named_parameters()]

@@ -201,21 +201,21 @@ class TrainConfig:
     def __post_init__(self) -> None:
         refuse_beside_resume(self)
         if self.epochs and self.steps:
-            raise UsageError("--epochs and --steps both give the length: leave one out")
+            raise UsageError("--epochs and --steps both set the length of the run: leave one out")
         if self.lr and self.base_learning_rate:
-            raise UsageError("--lr and --base_learning_rate both give the rate: leave one out")
+            raise UsageError("--lr and --base_learning_rate both set the rate: leave one out")
         if self.norm_groups and self.norm_channels_per_group:
-            raise UsageError("--norm_groups and --norm_channels_per_group say the same in two ways: leave one out")
+            raise UsageError("--norm_groups and --norm_channels_per_group both set the groups: leave one out")
         if self.optimizer == "nesterov" and not self.momentum:
-            raise UsageError("--momentum 0 leaves nothing to look ahead with: give --optimizer sgd")
+            raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
         if self.momentum >= 1:
             raise UsageError(f"--momentum {self.momentum:g}: it must be below 1, or the updates grow without end")
         if not self.lr_decay_epochs:
             raise UsageError("--lr_decay_epochs 0: it must be above 0")
         if 0 < self.validation_epochs < 1e-6:
-            raise UsageError(f"--validation_epochs {self.validation_epochs:g} is not 0 and below a millionth")
+            raise UsageError(f"--validation_epochs {self.validation_epochs:g} must be 0, or at least a millionth")
         if self.loss_scaling_mode == "ramp" and self.loss_scaling < 2:
-            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give that as 2 or more")
+            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
         if self.half_type != "bfloat16" and self.precision == "32.32":
             raise UsageError(f"--half_type {self.half_type} belongs to --precision 16.32 or 16.16")
         if self.l2 < 0 and self.l2 != -1:
@@ -246,7 +246,7 @@ def refuse_beside_resume(config: Any) -> None:
     """Raises UsageError for options of a new run beside --resume; takes anything with the fields of TrainConfig."""
     for name in ("config", "init_checkpoint", "log_path", "name_suffix"):
         if config.resume and getattr(config, name) != getattr(TrainConfig, name):
-            raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
+            raise UsageError(f"--{name} is for a new run, and --resume continues one: leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class GetDatasetConfig:
 
     def __post_init__(self) -> None:
         if self.checksum and not self.url:
-            raise UsageError("--checksum belongs to --url: what is published has known checksums")
+            raise UsageError("--checksum is for --url alone: the checksums of published files are known")
 
 
 def training_data_dir(data_dir: str) -> str:

@@ -50,7 +50,7 @@ def _matches(pattern: str, name: str, module: nn.Module) -> bool:
     try:
         return re.fullmatch(pattern, name) is not None
     except re.error as error:
-        raise UsageError(f"--recompute {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--recompute {pattern!r} is not a regular expression: {error}") from None
 
 
 @contextmanager

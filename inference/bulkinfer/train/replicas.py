@@ -42,7 +42,7 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
         return World(replicas=asked, local_replicas=asked)
     if asked and asked != world.replicas:
         starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
-        raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")
+        raise UsageError(f"--replicas {asked}, but {world.replicas} running: put {starter} in front of the command")
     return world
 
 

@@ -48,7 +48,7 @@ def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[A
     }
     for name in changed:
         if name in _PAST:
-            raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): begin a new run")
+            raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): start a new run")
     return changed
 
 

@@ -96,7 +96,7 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
     except ValueError:
         drops = (-1.0,)
     if not all(0 <= drop <= 1 for drop in drops):
-        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: parts of the run are needed, numbers from 0 to 1")
+        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: give shares of the run, numbers from 0 to 1")
     if config.warmup_epochs * steps_per_epoch >= steps:
         raise UsageError(
             f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
@@ -127,5 +127,5 @@ def peak_rate(config: TrainConfig, batches: Batches) -> float:
     except ValueError:
         raise UsageError(f"--base_learning_rate {config.base_learning_rate!r} is not a number") from None
     if not -100 <= exponent <= 100:
-        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power is no rate")
+        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power cannot be a rate")
     return float(2.0**exponent * batches.global_batch)

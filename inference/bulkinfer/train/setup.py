@@ -122,7 +122,7 @@ def check_options(config: TrainConfig) -> None:
         raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
-        raise UsageError(f"--compile needs a C++ compiler, and {compiler} is not there: install one or name it in $CXX")
+        raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")
     if config.compile and config.recompute not in ((), (NONE,)):
         raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
     if config.dataset_percentage == 0:
@@ -142,9 +142,9 @@ def begin_with(network: torch.nn.Module, path: Path) -> None:
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
     """Raises UsageError for batches that some part of the run cannot use."""
     if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
-        raise UsageError(f"mixing pairs neighbours: --micro_batch_size {batches.micro_batch} must be even")
+        raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
     if has_batch_norm and batches.micro_batch == 1:
-        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: over one value it has no variance")
+        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: a single value has no variance")
     if batches.global_batch > num_samples:
         raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
     epochs = Epochs(num_samples, batches.global_batch, 1)
@@ -169,7 +169,7 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     except RuntimeError:
         raise UsageError(f"--device {config.device!r} is not known: give cpu, cuda or auto") from None
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"--device {config.device}: cpu and cuda are known here")
+        raise UsageError(f"--device {config.device}: give cpu or cuda")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
     return device

@@ -13,7 +13,7 @@ WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm's reposito
 
 
 def hub_file(repository: str) -> Path:
-    """The weights of `repository` in the client's cache, fetched if need be. Raises DownloadError with the reason."""
+    """The weights of `repository` in the client's cache, fetched if they are not there. Raises DownloadError with the reason."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -25,7 +25,7 @@ def hub_file(repository: str) -> Path:
     log.info(f"fetching {repository} from the Hugging Face hub")
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of every try that failed; the reason is told once, by the caller
+    logger.setLevel(logging.ERROR)  # it warns of every failed try; the caller reports the reason once
     try:
         for name in WEIGHTS_FILES:
             try:

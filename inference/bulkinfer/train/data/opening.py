@@ -75,7 +75,7 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
     model_of(found)  # a name that is none is told before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
         if config.dry_run:
-            raise UsageError(f"{name} is not in {place}, and a plan fetches nothing: bulkinfer get_dataset {name} does")
+            raise UsageError(f"{name} is not in {place}, and --dry_run fetches nothing: run bulkinfer get_dataset {name} first")
         get_dataset(Request(name, place))
     return found
 
@@ -128,7 +128,7 @@ def open_data(config: TrainConfig, size: int = 0) -> Data:
 def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
     """The validation pictures alone, prepared by a recipe. Raises UsageError where there are none."""
     if config.dataset in FAKE:
-        raise UsageError(f"the run was trained on {config.dataset} pictures: there are none to validate with")
+        raise UsageError(f"the run was trained on {config.dataset} pictures: it has no validation pictures")
     return samples_of(read_split(config, "valid"), recipe, config, None)
 
 

@@ -201,7 +201,7 @@ def file_samples(
             return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
         except RecordError as error:
             name = printable(os.fsencode(path))
-            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): mend it or take it out") from error
+            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): repair or remove it") from error
 
     return LoadedSamples(
         picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=crop_area

@@ -76,13 +76,11 @@ def open_subject(config: ValidateConfig) -> Subject:
     Raises UsageError where they do not fit together, RunError or DownloadError where the weights cannot be had.
     """
     if config.dataset.lower() in FAKE:
-        raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
+        raise UsageError(f"--dataset {config.dataset} has random labels: --generated_data measures the speed")
     name, is_of_zoo = resolve(config)
     is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
-        raise UsageError(
-            f"--weights {config.weights}: {name} is none of get_model --list; what a run has trained is given as PATH"
-        )
+        raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
                           num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
     options = with_data_found(options)
@@ -114,7 +112,7 @@ def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
     """A network with random weights, for the classes that the pictures have."""
     name = find_trainable(name)
     pictures = read_split(options, "valid")
-    log.info(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
+    log.info(f"warning: {name}: RANDOM weights, its answers mean nothing; get_model --list prints the networks with weights")
     recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
     torch.manual_seed(0)
     network = build(NetworkOptions(name, len(pictures.class_names))).eval()
@@ -167,7 +165,7 @@ def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_
             raise UsageError(f"{twice[0]} is the name of two classes: name the folders by number of class, from 0")
         return np.array([numbers[folder] for folder in folders])
     if len(folders) == num_classes:
-        log.info(f"note: the {num_classes} class folders are taken for the classes in their order: {folders[0]} is class 0")
+        log.info(f"note: the {num_classes} class folders are taken as the classes in order: {folders[0]} is class 0")
         return np.arange(num_classes)
     raise UsageError(
         f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "

@@ -37,10 +37,10 @@ class ValidateConfig:
 
     def __post_init__(self) -> None:
         if self.path and self.model:
-            raise UsageError("a checkpoint says what network it is of: leave out --model")
+            raise UsageError("a checkpoint names its network: leave out --model")
         if not self.path and not self.model and not self.model_size:
-            raise UsageError("give a checkpoint or a run, or --model NAME for a network that no run has made")
+            raise UsageError("give a checkpoint or a run, or --model NAME for a network that was not trained here")
         without_path = ("dataset", "weights", "model_path", "model_size", "image_size")
         for name in without_path if self.path else ("weights", "model_path"):
             if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):
-                raise UsageError(f"--{name} is for the accuracy of a network that no run has made: leave it out")
+                raise UsageError(f"--{name} is for the accuracy of a network that was not trained here: leave it out")

@@ -132,7 +132,7 @@ def measure(config: ValidateConfig) -> None:
     found = checkpoint.find(Path(config.path)) if config.path else None
     if found is None:
         model, network, side = network_for_speed(config)
-        log.info(f"{model}: random weights: only the speed means anything")
+        log.info(f"{model}: random weights: only the speed has a meaning")
     else:
         side = found.state["recipe"]["height"]
         network = rebuild(found.state["network"], found.weights)
