@@ -13,7 +13,7 @@ WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm's reposito
 
 
 def hub_file(repository: str) -> Path:
-    """The weights of `repository` in the client's cache, fetched if they are not there. Raises DownloadError with the reason."""
+    """The weights of `repository` in the client's cache, fetched if need be. Raises DownloadError with the reason."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 

@@ -34,7 +34,7 @@ class PaddedShortcut(nn.Module):
 
 @dataclass(frozen=True)
 class BlockMaker:
-    """What timm calls for each block instead of the block's class: makes the same block with the shortcut of `shortcut_type`."""
+    """timm calls this for each block instead of the block's class: the same block with the shortcut of `shortcut_type`."""
 
     block: type[BasicBlock | Bottleneck]
     shortcut_type: str

@@ -84,7 +84,7 @@ class Request:
 
     @property
     def cached(self) -> Path:
-        """The path of the file in the cache. A name without a hash gets the hash of its URL, since many files share such names."""
+        """The path of the file in the cache. A name without a hash gets that of its URL: many files share such names."""
         name = self.file_name
         if self.is_url and not _PREFIX.search(name):
             name = f"{hashlib.sha256(self.choice.encode()).hexdigest()[:16]}_{name}"

@@ -1,4 +1,4 @@
-"""Named sets of options in a YAML file, as flags: unknown names and wrong types are errors like those of the command line."""
+"""Named sets of options in a YAML file, read as flags: they are checked like those of the command line."""
 
 from __future__ import annotations
 
