@@ -66,7 +66,7 @@ class TrainConfig:
     # data
     dataset: str = option(
         "",
-        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; default: that in --data_dir, or cifar10",
+        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; default: --data_dir's, else cifar10",
         aliases=("data",),
     )
     data_dir: str = option(
