@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import threading
 from pathlib import Path
 from typing import Protocol
 
@@ -10,7 +12,7 @@ from bulkinfer.config import ENGINES
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.types import Step
-from bulkinfer.worker.protocol import Event, Refused
+from bulkinfer.worker.protocol import STOP_SIGNALS, Event, Refused
 
 
 class Hooks(Protocol):
@@ -63,3 +65,12 @@ def make_engine(
 def refusal(event: Refused, *, started: bool) -> BulkinferError:
     """The error that a worker's refusal is for the user; wrong use (exit 2) only if nothing has been done yet."""
     return UsageError(event.message) if event.exit_code == UsageError.exit_code and not started else RunError(event.message)
+
+
+def signals_to_handle() -> list[signal.Signals]:
+    """The signals that end a launch. None outside the main thread, where Python delivers them; one that is ignored, as SIGHUP
+    under nohup, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -9,10 +9,10 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.engines import Hooks, refusal
+from bulkinfer.launch.engines import Hooks, refusal, signals_to_handle
 from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.process import Worker
-from bulkinfer.worker.protocol import STOP_SIGNALS, End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
+from bulkinfer.worker.protocol import End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
 
 
 class InlineEngine:
@@ -35,9 +35,7 @@ class InlineEngine:
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
-        # under nohup SIGHUP is ignored, and stays so
-        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._on_signal) for number in handled}
+        before = {number: signal.signal(number, self._on_signal) for number in signals_to_handle()}
         try:
             self._worker.serve()
         finally:

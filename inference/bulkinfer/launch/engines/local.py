@@ -12,12 +12,11 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.engines import Hooks, refusal
+from bulkinfer.launch.engines import Hooks, refusal, signals_to_handle
 from bulkinfer.launch.engines.worker_handle import WorkerHandle, start_worker
 from bulkinfer.launch.step_queue import StepQueue
 from bulkinfer.types import Fault, Step
 from bulkinfer.worker.protocol import (
-    STOP_SIGNALS,
     Died,
     End,
     Event,
@@ -61,10 +60,9 @@ class LocalEngine:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
         waking, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(waking, selectors.EVENT_READ)
-        # under nohup SIGHUP is ignored, and stays so
-        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._on_signal) for number in handled}
-        signal.set_wakeup_fd(wake)
+        before = {number: signal.signal(number, self._on_signal) for number in signals_to_handle()}
+        if before:
+            signal.set_wakeup_fd(wake)
         try:
             for index in range(self._plan.num_devices):
                 if self._deadline is None:
@@ -82,7 +80,8 @@ class LocalEngine:
                     self._kill_all()
         finally:
             self._kill_all()
-            signal.set_wakeup_fd(-1)
+            if before:
+                signal.set_wakeup_fd(-1)
             for number, handler in before.items():
                 signal.signal(number, handler)
             os.close(waking)
