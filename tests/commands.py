@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.in_process import run_in_process
 
 SCRIPTS = Path(sys.executable).parent
 # root may read everything; without these two capabilities the modes of its own files hold for it as well
@@ -23,11 +26,44 @@ def command(name: str, *words: object) -> list[str]:
 
 
 def run(name: str, *words: object, cwd: Path, timeout_s: float = 600, env: dict[str, str] | None = None) -> Any:
-    """Run a command to its end; the result has returncode, stdout and stderr as text."""
-    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | (env or {})
+    """Run a command to its end; the result has returncode, stdout and stderr as text.
+
+    get_model runs in this process unless `env` says what only a new one can take: a start with torch lasts longer than most of
+    what tests ask of it.
+    """
+    if name == "get_model" and env is None:
+        return run_here(name, *words, cwd=cwd)
+    return run_installed(name, *words, cwd=cwd, timeout_s=timeout_s, env=env)
+
+
+def run_here(name: str, *words: object, cwd: Path) -> Any:
+    """The same in this process: for commands that start something heavy, and for refusals, where many differ in a flag."""
+    return run_in_process(name, list(map(str, words)), cwd, _environment({}))
+
+
+def run_installed(name: str, *words: object, cwd: Path, timeout_s: float = 600, env: dict[str, str] | None = None) -> Any:
+    """Run the installed script to its end; the result has returncode, stdout and stderr as text."""
     return subprocess.run(
-        command(name, *words), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        command(name, *words),
+        cwd=cwd,
+        env=_environment(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | more
+    if "PYTHONPATH" in more:
+        environment["PYTHONPATH"] = python_path(more["PYTHONPATH"])
+    return environment
+
+
+def python_path(*folders: object) -> str:
+    """PYTHONPATH with these folders before those that it has."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:
@@ -74,3 +110,9 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def cpu_seconds_of_children() -> float:
+    """Processor time of the processes that were started here and have ended: it does not depend on what else runs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

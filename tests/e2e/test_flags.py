@@ -13,7 +13,7 @@ import pytest
 from bulkinfer.__main__ import COMMANDS
 from bulkinfer.config import LaunchConfig
 
-from tests.commands import run
+from tests.commands import run, run_here
 from tests.models import write_tiny_model
 
 NEEDS_NO_PICTURES = ("--synthetic", "--dry_run")
@@ -32,14 +32,14 @@ def plain(place: Path) -> str:
 
 
 def fingerprint(place: Path, *words: str) -> str:
-    done = run("infer_launch", *words, cwd=place)
+    done = run_here("infer_launch", *words, cwd=place)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("job: ")]
     return str(line.rpartition("fingerprint ")[2])
 
 
 def refusal(place: Path, name: str, *words: str) -> str:
-    done = run(name, *words, cwd=place)
+    done = run_here(name, *words, cwd=place)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert done.stderr.count("\n") == 1, done.stderr
     return str(done.stderr.removesuffix("\n"))

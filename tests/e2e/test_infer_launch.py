@@ -19,7 +19,8 @@ import pytest
 from PIL import Image
 
 from tests import pictures
-from tests.commands import children, command, living, records, rows, run, summary
+from tests.commands import children, command, living, python_path, records, rows, run, summary
+from tests.forms import long, only_first
 from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
 
 # put in front of the workers' modules by PYTHONPATH: a decoder that takes its time
@@ -120,7 +121,8 @@ def test_rows_are_in_input_order_and_files_say_what_ran(undisturbed: Path) -> No
     assert keys == sorted(keys)
 
 
-@pytest.mark.parametrize("device", ["cpu", "openvino"])
+@pytest.mark.usefixtures("openvino")
+@pytest.mark.parametrize("device", only_first(["cpu", "openvino"]))
 def test_same_rows_with_one_worker_and_with_eight(place: Path, undisturbed: Path, device: str, tmp_path: Path) -> None:
     words = ("--device", device, "--save", "topk,logits,embedding")
     found = launch(place, *words, "--data_dir", "photos", "--num_devices", 1, "--output", tmp_path / "1")
@@ -159,7 +161,8 @@ def start(place: Path, output: Path, *words: object, hold: Path | None = None) -
 
     With `hold` the decoder waits until that file exists.
     """
-    environment = {**os.environ, "PYTHONPATH": str(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
+    slow = {"PYTHONPATH": python_path(place / "slow"), "SLOW_S": "0.1"}
+    environment = {**os.environ, **slow, **({"HOLD": str(hold)} if hold else {})}
     return subprocess.Popen(
         command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--num_workers", 1, "--batches_per_step", 1,
                 "--save", "topk,logits,embedding", "--output", output, *on_cpu_unless_said(words)),
@@ -186,6 +189,8 @@ def shared_segments() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("bulkinfer-test-", "bulkinfer-fuzz-"))}
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 @pytest.mark.parametrize("victim", ["worker", "launcher"])
 def test_b43_b44_kill_and_run_again_gives_the_same_rows(
@@ -219,6 +224,7 @@ def test_b43_b44_kill_and_run_again_gives_the_same_rows(
         assert run("bulkinfer", "verify", output, cwd=place).returncode == 0
 
 
+@long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_b44_a_signal_ends_everything_and_the_run_can_be_continued(
     place: Path, undisturbed: Path, number: int, code: int, tmp_path: Path
@@ -239,6 +245,7 @@ def test_b44_a_signal_ends_everything_and_the_run_can_be_continued(
     assert rows(tmp_path).equals(rows(undisturbed))
 
 
+@long
 def test_two_launchers_on_one_output(place: Path, tmp_path: Path) -> None:
     output, hold = tmp_path / "out", tmp_path / "go"
     process = start(place, output, hold=hold)
@@ -267,6 +274,7 @@ def test_synthetic_run_as_in_the_reference(place: Path) -> None:
     assert not list(log_dir.glob("**/*.parquet"))
 
 
+@long
 def test_worker_logs_tell_the_command_the_lines_and_the_modules(place: Path, tmp_path: Path) -> None:
     found = launch(place, "--num_devices", 2, "--output", tmp_path / "out", "--log_path", tmp_path / "logs")
     assert found.returncode == 3, found.stderr
@@ -312,6 +320,7 @@ def test_the_inline_engine_gives_the_same_rows(place: Path, undisturbed: Path, t
     assert refused.stderr.count("\n") == 1
 
 
+@long
 def test_too_many_failures_end_the_job(place: Path, tmp_path: Path) -> None:
     words = ("--output", tmp_path, "--max_pixels", 100, "--batches_per_step", 1, "--num_devices", 2)
     found = launch(place, *words, "--max_failures", 10)
@@ -352,6 +361,7 @@ def test_dry_run_says_what_is_left_and_refuses_what_a_run_would_refuse(place: Pa
     assert sorted(path.name for path in undisturbed.iterdir()) == before
 
 
+@long
 def test_overwrite_removes_our_files_only(place: Path, tmp_path: Path) -> None:
     assert launch(place, "--output", tmp_path, "--limit", 20).returncode == 0
     (tmp_path / "mine.txt").write_text("keep")
@@ -403,6 +413,7 @@ def test_wrong_use_is_one_sentence_and_exit_2(place: Path, words: tuple[str, ...
     assert "Traceback" not in found.stderr
 
 
+@long
 def test_a_full_disk_is_one_sentence_and_the_run_can_be_continued(place: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

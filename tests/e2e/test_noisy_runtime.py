@@ -8,12 +8,13 @@ import pytest
 
 from tests import pictures
 from tests.commands import run
+from tests.forms import long
 from tests.models import write_tiny_model
 from tests.runtime_in_front import runtime_in_front
 
 NOISE = "device_discovery.cc: ReadFileContents failed to open /sys/class/drm/card0/device/vendor"
 NOISY = f"import os; os.write(2, b'{NOISE}\\n'); os.write(1, b'{NOISE}\\n')"
-LAUNCH = ("--model_name", "tiny", "--data_dir", "photos", "--batches_per_step", 1, "--num_devices", 4)
+LAUNCH = ("--model_name", "tiny", "--data_dir", "photos", "--batches_per_step", 1, "--device", "cpu", "--num_devices", 4)
 
 
 @pytest.fixture
@@ -34,6 +35,7 @@ def test_b40_what_the_runtime_writes_goes_to_the_logs_of_the_workers(place: Path
     assert noisy
 
 
+@long
 def test_b40_the_last_lines_are_quoted_when_workers_fail(place: Path) -> None:
     env = runtime_in_front(place / "front", before=f"{NOISY}; os.write(2, b'no such instruction\\n'); os._exit(4)")
     found = run("infer_launch", *LAUNCH, "--output", "out", cwd=place, env=env)

@@ -15,9 +15,10 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import UNPRIVILEGED, command, records, rows, run, summary
+from tests.forms import long, only_first
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
-LAUNCH = ("--model_name", "tiny", "--data_dir", "photos")
+LAUNCH = ("--model_name", "tiny", "--data_dir", "photos", "--device", "cpu")
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ ODD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize("environment", only_first([{}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}]))
 def test_b16_b17_b19_odd_names_keep_their_rows(place: Path, environment: dict[str, str]) -> None:
     names = [os.fsencode(name) for name in ODD_NAMES]
     names += [b"caf\xe9.png", "café.png".encode(), "cafe\u0301.png".encode(), b"n" * 251 + b".png", b"sub/n.png", b"n.png"]
@@ -149,6 +150,7 @@ def test_b16_b17_b19_odd_names_keep_their_rows(place: Path, environment: dict[st
     assert run("bulkinfer", "verify", "out", cwd=place, env=environment).returncode == 0
 
 
+@long
 def test_b16_a_folder_called_like_a_flag(place: Path) -> None:
     shutil.move(place / "photos", place / "-v")
     (place / "-v" / "a.png").write_bytes(solid("red"))
@@ -157,7 +159,7 @@ def test_b16_a_folder_called_like_a_flag(place: Path) -> None:
     assert set(records(place / "out")) == {"a.png"}
 
 
-@pytest.mark.parametrize("count", [10, 1, 4, 5])
+@pytest.mark.parametrize("count", only_first([10, 1, 4, 5]))
 def test_b25_tails_give_the_rows_of_a_batch_of_one(place: Path, count: int) -> None:
     files = {f"{i}.png": pictures.encode(pictures.noise(50, 40, i)) for i in range(count)}
     if count == 5:
@@ -172,6 +174,7 @@ def test_b25_tails_give_the_rows_of_a_batch_of_one(place: Path, count: int) -> N
         assert (a is None and b is None) or np.allclose(a, b, atol=1e-5)
 
 
+@long
 def test_b47_equal_contents_keep_their_rows_and_a_swapped_model_is_refused(place: Path) -> None:
     write(place, {f"{i}.png": solid("red" if i < 3 else LABELS[i]) for i in range(8)})
     launch(place)
@@ -196,6 +199,7 @@ def test_b49_empty_files_do_not_shift_their_neighbours(place: Path) -> None:
     assert [key[0] for key, row in sorted(found.items()) if row["status"] == "error"] == ["2", "5"]
 
 
+@long
 def test_b49_labels_stay_with_their_names(place: Path) -> None:
     """Also those of empty files, which give no values; the annotations name them in another order."""
     write(place, {f"{i}-{LABELS[i]}.png": b"" if i in (2, 5) else solid(LABELS[i]) for i in range(6)})
@@ -212,6 +216,7 @@ def test_b49_labels_stay_with_their_names(place: Path) -> None:
     assert all(row["class_names"][0] in key for key, row in by_key.items() if row["status"] == "ok")
 
 
+@long
 def test_b23_results_and_logs_inside_the_pictures_are_not_taken_for_pictures(place: Path) -> None:
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(6)})
     for told in ("records: 6 = 6 ok + 0 errors", "6 of 6 records are done, 0 to do"):
@@ -234,6 +239,7 @@ def test_pictures_that_vanish_after_the_partitioning_are_rows(place: Path) -> No
     assert "not found" in row["error"]
 
 
+@long
 def test_gaps_and_foreign_manifests_are_refused(place: Path) -> None:
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
     assert run("partition_dataset", "--data_dir", "photos", "--partitions", 3, cwd=place).returncode == 0
@@ -262,6 +268,7 @@ def test_float32_graphs_get_normalised_input(place: Path) -> None:
     assert {int(key[0]): row["class_ids"][0] for key, row in records(place / "out").items()} == {i: i for i in range(8)}
 
 
+@long
 def test_random_weights_are_warned_about_and_recorded(place: Path) -> None:
     write_tiny_model(place / "models", weights="random")
     write(place, {"a.png": solid("red")})
@@ -275,6 +282,7 @@ def launch_without_privileges(place: Path, output: str) -> Any:
     return subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=300, check=False)
 
 
+@long
 def test_b20_unreadable_folders_and_files_are_told(place: Path) -> None:
     write(place, {"a.png": solid("red"), "closed.png": solid("red"), "sub/b.png": solid("red")})
     (place / "photos" / "closed.png").chmod(0)
@@ -287,6 +295,7 @@ def test_b20_unreadable_folders_and_files_are_told(place: Path) -> None:
     assert by_key["closed.png"]["stage"] == "read"
 
 
+@long
 def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
     write(place, {"a.png": solid("red")})
     (place / "closed").mkdir(mode=0o555)
@@ -297,6 +306,8 @@ def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
     assert "closed" in found.stderr
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
     """Its telemetry would write a device id and a store of events there."""
     write(place, {"a.png": solid("red")})
@@ -317,7 +328,7 @@ def test_closed_stdout_and_stderr_change_nothing(place: Path, words: tuple[str, 
     assert subprocess.run(["sh", "-c", f"{line} >&- 2>&-"], cwd=place, timeout=300, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("field", ["labels", "recipe"])
+@pytest.mark.parametrize("field", only_first(["labels", "recipe"]))
 def test_a_card_that_does_not_fit_its_graph_is_refused(place: Path, field: str) -> None:
     """Not found out picture by picture: that would make error rows of good pictures."""
     write(place, {"a.png": solid("red")})

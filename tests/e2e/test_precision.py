@@ -11,6 +11,7 @@ import pytest
 
 from tests import pictures
 from tests.commands import run
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
@@ -51,6 +52,8 @@ def test_where_there_is_nothing_cheaper_it_says_so(place: Path) -> None:
     assert kept(place)["precision"] == "fp32"
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     verdict = (
         "top-1 agrees on 100.0% of 40 clear pictures, mean change of probability 0.000; output error 0.000, on 40 pictures"
@@ -74,6 +77,7 @@ def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     assert f"precision: bf16 (auto: {verdict})" in other.stdout.splitlines()
 
 
+@pytest.mark.usefixtures("openvino")
 def test_what_a_dry_run_cannot_know(place: Path) -> None:
     done = launch(place, "--device", "openvino", "--dry_run", native=True)
     assert "precision: fp32 (auto: a launch would first judge bf16)" in done.stdout.splitlines()

@@ -9,6 +9,9 @@ import pytest
 
 from tests import pictures
 from tests.commands import run, summary
+from tests.forms import long
+
+pytestmark = long
 
 LINE = re.compile(
     r"Total [\d.]+ sec\.   Preprocessing [\d.]+ sec \([\d.]+%\)\.   Compute [\d.]+ sec \([\d.]+%\)\.   [\d.]+ images/sec\."

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from tests.commands import SCRIPTS, command, get_model, records, run
+from tests.forms import long
 from tests.training import VALID, assert_same_weights, checkpoints, table, weights, write_digits
 
 ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
@@ -54,6 +55,7 @@ def only_run(home: Path) -> Path:
     return found
 
 
+@long
 def test_generated_pictures(tmp_path: Path) -> None:
     words = [*TINY, "--dataset", "generated", "--steps", 6, "--gradient_accumulation", 2, "--logs_per_epoch", 6250]
     done = train(tmp_path, *words)
@@ -74,6 +76,7 @@ def test_generated_pictures(tmp_path: Path) -> None:
     assert_same_weights(folder, other)
 
 
+@long
 def test_scikit_learns_digits_reach_97_percent(tmp_path: Path) -> None:
     package = importlib.util.find_spec("sklearn")
     assert package is not None
@@ -109,6 +112,7 @@ def wait_for(process: subprocess.Popen[str], begin: str) -> None:
 LONG = [*TINY, "--dataset", "digits", "--data_dir", "data", "--steps", 60, "--logs_per_epoch", 5, "--validation", "none"]
 
 
+@long
 def test_killed_in_mid_epoch_and_continued(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
@@ -128,6 +132,7 @@ def test_killed_in_mid_epoch_and_continued(tmp_path: Path) -> None:
     assert table(expected, "training.csv", *columns) == table(found, "training.csv", *columns)
 
 
+@long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_that_can_be_continued(number: signal.Signals, tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
@@ -251,6 +256,7 @@ def test_wrong_uses(tmp_path: Path) -> None:
     assert "give a checkpoint or a run" in refused(tmp_path, name="validate")
 
 
+@long
 def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     words = [*DIGITS, "--steps", 8, "--validation", "none", "--lr", 1e30, "--momentum", 0, "--optimizer", "sgd"]
@@ -261,6 +267,7 @@ def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     assert ": skipped\n" in done.stdout
 
 
+@long
 def test_a_network_that_cannot_be_compiled(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     environment = {**os.environ, "CXX": "/bin/false", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
@@ -269,6 +276,7 @@ def test_a_network_that_cannot_be_compiled(tmp_path: Path) -> None:
     assert told.endswith("): leave it out")
 
 
+@long
 def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     words = ["--model", "cifar_resnet8", "--image_size", 8, "--generated_data", "--repeat", 1, "--valid_batch_size", 1]
     done = train(tmp_path, *words, name="validate")
@@ -276,6 +284,7 @@ def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     assert re.search(r"images/sec; latency of a batch in ms: mean [\d.]+, p50 [\d.]+, p95 [\d.]+, p99 [\d.]+\n", done.stdout)
 
 
+@long
 def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
     """With group norm, to 1e-5; 42 pictures, so that the last update has 2. One run, which the first replica writes."""
     write_digits(tmp_path / "data", 42)
@@ -299,6 +308,7 @@ def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
             assert float(row["loss"]) == pytest.approx(float(other["loss"]), rel=1e-4)
 
 
+@long
 def test_class_folders(tmp_path: Path) -> None:
     """Pictures of files, resized and cropped by threads; a broken one ends the run with its name."""
     random = np.random.default_rng(0)
@@ -325,6 +335,7 @@ def test_class_folders(tmp_path: Path) -> None:
     assert checkpoints(folder) == ["step-00000008"], "the updates are not lost"
 
 
+@long
 def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> None:
     """A small tmpfs that the second checkpoint does not fit on."""
     write_digits(tmp_path / "data")
@@ -341,6 +352,7 @@ def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> No
         subprocess.run(["umount", logs], check=True)
 
 
+@long
 def test_time_of_a_run_goes_on(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     train(tmp_path, *DIGITS, "--validation", "none", "--steps", 3, "--logs_per_epoch", 5)

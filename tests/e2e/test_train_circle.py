@@ -12,7 +12,10 @@ from bulkinfer.model.card import read_card
 from PIL import Image
 
 from tests.commands import get_model, records, run
+from tests.forms import long
 from tests.training import VALID, checkpoints, table, write_digits
+
+pytestmark = long
 
 CLASSES = ("1", "2", "10")  # in the order of numbers; as text 10 comes before 2
 TINY = ("--model", "cifar_resnet8", "--micro_batch_size", 8, "--lr", 0.05)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import get_model, records, run
+from tests.forms import long
 from tests.launches import write_photos
 from tests.training import write_digits
 
@@ -30,6 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@long
 def test_a_network_of_the_zoo_finds_what_infer_launch_finds(home: Path) -> None:
     done = run("bulkinfer", "validate", "--model", "efficientnet-lite0", "--data_dir", "D", cwd=home)
     assert done.returncode == 0, done.stderr
@@ -46,6 +48,7 @@ def test_random_weights_are_said(tmp_path: Path) -> None:
     assert " of 360)" in done.stdout
 
 
+@long
 @pytest.mark.parametrize(
     ("words", "told"),
     [

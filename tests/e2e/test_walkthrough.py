@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 
 from tests import pictures
 from tests.commands import records, rows, run
+from tests.forms import long
 
 SIZES = [(640, 480), (480, 640), (500, 333), (224, 224), (1001, 257), (200, 150), (97, 311), (333, 334)]
 
@@ -35,8 +36,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def output(place: Path) -> Path:
-    words = ("--model_name", "efficientnet_lite0", "--num_devices", 2, "--save", "topk,logits", "--output", "out")
-    found = run("infer_launch", *words, cwd=place)
+    words = ("--num_devices", 2, "--device", "cpu", "--save", "topk,logits", "--output", "out")
+    found = run("infer_launch", "--model_name", "efficientnet_lite0", *words, cwd=place)
     assert found.returncode == 0, found.stdout + found.stderr
     return place / "out"
 
@@ -86,6 +87,8 @@ def test_scores_agree_when_fed_the_same_pixels(place: Path, output: Path) -> Non
         assert np.abs(scores[row["class_ids"]] - row["scores"]).max() < 1e-4, key
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Path) -> None:
     words = ("--model_name", "efficientnet_lite0", "--device", "openvino", "--precision", "fp32", "--save", "topk,logits")
     found = run("infer_launch", *words, "--output", tmp_path, cwd=place)
@@ -96,6 +99,8 @@ def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Pa
     assert np.abs(logits[0] - logits[1]).max() < 1e-3 * np.abs(logits[0]).max()
 
 
+@pytest.mark.usefixtures("openvino")
+@long
 def test_bf16_runs_natively_or_is_refused_in_one_sentence(place: Path, tmp_path: Path) -> None:
     flags = Path("/proc/cpuinfo").read_text()
     words = ("--model_name", "efficientnet_lite0", "--precision", "bf16")

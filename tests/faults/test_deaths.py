@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import records, run
+from tests.forms import long, long_param
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
 # put in front of the workers' modules by PYTHONPATH: a decoder that is killed by the marker, as by a broken codec
@@ -35,7 +36,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("deadly", [("041-red.png",), ("000-black.png", "089-red.png")])
+@pytest.mark.parametrize("deadly", [("041-red.png",), long_param((("000-black.png", "089-red.png"),))])
 def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) -> None:
     for name in deadly:
         path = place / "photos" / name
@@ -81,6 +82,7 @@ def test_b28_a_graph_that_the_runtime_refuses_is_one_sentence(place: Path) -> No
     assert "NoSuchOperator" in found.stderr
 
 
+@long
 def test_a_worker_that_finds_another_graph_refuses(place: Path) -> None:
     """A worker is replaced after the model was: the new graph must not add to the rows of the old one."""
     (place / "site" / "sitecustomize.py").write_text(

@@ -11,6 +11,7 @@ import pytest
 
 from tests import pictures
 from tests.commands import records, run
+from tests.forms import long, only_first
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 from tests.runtime_in_front import runtime_in_front
 
@@ -107,7 +108,7 @@ def test_b43_a_worker_killed_at_its_third_batch_is_replaced_within_seconds(place
     check_all_done(place, 90)
 
 
-@pytest.mark.parametrize("with_launcher", [False, True], ids=["worker", "worker and launcher"])
+@pytest.mark.parametrize("with_launcher", only_first([False, True]), ids=["worker", "worker and launcher"])
 def test_b46_a_writer_killed_in_the_middle_leaves_nothing_that_is_read(place: Path, with_launcher: bool) -> None:
     write_photos(place, 60)
     env = runtime_in_front(place / "front", after=DIE + IN_THE_SECOND_FILE.format(with_launcher=with_launcher))
@@ -124,6 +125,7 @@ def test_b46_a_writer_killed_in_the_middle_leaves_nothing_that_is_read(place: Pa
     check_all_done(place, 60)
 
 
+@long
 def test_b47_equal_pictures_are_all_run_after_a_stop_and_a_swapped_network_is_refused(place: Path) -> None:
     """Eight pictures in batches of four, three of them the same; killed when the second batch, the one with white, is run."""
     colours = ["black", "red", "red", "blue", "yellow", "red", "magenta", "white"]

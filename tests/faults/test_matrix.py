@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, ROLES, SIDES, Cell
+from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, ROLES, SHORT_CELLS, SIDES, Cell
 from tests.faults.points import WORKER
 from tests.faults.scene import Place, run_cell
 from tests.faults.whole_runs import WHOLE_RUNS
+from tests.forms import long, long_param
 
-AT_ONCE = 2  # launches
 BY_NAME = {cell.name: cell for cell in CELLS}
-Results = dict[str, "Future[list[str]]"]
+SHORT = {cell.name for cell in SHORT_CELLS}
 
 
 def workers_for(cell: Cell) -> int:
@@ -25,35 +24,24 @@ def workers_for(cell: Cell) -> int:
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
-    """What each selected fault leads to, by name: they run two at a time, and the tests below wait for their own."""
-    folder = tmp_path_factory.mktemp("faults")
-    place = Place.make(folder / "place")
-    chosen = [
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.path == request.path and hasattr(item, "callspec")
-    ]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {}
-        for number, name in enumerate(chosen):
-            scene = folder / f"{number:03d}"
-            if name in BY_NAME:
-                futures[name] = pool.submit(run_cell, place, BY_NAME[name], scene, num_devices=workers_for(BY_NAME[name]))
-            else:
-                futures[name] = pool.submit(WHOLE_RUNS[name], place, scene, random.Random(name))
-        yield futures
-        pool.shutdown(cancel_futures=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place.make(tmp_path_factory.mktemp("faults") / "place")
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-def test_a_fault_at_a_point(results: Results, name: str) -> None:
-    assert results[name].result() == []
+@pytest.mark.parametrize("name", [name if name in SHORT else long_param(name) for name in BY_NAME])
+def test_a_fault_at_a_point(place: Place, tmp_path: Path, name: str) -> None:
+    assert run_cell(place, BY_NAME[name], tmp_path / "scene", num_devices=workers_for(BY_NAME[name])) == []
 
 
+@long
 @pytest.mark.parametrize("name", WHOLE_RUNS)
-def test_a_fault_of_a_whole_run(results: Results, name: str) -> None:
-    assert results[name].result() == []
+def test_a_fault_of_a_whole_run(place: Place, tmp_path: Path, name: str) -> None:
+    assert WHOLE_RUNS[name](place, tmp_path / "scene", random.Random(name)) == []
+
+
+def test_the_short_form_has_every_point_once_and_every_fault() -> None:
+    assert sorted(cell.point for cell in SHORT_CELLS) == sorted(ALL_POINTS)
+    assert {cell.fault for cell in SHORT_CELLS} == set(FAULTS)
 
 
 def test_every_pair_is_run_or_left_out_for_a_reason() -> None:

@@ -33,7 +33,7 @@ from bulkinfer.model.graph_checks import Golden, read_golden, write_golden
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import open_manifest
 from bulkinfer.records.manifest_rows import Entry
-from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 
 from tests import bombs, pictures
 from tests.models import LABELS, RECIPE
@@ -135,7 +135,7 @@ def job(data: bytes) -> list[str]:
     _written(JOB_FILE, data)
     told = list[str]()
     with _refusals(told, *OURS):
-        read_job(_folder())
+        JobFile.read(_folder())
     return told
 
 

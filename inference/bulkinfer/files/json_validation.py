@@ -11,8 +11,9 @@ from typing import Any
 def mismatch(value: Any, kind: Any, where: str = "") -> str:
     """The first part of `value` that is not of `kind`, as "parts.a.ok is 'x', not int"; empty if all parts match.
 
-    `kind` is str, int, float (an int matches), bool, None, Any, a class, a TypedDict (further keys are accepted), or a list,
-    tuple (a list matches), dict with str keys or union of those. `where` names `value` in the sentence.
+    `kind` is str, int, float (an int matches), bool, None, Any, a class, a TypedDict (further keys are accepted, and those of
+    one that is not total may be missing), or a list, tuple (a list matches), dict with str keys or union of those. `where`
+    names `value` in the sentence.
     """
     return next(_mismatches(value, kind, where), "")
 
@@ -26,9 +27,10 @@ def _mismatches(value: Any, kind: Any, where: str) -> Iterator[str]:
         yield _sentence(value, kind, where)
     elif typing.is_typeddict(kind):
         kinds = typing.get_type_hints(kind)
-        yield from (f"{_inside(where, name)} is missing" for name in kinds if name not in value)
-        for name, inner_kind in kinds.items():
-            yield from _mismatches(value[name], inner_kind, _inside(where, name))
+        required: frozenset[str] = kind.__required_keys__
+        yield from (f"{_inside(where, name)} is missing" for name in kinds if name in required and name not in value)
+        for name in (name for name in kinds if name in value):
+            yield from _mismatches(value[name], kinds[name], _inside(where, name))
     elif origin is dict:
         for name, item in value.items():
             yield from _mismatches(item, inner[1], _inside(where, name))

@@ -1,28 +1,26 @@
-"""A job: one frozen config bound to a network and a data set, identified by its fingerprint; and _job.json, its authority."""
+"""A job: one config bound to a network, a device and a data set, identified by its fingerprint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import canonical_json, safe_name
 from bulkinfer.host.versions import versions
+from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
-from bulkinfer.results.job_file import json_sha256
-from bulkinfer.runtime.devices import Choice, Request
-from bulkinfer.runtime.providers import SessionSpec
+from bulkinfer.records.manifest import Dataset
+from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.runtime.devices import AUTO, Choice
+from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.types import Record
 
-if TYPE_CHECKING:
-    from bulkinfer.files.lease import Lease
-    from bulkinfer.host.cores import ThreadPlan
-    from bulkinfer.records.manifest import Dataset
-    from bulkinfer.types import Step
-
+WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
 _DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
 
@@ -31,13 +29,13 @@ _DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime
 class Job:
     """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
 
-    `command` is what runs it: its warnings begin with that.
+    `identity` is that of the network asked for, `model` the graph that runs, which may be a variant. `command` is the one that
+    runs the job: its warnings begin with that.
     """
 
     config: LaunchConfig
     model: Model
-    request: Request
-    choice: Choice  # the first candidate, until the launch has settled it
+    choice: Choice
     dataset: Dataset | None
     counts: dict[int, int]
     identity: dict[str, Any]
@@ -64,56 +62,31 @@ class Job:
         values = sum(math.prod(map(int, shapes[name][1:])) for name in self.model.card.outputs if name in self.config.save)
         return values * (2 if self.config.save_precision == "fp16" else 4)
 
-    @property
-    def reduce_to(self) -> int:
-        """The short side in pixels that JPEGs may be decoded at; 0: exactly."""
-        return self.model.card.recipe.short_side_needed if self.config.decode == "fast" else 0
-
-    def session_spec(self, plan: ThreadPlan) -> SessionSpec:
-        """What the first worker asks of the runtime; the others differ in the device."""
-        config, graph = self.config, str(self.model.graph)
-        streams, threads = plan.streams, plan.threads_per_stream
-        return SessionSpec(
-            graph, self.choice.provider, self.choice.precision, streams, threads, config.allow_cpu_nodes, plan.devices[0]
-        )
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a job: the plan for this host, where it logs and writes (None: nowhere), what is there and what is to do.
-
-    `description` is the content of _job.json, brought up to date as parts are published. `job_log` is given where `log_dir` is
-    not the log folder of the job, but one in it: what lies there is brought up to date too.
-    """
-
-    job: Job
-    plan: ThreadPlan
-    log_dir: Path
-    output: Path | None
-    description: dict[str, Any]
-    todo: list[Step]
-    leases: tuple[Lease, ...]  # on `log_dir` and `output`; without them nothing is guarded
-    job_log: Path | None = None
-
 
 def job_name(model_name: str, fingerprint: str) -> str:
     """What a job and the folder of its logs are called."""
     return f"{safe_name(model_name)}-{fingerprint[:8]}"
 
 
-def make_job(config: LaunchConfig, model: Model, request: Request, choice: Choice, dataset: Dataset | None) -> Job:
-    """Bind `config` to its network, devices and data set."""
+def count_records(dataset: Dataset | None, limit: int) -> dict[int, int]:
+    """How many records of each partition belong to the job: the first `limit` of all; 0: all."""
     counts = {}
-    left = config.limit or float("inf")
+    left = limit or float("inf")
     for partition in dataset.partitions if dataset else ():
         counts[partition.index] = int(min(left, partition.manifest.num_records))
         left -= counts[partition.index]
-    return Job(config, model, request, choice, dataset, counts, _identity(config, model, request, dataset))
+    return counts
 
 
-def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dataset | None) -> dict[str, Any]:
+def first_records(dataset: Dataset | None, counts: Mapping[int, int], most: int) -> Iterator[Record]:
+    """At most `most` records of each partition, in the order of the job; none in a run without pictures."""
+    for partition in dataset.partitions if dataset else ():
+        yield from partition.manifest.records(0, min(most, counts[partition.index]))
+
+
+def identity_of(asked: Unsettled, dataset: Dataset | None) -> dict[str, Any]:
     """Every fact that decides what the rows hold, by the name under which a mismatch is reported."""
-    card = model.card
+    config, model, card = asked.config, asked.model, asked.model.card
     facts = {name: getattr(config, name) for name in ("batch_size", "precision", "limit", "max_pixels",
                                                       "max_file_bytes", "allow_cpu_nodes", "decode")}  # fmt: skip
     if "topk" in config.save:
@@ -121,7 +94,7 @@ def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dat
     saves_outputs = bool(set(card.outputs) & set(config.save))
     return {
         **facts,
-        "device": request.provider,  # which of its devices decides nothing
+        "device": asked.request.provider,  # which of its devices decides nothing
         "model_name": card.name,
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
@@ -135,34 +108,35 @@ def _identity(config: LaunchConfig, model: Model, request: Request, dataset: Dat
     }
 
 
-def describe_job(job: Job, resolved: Mapping[str, Any]) -> dict[str, Any]:
+def new_job_file(job: Job) -> JobFile:
     """The content of _job.json before any part is published."""
     dataset = job.dataset
-    return {
-        "fingerprint": job.fingerprint,
-        "identity": job.identity,
-        "config": asdict(job.config),
-        "resolved": {
-            "provider": job.choice.provider,
-            "devices": job.choice.models,
-            "precision": job.choice.precision,
-            "precision_reason": job.choice.precision_reason,
-            "graph_sha256": job.model.sidecar.sha256,
-            **resolved,
-        },
-        "versions": versions(),
-        "weights": asdict(job.model.card.weights),
-        "source": dataset.source if dataset else job.config.input,
-        **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
-        "num_records": job.num_records,
-        "partitions": _describe_partitions(job),
-        "complete": False,
-        "parts": {},
-    }
+    return JobFile(
+        {
+            "fingerprint": job.fingerprint,
+            "identity": job.identity,
+            "config": asdict(job.config),
+            "resolved": {
+                "provider": job.choice.provider,
+                "devices": job.choice.models,
+                "precision": job.choice.precision,
+                "precision_reason": job.choice.precision_reason,
+                "graph_sha256": job.model.sidecar.sha256,
+            },
+            "versions": versions(),
+            "weights": asdict(job.model.card.weights),
+            "source": dataset.source if dataset else job.config.input,
+            **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
+            "num_records": job.num_records,
+            "partitions": _describe_partitions(job),
+            "complete": False,
+            "parts": {},
+        }
+    )
 
 
 def _describe_partitions(job: Job) -> dict[str, Any]:
-    """By partition number: a PartitionEntry."""
+    """By partition number: a PartitionEntry, and the hash of the manifest."""
     return {
         str(partition.index): {
             "num_records": job.counts[partition.index],
@@ -173,13 +147,43 @@ def _describe_partitions(job: Job) -> dict[str, Any]:
     }
 
 
-def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
-    """Raises UsageError that names each differing field if the output directory belongs to another job."""
-    if found["fingerprint"] == job.fingerprint:
+def joined_identity(now: dict[str, Any], begun: JobFile | None) -> dict[str, Any]:
+    """The identity that a job has in the output where `begun` was found: that of `begun` if both are the same job, else `now`.
+
+    They are also the same where `auto` was asked for there and what it became is asked for now. The parts there bear the
+    fingerprint of the identity there, and new ones must too.
+    """
+    if begun is None:
+        return now
+    there, resolved = dict(begun.identity), begun.resolved
+    if there.get("precision") == AUTO and resolved.get("graph_sha256") == now["graph_sha256"]:
+        there |= {name: now[name] for name in ("graph_sha256", "weights_sha256")}  # of the variant that it led to
+    for name, became in (("precision", "precision"), ("device", "provider")):
+        if there.get(name) == AUTO and now[name] != AUTO:
+            there[name] = resolved.get(became)
+    return begun.identity if canonical_json(there) == canonical_json(now) else now
+
+
+def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """What `auto` became when the job of `identity` began in `output`.
+
+    Raises UsageError if `output` holds another job, or a provider that this version does not know.
+    """
+    check_same_job(output, begun, identity)
+    if (provider := begun.resolved["provider"]) not in PROVIDERS:
+        raise UsageError(
+            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
+        )
+    return begun.resolved
+
+
+def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> None:
+    """Raises UsageError that names each differing field if `begun`, found in `output`, is another job than `identity`."""
+    if begun.fingerprint == json_sha256(identity):
         return
-    differing = differences(found["identity"], job.identity)
+    differing = differences(begun.identity, identity)
     is_asked = differing.keys() <= {"precision", "device"}
-    advice = " ".join(f"--{name} {found['identity'][name]}" for name in differing) + " continues it" if is_asked else ""
+    advice = " ".join(f"--{name} {begun.identity[name]}" for name in differing) + " continues it" if is_asked else ""
     if differing.keys() == {"manifest"}:
         advice = f"--skip_done {output} --output NEW runs what has no ok row there"
     raise UsageError(
@@ -189,7 +193,7 @@ def check_same_job(output: Path, found: dict[str, Any], job: Job) -> None:
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
-    """The fields in which two identities differ, each with both values in words; those of `free` may."""
+    """The fields in which two identities differ, each with both values in words; fields in `free` are not compared."""
     there, now = fields_of(there), fields_of(now)
     return {
         name: f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
@@ -199,9 +203,9 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collecti
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Packages that decide what a row holds and have another version `now` than in `found`, as "Pillow 12.0 (now 13.0)".
+    """Packages that decide what a row holds and whose version changed, as "Pillow 12.0 (now 13.0)".
 
-    Both are what versions() gave. One that was not there in the beginning cannot have taken part, and is left out.
+    `found` and `now` are what versions() gave. A package that was not installed at the beginning took no part, and is left out.
     """
     return [
         f"{name} {found[name]} (now {now.get(name, 'not installed')})"
@@ -211,7 +215,7 @@ def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[st
 
 
 def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity by field; those of the recipe and of the outputs as recipe.mean and so on."""
+    """The identity with one level of nesting removed: the fields of the recipe become recipe.mean and so on."""
     found: dict[str, Any] = {}
     for name, value in identity.items():
         found |= {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
@@ -219,6 +223,6 @@ def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def short(value: Any) -> str:
-    """A value for messages: its JSON, cut."""
+    """A value for messages: its JSON, shortened."""
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"

@@ -11,13 +11,14 @@ from typing import TypedDict, Unpack
 from bulkinfer.config import LaunchConfig
 from bulkinfer.host.cores import core_budget
 from bulkinfer.launch.auto.choose import settle
-from bulkinfer.launch.launcher import open_job
+from bulkinfer.launch.plan import open_network
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.lookup import named_folder
 from bulkinfer.results.rows import task_for
 from bulkinfer.runtime.devices import plan_workers
 from bulkinfer.worker.loader import Limits
 from bulkinfer.worker.predictor import Predictor
+from bulkinfer.worker.protocol import session_spec
 
 
 class Settings(TypedDict, total=False):
@@ -68,13 +69,13 @@ def open_model(
         precision=precision,
         **settings,
     )
-    job, found = open_job(replace(config, synthetic=True))  # without a data set
-    job = settle(replace(job, config=config), found, None)
-    plan = plan_workers(replace(config, num_devices=1), job.choice, core_budget())
-    card = job.model.card
-    task = task_for(card, config.save, config.top_k, job.model.sidecar.outputs, config.save_precision)
-    limits = Limits(config.max_pixels, config.max_file_bytes, job.reduce_to)
-    return Predictor(card, job.session_spec(plan), task, limits, plan.num_workers)
+    settled = settle(open_network(config))
+    plan = plan_workers(replace(config, num_devices=1), settled.choice, core_budget())
+    card = settled.model.card
+    task = task_for(card, config.save, config.top_k, settled.model.sidecar.outputs, config.save_precision)
+    limits = Limits(config.max_pixels, config.max_file_bytes, card.recipe.reduce_to(config.decode))
+    session = session_spec(config, settled.model.graph, settled.choice, plan)
+    return Predictor(card, session, task, limits, plan.num_workers)
 
 
 def _place(model: str | os.PathLike[str], model_path: Path) -> tuple[Path, str]:

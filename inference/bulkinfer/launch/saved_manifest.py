@@ -1,4 +1,4 @@
-"""What a job listed when it began, kept in its log folder: for going on where the folder of pictures has changed since."""
+"""The records of a job as it began, kept in its log folder: so it can go on after its folder of pictures has changed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.launch.job import Job, job_name
+from bulkinfer.launch.job import job_name
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
-from bulkinfer.results.job_file import read_job
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps
 
 
@@ -23,52 +24,53 @@ class _Skipped(TypedDict):
 
 
 def kept_manifest(log_dir: Path, index: int) -> Path:
-    """Where a launch keeps the manifest of a partition that has none in the data set."""
+    """Where a launch keeps the manifest of a partition that has no file in the data set."""
     return log_dir / (f"manifest-{index:05d}.parquet" if index else MANIFEST_FILE)
 
 
-def kept_dataset(found: dict[str, Any], log_dir: Path, data_dir: Path) -> Dataset | None:
-    """The records of the job out of the manifests that its launch kept; None if it kept none, since partitions have theirs.
+def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | None:
+    """The records of a job out of the manifests that its launch kept; None if it kept none, as for partitions.
 
-    A picture of a plain folder that was mended has another size: scanned again, it would be another job.
+    A retry needs them: a picture of a plain folder that was repaired has another size, so a new scan would give another job.
     """
     manifests = {}
-    for index, entry in found["partitions"].items():
-        path = kept_manifest(log_dir, int(index))
+    for index, entry in begun.partitions.items():
+        path = kept_manifest(log_dir, index)
         if not path.is_file():
             return None
-        manifests[int(index)] = Manifest.read(path)
-        if manifests[int(index)].content_hash != entry.get("manifest_sha256"):
+        manifest = Manifest.read(path)
+        if manifest.content_hash != entry.get("manifest_sha256"):
             return None
-    manifests = {index: replace(manifest, root=_root(data_dir, index, manifest)) for index, manifest in manifests.items()}
-    skipped = found.get("skipped")
+        manifests[index] = replace(manifest, root=_root(data_dir, index, manifest))
+    skipped = begun.skipped
     if skipped is not None and mismatch(skipped, _Skipped):
         return None
     left_out = None if skipped is None else Skipped(tuple(skipped["outputs"]), skipped["num_records"], skipped["sha256"])
     partitions = tuple(Partition(index, manifest, manifest.root) for index, manifest in sorted(manifests.items()))
-    hashed = str(found["identity"].get("manifest"))
-    return Dataset(data_dir, partitions, str(found.get("source")), hashed, skipped=left_out, is_listed=False)
+    hashed = str(begun.identity.get("manifest"))
+    return Dataset(data_dir, partitions, begun.source, hashed, skipped=left_out, is_listed=False)
 
 
 def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
-    """Where the pictures of a kept manifest lie now, since the data set may lie elsewhere than when the job began."""
+    """Where the pictures of a kept manifest lie now: the data set may have been moved since the job began."""
     root = os.path.abspath(os.fsencode(data_dir))
     if not carries_dataset(root):  # a plain folder
         return root
     return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition
 
 
-def listed_before(job: Job, output: Path) -> Dataset | None:
-    """What an unfinished job in `output` listed, where its plain folder has changed since and nothing else has.
+def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset, begun: JobFile) -> Dataset | None:
+    """What `begun`, the unfinished job in --output, listed, if since then its plain folder has changed and nothing else has.
 
-    None where the job is to be taken as it is: it is new, complete, the same, another one, or its listing is not there.
+    `identity` is that of the job on `dataset`, the folder as it is now. None if the job is complete, the same or another one,
+    or its manifest was not kept.
     """
-    if job.config.overwrite or job.dataset is None or job.dataset.scan is None or (found := read_job(output)) is None:
+    there = begun.identity
+    if dataset.scan is None or there.get("manifest") == identity["manifest"]:
         return None
-    there, now = found["identity"], job.identity
-    if found["fingerprint"] == job.fingerprint or canonical_json({**there, "manifest": now["manifest"]}) != canonical_json(now):
+    if canonical_json({**there, "manifest": identity["manifest"]}) != canonical_json(identity):
         return None
-    if sum(map(len, published_steps(output))) == found["num_records"]:
+    if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
         return None
-    log_dir = Path(job.config.log_path) / job_name(str(there.get("model_name")), found["fingerprint"])
-    return kept_dataset(found, log_dir, job.dataset.root)
+    log_dir = Path(config.log_path) / job_name(begun.model_name, begun.fingerprint)
+    return kept_dataset(begun, log_dir, dataset.root)

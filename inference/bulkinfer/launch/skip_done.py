@@ -1,4 +1,4 @@
-"""--skip_done: a data set without the records that have an ok row in the outputs of earlier jobs like this one."""
+"""--skip_done: a data set without the records that have an ok row in the outputs of earlier jobs of the same kind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.job import Job, differences
 from bulkinfer.records.manifest import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
-from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
 from bulkinfer.results.part_names import part_name
@@ -30,19 +31,23 @@ log = logging.getLogger("bulkinfer")
 _FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
 
 
-def without_done(job: Job, dataset: Dataset) -> Dataset:
-    """The data set of `job` without what its --skip_done names: pictures of the same key and, where both sides know it, size.
+def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dataset) -> Dataset:
+    """`dataset` without the pictures that have an ok row in an output of --skip_done.
 
-    Raises UsageError if one of those is no output, is this job's own, or its rows are of another kind; RunError if damaged.
+    A picture is the same if its key is, and its size where both sides know it. `identity` is that of the job on `dataset`.
+    Raises UsageError if one of those folders is no output, is this job's own, or its rows are of another kind; RunError if it
+    is damaged.
     """
-    outputs = tuple(job.config.skip_done)
-    earlier = [(Path(output), check_alike(job, Path(output))) for output in outputs]
+    outputs = tuple(config.skip_done)
+    earlier = [(Path(output), check_alike(config, identity, Path(output))) for output in outputs]
     for output, found in earlier:
-        _tell_gone(job, output, found)
+        _warn_of_gone_parts(output, found)
     try:
         done = _Done.of(done_rows(earlier))
     except RunError as error:
-        raise RunError(f"--skip_done: {error}; the infer_launch of that job sets it aside and mends it") from None
+        raise RunError(
+            f"--skip_done: {error}; run infer_launch of that job again, which sets the part aside and runs its records again"
+        ) from None
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -56,43 +61,41 @@ def without_done(job: Job, dataset: Dataset) -> Dataset:
     return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
 
 
-def _tell_gone(job: Job, output: Path, found: Mapping[str, Any]) -> None:
-    """Parts that an earlier output had and has no more: what they held is not known to be done."""
-    gone = set(found["parts"]) - {part_name(step) for step in published_steps(output)}
+def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
+    """One warning for parts that an earlier output recorded and has no more: their records count as not done."""
+    gone = set(found.parts) - {part_name(step) for step in published_steps(output)}
     if gone:
-        told = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
+        names = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
         log.warning(
-            f"{job.command}: warning: --skip_done {output}: {told}, so what was there runs again: bulkinfer verify {output}"
+            f"infer_launch: warning: --skip_done {output}: {names}, so what was there runs again: bulkinfer verify {output}"
         )
 
 
-def check_alike(job: Job, output: Path) -> dict[str, Any]:
+def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path) -> JobFile:
     """_job.json of an earlier output. Raises UsageError naming each field in which its rows are of another kind."""
-    found = read_job(output)
+    found = JobFile.read(output)
     if found is None:
         raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
-    if job.config.output and Path(job.config.output).resolve() == output.resolve():
+    if config.output and Path(config.output).resolve() == output.resolve():
         raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
-    there, now = found["identity"], job.identity
+    there, now = found.identity, identity
     free = _FREE | ({"graph_sha256"} if there.get("batch_size") != now["batch_size"] else set())  # a graph for each size
     _refuse(output, differences(there, now, free))
     return found
 
 
 def check_settled(job: Job) -> None:
-    """The rest of check_alike, once what `auto` became is known: two jobs that asked for it may have got different things.
+    """The part of check_alike that needs to know what `auto` became: two jobs that asked for it may have got different things.
 
     Raises UsageError naming both.
     """
     for output in map(Path, job.config.skip_done):
-        found = read_job(output)
+        found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")
-        there = {"precision": found["identity"].get("precision"), **found["resolved"]}
+        there = {"precision": found.identity.get("precision"), **found.resolved}
         now = {"precision": job.choice.precision, "graph_sha256": job.model.sidecar.sha256}
-        is_same_place = (
-            there["provider"] == job.choice.provider and found["identity"].get("batch_size") == job.config.batch_size
-        )
+        is_same_place = there["provider"] == job.choice.provider and found.identity.get("batch_size") == job.config.batch_size
         if not is_same_place or "graph_sha256" not in there:  # other providers and batch sizes have graphs of their own
             del now["graph_sha256"]
         _refuse(output, differences({name: there[name] for name in now}, now))
@@ -100,13 +103,13 @@ def check_settled(job: Job) -> None:
 
 def _refuse(output: Path, differing: Mapping[str, str]) -> None:
     if differing:
-        told = "; ".join(differing.values())
-        raise UsageError(f"--skip_done {output}: its rows are of another kind, in {told}: run all pictures")
+        fields = "; ".join(differing.values())
+        raise UsageError(f"--skip_done {output}: its rows are of another kind, by {fields}: run all pictures")
 
 
 @dataclass(frozen=True)
 class _Done:
-    """What is looked up for every partition: identities and keys of the ok rows, and keys of those without a size."""
+    """The ok rows to look up: their identities (key and size), their keys, and the keys of rows without a size."""
 
     identities: pa.Array
     keys: pa.Array
@@ -119,7 +122,7 @@ class _Done:
 
 
 def _is_done(lines: pa.Table, done: _Done) -> np.ndarray[Any, Any]:
-    """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
+    """For each line of a manifest: True if it has an ok row of the same key and size, or key if a size is unknown."""
     rows = pa.table({"key": large_keys(lines), "size": lines["size_bytes"]})
     found = pc.or_(
         pc.is_in(identities(rows), value_set=done.identities),

@@ -1,50 +1,94 @@
-"""The end of a launch: is every record accounted for, what does it say on stdout and in summary.json, which exit code."""
+"""The result of a launch: whether every record is accounted for, what is logged and written to summary.json, the exit code."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
-from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import read_json, remove_stale_temporaries, temporary_path, write_json
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
-from bulkinfer.launch.job import Launch
-from bulkinfer.launch.totals import Aggregate
-from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.launch.job import WITHOUT
+from bulkinfer.launch.plan import Plan
+from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 
 log = logging.getLogger("bulkinfer")
 
 SUMMARY_FILE = "summary.json"
-WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
+@dataclass(frozen=True)
+class LaunchResult:
+    """What came of a launch.
+
+    `exit_code`: 0 every record is ok; 3 every record has a row, and some are error rows, or a folder could not be read; 1 some
+    records have no row yet; 128 + the number of the signal that ended it. `records` is the number of pictures of the job, `ok`
+    and `errors` count their rows, also those of earlier launches. `output` is None in a run without pictures, `summary`, the
+    path of summary.json, in a dry run.
+    """
+
+    exit_code: int
+    records: int
+    ok: int
+    errors: int
+    errors_by_stage: dict[str, int]
+    output: Path | None
+    log_dir: Path
+    summary: Path | None
+
+
 def begin(log_dir: Path) -> None:
-    """clear_log; and logs/latest points here from now on."""
+    """Clear the log folder, and let logs/latest point to it."""
     clear_log(log_dir)
     point_latest(log_dir)
 
 
 def clear_log(log_dir: Path) -> None:
-    """Take away what an earlier launch said of itself or, killed, was writing, here and in the folder above."""
+    """Remove the summary of an earlier launch, and what a killed one was writing, here and in the folder above."""
     for folder in (log_dir, log_dir.parent):
         remove_stale_temporaries(folder)
     (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
 
 
-def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal: BulkinferError | None) -> int:
-    """Print the total and write summary.json; returns the exit code. `refusal` is what ended the launch early."""
+def planned_result(plan: Plan) -> LaunchResult:
+    """The result of a dry run: exit code 0, and the rows that are there already."""
+    counts = count_rows(plan.begun)
+    return LaunchResult(OK, plan.job.num_records, **counts, output=plan.output, log_dir=plan.log_dir, summary=None)
+
+
+def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
+    """Write summary.json, log the total, and return the result."""
+    aggregate, engine, refusal = outcome.aggregate, outcome.engine, outcome.refusal
     if aggregate.line_is_due:
         log.info(aggregate.line())
-    counts = count_rows(launch.description)
+    counts, path = count_rows(launch.job_file), launch.log_dir / SUMMARY_FILE
     code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
-    job, scan = launch.job, launch.job.dataset.scan if launch.job.dataset else None
-    summary = {
+    write_json(path, summarise(launch, outcome, counts, code))
+    if launch.output is not None:
+        for folder in filter(None, (launch.log_dir, launch.job_log)):
+            shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
+    if launch.job_log is not None:
+        is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
+        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
+    log_total(launch, aggregate, engine)
+    if launch.output is not None:
+        log_records(launch, counts, quiet=refusal is not None)
+    log.info(f"summary: {path}")
+    return LaunchResult(code, launch.job.num_records, **counts, output=launch.output, log_dir=launch.log_dir, summary=path)
+
+
+def summarise(launch: Launch, outcome: Outcome, counts: dict[str, Any], code: int) -> dict[str, Any]:
+    """The content of summary.json."""
+    job, engine, refusal = launch.job, outcome.engine, outcome.refusal
+    scan = job.dataset.scan if job.dataset else None
+    return {
         "job": (launch.job_log or launch.log_dir).name,
         "fingerprint": job.fingerprint,
         "exit_code": code,
@@ -64,26 +108,14 @@ def finish(launch: Launch, aggregate: Aggregate, engine: Engine | None, refusal:
         **counts,
         "replaced_workers": engine.replaced if engine else [],
         "ignored": scan.summary() if scan else [],
-        "plan": asdict(launch.plan),
+        "plan": asdict(launch.threads),
         "output": None if launch.output is None else str(launch.output),
-        **aggregate.measurements(),
+        **outcome.aggregate.measurements(),
     }
-    write_json(launch.log_dir / SUMMARY_FILE, summary)
-    if launch.output is not None:
-        for folder in filter(None, (launch.log_dir, launch.job_log)):
-            shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
-    if launch.job_log is not None:
-        is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
-        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
-    tell(launch, aggregate, engine)
-    if launch.output is not None:
-        tell_records(launch, counts, quiet=refusal is not None)
-    log.info(f"summary: {launch.log_dir / SUMMARY_FILE}")
-    return code
 
 
 def _amend(path: Path, changes: dict[str, Any]) -> None:
-    """Bring the summary of the job's own launch up to date, if there is one; one warning where that is not possible."""
+    """Update the summary of the job's own launch, if there is one; one warning if that is not possible."""
     if not path.is_file():
         return
     try:
@@ -92,11 +124,10 @@ def _amend(path: Path, changes: dict[str, Any]) -> None:
         log.warning(f"{error}")
 
 
-def count_rows(description: dict[str, Any]) -> dict[str, Any]:
+def count_rows(job_file: JobFile | None) -> dict[str, Any]:
     """ok and error rows over all published parts, errors by stage."""
-    parts = description.get("parts", {}).values()
-    stages: Counter[str] = sum((Counter(part["stages"]) for part in parts), Counter())
-    return {"ok": sum(part["ok"] for part in parts), "errors": stages.total(), "errors_by_stage": dict(stages)}
+    ok, stages = job_file.count_rows() if job_file is not None else (0, {})
+    return {"ok": ok, "errors": sum(stages.values()), "errors_by_stage": stages}
 
 
 def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> int:
@@ -104,16 +135,16 @@ def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> 
     job = launch.job
     if engine and engine.signal is not None:
         return 128 + engine.signal
-    if launch.output is None:
+    if launch.job_file is None:
         return OK
-    if not launch.description["complete"] or counts["ok"] + counts["errors"] != job.num_records:
+    if not launch.job_file.is_complete or counts["ok"] + counts["errors"] != job.num_records:
         return INCOMPLETE
     unreadable = bool(job.dataset and job.dataset.scan and job.dataset.scan.unreadable)
     return WITH_ERRORS if counts["errors"] or unreadable else OK
 
 
-def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
-    """The total, where the time went, and who was replaced."""
+def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
+    """Log the total, where the time went, and which workers were replaced."""
     if engine is None:
         log.info("total: nothing left to do")
     else:
@@ -127,8 +158,8 @@ def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
         log.info(f"replaced: {sentence}")
 
 
-def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
-    """Whether every record is accounted for; `quiet` where an error already says why not."""
+def log_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
+    """Log whether every record is accounted for. `quiet`: without a warning, because an error already says why not."""
     records, accounted = launch.job.num_records, counts["ok"] + counts["errors"]
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
     missing = f" + {records - accounted} not done" if accounted != records else ""
@@ -142,7 +173,7 @@ def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None
 
 
 def point_latest(log_dir: Path) -> None:
-    """logs/latest -> the newest job, replaced in one move; a convenience, so its failure is only told."""
+    """Let logs/latest point to the newest job, replaced in one move. It is a convenience: a failure is only a warning."""
     link = log_dir.parent / "latest"
     temporary = temporary_path(link)
     try:

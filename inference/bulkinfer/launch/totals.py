@@ -1,12 +1,15 @@
-"""Adds up what the workers report: counts, stage times, the aggregate line per step, and summary.json."""
+"""Adds up what the workers report: counts, stage times, the aggregate line per step, and the figures of summary.json."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
+from bulkinfer.errors import BulkinferError
 from bulkinfer.host.console import step_line
+from bulkinfer.launch.engines import Engine
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
@@ -14,7 +17,7 @@ from bulkinfer.worker.protocol import Died, Ended, Event, Ready, Recovered, Step
 
 
 class Aggregate:
-    """All reports of one launch. Pictures are counted once, when their part is published."""
+    """The sums over all reports of one launch. A picture is counted once, when its part is published."""
 
     def __init__(self, started: float) -> None:
         """`started` is when the command began, by time.perf_counter()."""
@@ -34,7 +37,7 @@ class Aggregate:
         self._line_shares: list[tuple[float, float]] = []
 
     def add(self, worker: int, event: Event) -> None:
-        """Take one report."""
+        """Add one event of a worker."""
         if isinstance(event, Ready):
             if self.first_ready is None:
                 self.first_ready = self._line_time = time.perf_counter()
@@ -82,22 +85,22 @@ class Aggregate:
 
     @property
     def line_is_due(self) -> bool:
-        """Pictures were finished since the last line."""
+        """True if pictures were finished since the last line."""
         return self._line_pictures > 0
 
     @property
     def startup_s(self) -> float:
-        """From the command to the first worker's readiness: hashes, scan, process start, model load, warm-up."""
+        """Seconds from the command until the first worker is ready: hashes, scan, process start, model load, warm-up."""
         return (self.first_ready or time.perf_counter()) - self.started
 
     @property
     def running_s(self) -> float:
-        """From the first worker's readiness to the last published part."""
+        """Seconds from when the first worker is ready to the last published part."""
         return self.last_published - self.first_ready if self.first_ready and self.last_published else 0.0
 
     @property
     def images_per_s(self) -> float:
-        """Unique pictures over wall-clock time, start-up and warm-up apart."""
+        """Pictures per second of wall-clock time, without start-up and warm-up."""
         return self.pictures / self.running_s if self.running_s else 0.0
 
     def metrics(self) -> Metrics:
@@ -125,3 +128,12 @@ class Aggregate:
             "ran": {str(worker): ready.proof for worker, ready in sorted(self.ready.items())},
             "versions": next((ready.versions for ready in self.ready.values()), {}),
         }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: what the workers reported, the engine (None: nothing was to do), and the error that ended it early."""
+
+    aggregate: Aggregate
+    engine: Engine | None = None
+    refusal: BulkinferError | None = None

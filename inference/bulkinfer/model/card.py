@@ -63,6 +63,10 @@ class Recipe:
             return 0
         return math.ceil(_REDUCED_MARGIN * self.resize_size)
 
+    def reduce_to(self, decode: str) -> int:
+        """The short side in pixels that JPEGs may be decoded at under --decode `decode`; 0: they are decoded exactly."""
+        return self.short_side_needed if decode == "fast" else 0
+
     @property
     def scale(self) -> tuple[float, ...]:
         """By channel, in the order of `channels`: what a value of 0..255 is multiplied with. See `offset`."""

@@ -1,42 +1,51 @@
-"""_job.json, the authority over an output directory: its structure, read, checked and published."""
+"""_job.json, the authority over an output directory: read, checked, brought up to date and published."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.errors import RunError, advising
+from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.files.atomic import canonical_json, read_json, write_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.results.parquet_parts import Part
+from bulkinfer.types import Step
 
 JOB_FILE = "_job.json"
-_BEGIN_ANEW = "run the job with --overwrite, or into another --output"
+_WAYS_OUT = "run the job with --overwrite, or into another --output"
 
 
 class Resolved(TypedDict):
-    """What `auto` became; more may stand beside it."""
+    """What `auto` became. Newer files hold more: devices, precision, graph_sha256, batches_per_step."""
 
     provider: str
 
 
-class PartitionEntry(TypedDict):
-    """One partition in _job.json: records to do, and the hash of their keys that the parts must add up to."""
-
+class _PartitionEntry(TypedDict):
     num_records: int
     keys_sha256: str
 
 
+class PartitionEntry(_PartitionEntry, total=False):
+    """One partition: the number of its records, the hash of their keys in order, and of its manifest's content."""
+
+    manifest_sha256: str
+
+
 class PartEntry(TypedDict):
-    """One published part in _job.json: ok rows, error rows by stage, hash of the file."""
+    """One published part: ok rows, error rows by stage, sha256 of the file."""
 
     ok: int
     stages: dict[str, int]
     sha256: str
 
 
-class Description(TypedDict):
-    """What _job.json must hold to be of use to a resume and to verify. Partitions are by number, parts by file name."""
+class _Content(TypedDict):
+    """The fields that every _job.json must hold. Partitions are by number, parts by file name."""
 
     fingerprint: str
     identity: dict[str, Any]
@@ -48,33 +57,150 @@ class Description(TypedDict):
     parts: dict[str, PartEntry]
 
 
+@dataclass
+class JobFile:
+    """The content of _job.json. Fields that this version does not know are kept, in their places.
+
+    A launch changes it through `note_part`, `forget_part`, `resolve`, `complete` and `reopen`, and publishes it with `write`.
+    """
+
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, output: Path) -> JobFile | None:
+        """The checked _job.json of an output directory; None if there is none.
+
+        Raises RunError if it is damaged, UsageError if a newer version wrote it.
+        """
+        path = output / JOB_FILE
+        if not path.exists():
+            return None
+        with advising(_WAYS_OUT):
+            found = read_json(path)
+        if fault := _fault(found):
+            raise RunError(f"{path} is damaged ({fault}): {_WAYS_OUT}")
+        return cls(found)
+
+    @classmethod
+    def require(cls, output: Path) -> JobFile:
+        """As `read`, and raises UsageError if there is none."""
+        if (found := cls.read(output)) is None:
+            raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
+        return found
+
+    def write(self, output: Path) -> None:
+        """Publish it in `output`."""
+        write_json(output / JOB_FILE, {name: value for name, value in self.content.items() if name != "format"})
+
+    # -- what it says ----------------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of `identity`; every part bears it."""
+        return str(self.content["fingerprint"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Every fact that decides what the rows hold."""
+        identity: dict[str, Any] = self.content["identity"]
+        return identity
+
+    @property
+    def model_name(self) -> str:
+        return str(self.identity.get("model_name"))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options that the job began with, not checked; empty in a file that holds none."""
+        config = self.content.get("config")
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What `auto` became, and the length of a step: at least the fields of Resolved."""
+        resolved: dict[str, Any] = self.content["resolved"]
+        return resolved
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The packages that the job began with."""
+        versions: dict[str, str] = self.content["versions"]
+        return versions
+
+    @property
+    def source(self) -> str:
+        """Where the pictures came from, in words."""
+        return str(self.content.get("source"))
+
+    @property
+    def skipped(self) -> Any:
+        """What --skip_done left out, not checked; None: nothing."""
+        return self.content.get("skipped")
+
+    @property
+    def num_records(self) -> int:
+        return int(self.content["num_records"])
+
+    @property
+    def partitions(self) -> dict[int, PartitionEntry]:
+        """By partition number."""
+        return {int(index): entry for index, entry in self.content["partitions"].items()}
+
+    @property
+    def parts(self) -> dict[str, PartEntry]:
+        """The published parts by file name."""
+        parts: dict[str, PartEntry] = self.content["parts"]
+        return parts
+
+    @property
+    def is_complete(self) -> bool:
+        """Every record has a row."""
+        return bool(self.content["complete"])
+
+    def count_rows(self) -> tuple[int, dict[str, int]]:
+        """ok rows, and error rows by stage, over all published parts."""
+        stages: Counter[str] = sum((Counter(part["stages"]) for part in self.parts.values()), Counter())
+        return sum(part["ok"] for part in self.parts.values()), dict(stages)
+
+    # -- what a launch changes -------------------------------------------------------------------------------------------
+
+    def note_part(self, part: Part) -> None:
+        """Record a published part, in place of an older one of the same name."""
+        self.content["parts"][part.name] = part.as_json()
+
+    def forget_part(self, name: str) -> None:
+        """Remove a part that is damaged or gone."""
+        self.parts.pop(name, None)
+
+    def resolve(self, *, batches_per_step: int) -> None:
+        """Record how long steps are."""
+        self.content["resolved"]["batches_per_step"] = batches_per_step
+
+    def reopen(self) -> None:
+        """Mark the job as not complete."""
+        self.content["complete"] = False
+
+    def complete(self, published: Iterable[Step]) -> None:
+        """Mark the job as complete if the `published` parts hold every record."""
+        counted = Counter[int]()
+        for step in published:
+            counted[step.partition] += len(step)
+        self.content["complete"] = all(counted[index] == entry["num_records"] for index, entry in self.partitions.items())
+
+
 def json_sha256(value: Any) -> str:
     """sha256 of the canonical JSON of `value`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def read_job(output: Path) -> dict[str, Any] | None:
-    """_job.json of an output directory, checked to be a whole Description; None if there is none.
-
-    Raises RunError if it is damaged, UsageError if it is from a newer format.
-    """
-    path = output / JOB_FILE
-    if not path.exists():
-        return None
-    with advising(_BEGIN_ANEW):
-        found = read_json(path)
-    told = mismatch(found, Description)
-    if not told and not all(index.isascii() and index.isdigit() for index in found["partitions"]):
-        told = "its partitions have no numbers"
-    if not told and json_sha256(found["identity"]) != found["fingerprint"]:
-        told = "its identity does not fit its fingerprint"
-    if not told and sum(part["num_records"] for part in found["partitions"].values()) != found["num_records"]:
-        told = "its partitions do not add up to its records"
-    if told:
-        raise RunError(f"{path} is damaged ({told}): {_BEGIN_ANEW}")
-    return found
-
-
-def write_job(output: Path, description: dict[str, Any]) -> None:
-    """Publish _job.json."""
-    write_json(output / JOB_FILE, {name: value for name, value in description.items() if name != "format"})
+def _fault(found: dict[str, Any]) -> str:
+    """Why this cannot be the content of a _job.json; empty if it can."""
+    if fault := mismatch(found, _Content):
+        return fault
+    if not all(index.isascii() and index.isdigit() for index in found["partitions"]):
+        return "its partitions have no numbers"
+    if json_sha256(found["identity"]) != found["fingerprint"]:
+        return "its identity does not fit its fingerprint"
+    if sum(entry["num_records"] for entry in found["partitions"].values()) != found["num_records"]:
+        return "its partitions do not add up to its records"
+    return ""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.records.manifest_rows import raw_key_column
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps, read_part
 
 COLUMNS = ["key", "key_bytes", "size_bytes"]  # manifests have the same columns
 OK_SCHEMA = pa.schema([("key", pa.large_binary()), ("size", pa.int64())])  # large_binary: the keys of all rows may exceed 2 GiB
 
 
-def done_rows(outputs: list[tuple[Path, dict[str, Any]]]) -> pa.Table:
-    """Keys and sizes of the ok rows of all outputs, given as (directory, content of _job.json); a size may be null."""
+def done_rows(outputs: list[tuple[Path, JobFile]]) -> pa.Table:
+    """Keys and sizes of the ok rows of all outputs, given as (directory, its _job.json); a size may be null."""
     return pa.concat_tables(
-        [OK_SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job["fingerprint"]))]
+        [OK_SCHEMA.empty_table(), *(table for output, job in outputs for table in ok_rows(output, job.fingerprint))]
     )
 
 

@@ -1,4 +1,4 @@
-"""Is an output directory what its job recorded: every record once, every file unchanged? Needs neither network nor pictures."""
+"""Checks that an output directory is what its job recorded: every record once, every file unchanged. Needs no pictures."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import BulkinferError, ForeignError, UsageError
+from bulkinfer.errors import BulkinferError, ForeignError
 from bulkinfer.records.manifest_rows import add_keys
-from bulkinfer.results.job_file import JOB_FILE, read_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
 from bulkinfer.types import Step, printable
 
-_RUN_AGAIN = "run the job again, it sets the file aside and runs its records anew"
-_TOLD = 3  # names of doubled keys
+_RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
+_NAMED = 3  # doubled keys that a message names
 
 
 @dataclass
 class Verdict:
-    """What was found. `faults` are sentences; without any, every record of the job has its row. `notes` are no faults.
+    """What was found. `faults` are sentences; if there are none, every record of the job has its row. `notes` are no faults.
 
-    `keys` are digests over the keys of the sound parts of each partition, in order; `ok_rows` are keys and sizes, if asked for.
+    `keys` are digests over the keys of the sound parts of each partition, in order. `ok_rows` are the keys and sizes of the ok
+    rows; None unless they were asked for.
     """
 
-    job: dict[str, Any]
+    job: JobFile
     parts: list[Part] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -55,9 +56,7 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
     output = Path(output)
-    job = read_job(output)
-    if job is None:
-        raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
+    job = JobFile.require(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
@@ -65,45 +64,45 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     verdict.faults += _overlapping(job, steps)
     for step in steps:
         verdict.faults += _check_part(output, step, verdict)
-    for name in sorted(set(job["parts"]) - {part_name(step) for step in steps}):
-        verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
+    for name in sorted(set(job.parts) - {part_name(step) for step in steps}):
+        verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run again")
     shares = by_partition(part.step for part in verdict.parts)
-    mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # there is nothing to add up there
-    for index, expected in sorted((int(index), expected) for index, expected in job["partitions"].items()):
+    mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
+    for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
             gaps = list(_missing_records(index, expected, shares.get(index, [])))
             wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
             verdict.faults += gaps + wrong
             mixed |= {index} if wrong else set()
     for index in sorted(mixed):
-        verdict.faults += _doubled_keys(output, job["fingerprint"], shares.get(index, []))
-    _look_around(output, verdict)
+        verdict.faults += _doubled_keys(output, job.fingerprint, shares.get(index, []))
+    _check_rest(output, verdict)
     return verdict
 
 
-def _overlapping(job: dict[str, Any], steps: list[Step]) -> Iterator[str]:
+def _overlapping(job: JobFile, steps: list[Step]) -> Iterator[str]:
     """Parts that hold the same records, and which of two to move away: one that _job.json does not know."""
     for one, other in overlaps(steps):
-        unknown = [part_name(step) for step in (one, other) if part_name(step) not in job["parts"]]
-        mend = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
-        yield f"{part_name(one)} and {part_name(other)} overlap: {mend}, then run the job again"
+        unknown = [part_name(step) for step in (one, other) if part_name(step) not in job.parts]
+        advice = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
+        yield f"{part_name(one)} and {part_name(other)} overlap: {advice}, then run the job again"
 
 
 def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
-    """Faults of one file; a sound one goes into the verdict."""
+    """The faults of one file; a sound part is added to the verdict."""
     name = part_name(step)
-    if str(step.partition) not in verdict.job["partitions"]:
+    if step.partition not in verdict.job.partitions:
         yield f"{name} belongs to no partition of the job: move it away"
         return
     try:
-        part, table = read_part(output, step, verdict.job["fingerprint"])
+        part, table = read_part(output, step, verdict.job.fingerprint)
     except ForeignError as error:
         yield f"{error}: move it to the output of that job, then run this job again"
         return
     except BulkinferError as error:
         yield f"{error}: {_RUN_AGAIN}"
         return
-    recorded = verdict.job["parts"].get(name)
+    recorded = verdict.job.parts.get(name)
     if recorded is not None and recorded["sha256"] not in (part.sha256, part.replaces):
         changed = f"sha256 {part.sha256[:12]}, recorded {recorded['sha256'][:12]}"
         yield f"{name} was changed after it was published ({changed}): {_RUN_AGAIN}"
@@ -118,7 +117,7 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(index: int, expected: dict[str, Any], done: list[Step]) -> Iterator[str]:
+def _missing_records(index: int, expected: PartitionEntry, done: list[Step]) -> Iterator[str]:
     """Records of a partition that no sound part holds."""
     try:
         missing = missing_ranges(index, expected["num_records"], done)
@@ -129,8 +128,8 @@ def _missing_records(index: int, expected: dict[str, Any], done: list[Step]) -> 
         yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
 
 
-def _wrong_keys(verdict: Verdict, index: int, expected: dict[str, Any]) -> Iterator[str]:
-    """Whether the keys of a partition whose rows are all there are those of the manifest, in order."""
+def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:
+    """A fault if the keys of a partition that has all its rows are not those of the manifest, in order."""
     if verdict.keys.get(index, hashlib.sha256()).hexdigest() != expected["keys_sha256"]:
         yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"
 
@@ -139,26 +138,26 @@ def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator
     """Keys with more than one row in the sound parts of a partition, and where the first of them stand."""
     columns = {part_name(step): large_keys(read_part(output, step, fingerprint, [])[1]) for step in steps}
     every = pa.chunked_array([chunk for keys in columns.values() for chunk in keys.chunks], pa.large_binary())
-    doubled = _several(pc.value_counts(every))
+    doubled = _repeated(pc.value_counts(every))
     if not len(doubled):
         return
-    told = []
-    for key in doubled[:_TOLD]:
+    named = []
+    for key in doubled[:_NAMED]:
         where = [name for name, keys in columns.items() for _ in range(pc.sum(pc.equal(keys, key)).as_py() or 0)]
-        told.append(f"{printable(key.as_py())} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
-    yield f"{len(doubled)} keys have more than one row ({'; '.join(told)}{more}): remove those parts and run the job again"
+        named.append(f"{printable(key.as_py())} in {' and '.join(where)}")
+    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
+    yield f"{len(doubled)} keys have more than one row ({'; '.join(named)}{more}): remove those parts and run the job again"
 
 
-def _several(counted: pa.StructArray) -> pa.Array:
-    """The values that are there more than once, out of what value_counts gave."""
+def _repeated(counted: pa.StructArray) -> pa.Array:
+    """The values that occur more than once, out of what value_counts gave."""
     return counted.field("values").filter(pc.greater(counted.field("counts"), 1))
 
 
-def _look_around(output: Path, verdict: Verdict) -> None:
-    """What else lies there: strange tables that readers of the folder would take in, damaged parts, an unfinished retry."""
+def _check_rest(output: Path, verdict: Verdict) -> None:
+    """Report the other files: tables that readers of the folder would read too, damaged parts, an unfinished retry."""
     for name in _foreign(output):
-        verdict.faults.append(f"{name} is no part of the job, and whoever reads the folder reads it too: move it away")
+        verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
     if (output / STAGING).exists():
         verdict.notes.append(f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it")
     if verdict.faults:
@@ -169,8 +168,9 @@ def _look_around(output: Path, verdict: Verdict) -> None:
 
 
 def _foreign(output: Path) -> Iterator[str]:
-    """Files that readers of data sets in Parquet take in beside the parts: all but those whose names, or whose folders'
-    names, begin with _ or a dot.
+    """Files that readers of Parquet data sets would read beside the parts.
+
+    They skip files whose names, or whose folders' names, begin with _ or a dot.
     """
     for folder, folders, names in os.walk(output):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
@@ -179,10 +179,11 @@ def _foreign(output: Path) -> Iterator[str]:
                 yield str((Path(folder) / name).relative_to(output))
 
 
-def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:
-    """How many different pictures are ok in all outputs, and faults: pictures that are ok in more than one.
+def compare_outputs(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:
+    """How many different pictures are ok in all outputs together, and faults: pictures that are ok in more than one.
 
-    A picture is one key and size; where an output does not know sizes, one key. The verdicts are `with_ok_rows`.
+    Two rows are of one picture if key and size are the same; the key alone, if an output does not know sizes. The verdicts
+    must have been made `with_ok_rows`.
     """
     tables = [pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
     rows = pa.concat_tables(tables)
@@ -190,15 +191,15 @@ def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int,
     known = pc.invert(pc.is_in(rows["key"], value_set=unsized))
     values = identities(rows.set_column(1, "size", pc.if_else(known, rows["size"], pa.scalar(None, pa.int64()))))
     counted = pc.value_counts(values)
-    doubled = _several(counted)
+    doubled = _repeated(counted)
     if not len(doubled):
         return len(counted), []
-    keys = [value.rpartition(b"\0")[0] for value in doubled[:_TOLD].to_pylist()]
+    keys = [value.rpartition(b"\0")[0] for value in doubled[:_NAMED].to_pylist()]
     homes = [(output, pc.unique(table["key"])) for output, table in zip(outputs, tables, strict=True)]
     places = []
     for key in keys:
         where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key, pa.large_binary()), value_set=there).as_py()]
         places.append(f"{printable(key)} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
-    mend = "leave one of the folders out, or run one anew with --overwrite and --skip_done of the others"
-    return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {mend}"]
+    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
+    advice = "leave one of the folders out, or run one again with --overwrite and --skip_done of the others"
+    return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {advice}"]

@@ -1,6 +1,6 @@
-"""What launcher and workers tell each other: run.json, commands on a worker's stdin, events on its report pipe.
+"""The protocol between launcher and workers: run.json, commands on a worker's stdin, events on its report pipe.
 
-Commands and events are one JSON object a line, with the class in `kind`. Both sides read and write them here only.
+Commands and events are one JSON object a line, with the class in `kind`. Only this module encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ import json
 import signal
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
 from bulkinfer.files.atomic import read_json, write_json
 from bulkinfer.model.card import Recipe
-from bulkinfer.results.rows import Task
+from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
+if TYPE_CHECKING:  # a worker does not need these modules
+    from bulkinfer.config import LaunchConfig
+    from bulkinfer.host.cores import ThreadPlan
+    from bulkinfer.model.lookup import Model
+    from bulkinfer.runtime.devices import Choice
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they ask the launcher to end the run; workers ignore them
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """Where a partition's manifest lies, and the hashes of the content that the job is bound to, and of the file."""
+    """The path of a partition's manifest, the hash of its content, which is part of the job, and the sha256 of the file."""
 
     path: str
     content_hash: str
@@ -32,13 +38,13 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """run.json: all that a worker of one launch needs. Nothing of it is looked up again in a card or a manifest.
+    """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
-    `input` is pictures, generated, synthetic or decode (pictures without network and rows, which bench measures);
-    `devices[i]` is the number of worker i's device, in place of the session's; `num_workers` are loader threads;
-    `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is how long to measure, 0 for one
-    run only; `output` is None in a run without pictures; `metadata` goes into every part. `locks` are the launcher's: path ->
-    token; nothing is published once one of them is another's.
+    `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
+    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads. `reduce_to` is
+    the short side in pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the
+    warm-up, 0: one run. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of the
+    launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str
@@ -59,6 +65,50 @@ class RunSpec:
     metadata: dict[str, Any]
     locks: dict[str, str]
 
+    @classmethod
+    def from_launch(
+        cls,
+        config: LaunchConfig,
+        model: Model,
+        choice: Choice,
+        threads: ThreadPlan,
+        *,
+        fingerprint: str,
+        manifests: dict[int, ManifestRef],
+        output: Path | None,
+        log_dir: Path,
+        locks: dict[str, str],
+    ) -> RunSpec:
+        """What the workers of a launch of `config` need: `model` on the devices of `choice`; paths become absolute."""
+        card, sidecar = model.card, model.sidecar
+        return cls(
+            input=config.input,
+            batch_size=config.batch_size,
+            recipe=card.recipe,
+            task=task_for(card, config.save, config.top_k, sidecar.outputs, config.save_precision),
+            session=session_spec(config, model.graph, choice, threads),
+            devices=threads.devices,
+            num_workers=threads.num_workers,
+            max_pixels=config.max_pixels,
+            max_file_bytes=config.max_file_bytes,
+            reduce_to=card.recipe.reduce_to(config.decode),
+            warm_up_s=0.0 if config.batches_per_step else 1.0,
+            graph_sha256=sidecar.sha256,
+            manifests=manifests,
+            output=None if output is None else str(output.resolve()),
+            log_dir=str(log_dir.resolve()),
+            metadata={
+                "fingerprint": fingerprint,
+                "model": card.name,
+                "graph_sha256": sidecar.sha256,
+                "weights": asdict(card.weights),
+                "recipe": asdict(card.recipe),
+                "decode": config.decode,
+                "precision": {"asked": config.precision, "ran": choice.precision, "reason": choice.precision_reason},
+            },
+            locks=locks,
+        )
+
     def write(self, path: Path) -> None:
         """Publish run.json."""
         task = {**asdict(self.task), "save": sorted(self.task.save)}
@@ -67,7 +117,7 @@ class RunSpec:
     @classmethod
     def read(cls, path: Path) -> RunSpec:
         """The inverse of write."""
-        with advising("start the job again, which writes it anew"):
+        with advising("start the job again, which writes it again"):
             value = {name: item for name, item in read_json(path).items() if name != "format"}
         task = value["task"]
         value["recipe"] = Recipe(**value["recipe"])
@@ -79,12 +129,25 @@ class RunSpec:
         return cls(**value)
 
 
+def session_spec(config: LaunchConfig, graph: Path, choice: Choice, threads: ThreadPlan) -> SessionSpec:
+    """What the first worker asks of the runtime; the others differ in the device."""
+    return SessionSpec(
+        graph=str(graph),
+        provider=choice.provider,
+        precision=choice.precision,
+        streams=threads.streams,
+        threads_per_stream=threads.threads_per_stream,
+        allow_cpu_nodes=config.allow_cpu_nodes,
+        device=threads.devices[0],
+    )
+
+
 # -- commands, launcher to worker ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run a step. `fault` is given for a single record that ends every process: it gets its error row untouched."""
+    """Run a step. `fault` is given for a single record that ends every process: it gets an error row and is not read."""
 
     step: Step
     fault: Fault | None = None
@@ -92,12 +155,12 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No more steps will come: finish those at hand."""
+    """No more steps will come: finish those you have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Begin no further batch, publish what is finished."""
+    """Begin no further batch, and publish what is finished."""
 
 
 # -- events, worker to launcher ------------------------------------------------------------------------------------------
@@ -105,7 +168,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a worker process has used up so far; `metrics` is Metrics.as_json()."""
+    """What a worker process has used so far; `metrics` is Metrics.as_json()."""
 
     metrics: dict[str, Any]
     peak_memory_bytes: int
@@ -114,7 +177,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Session open and warm: takes steps from now on. `proof` is providers.prove(); the rate is in pictures per second."""
+    """The session is open and warm, and the worker takes steps. `proof` is what providers.prove() returned; the rate is in
+    pictures per second.
+    """
 
     proof: dict[str, Any]
     load_s: float
@@ -143,7 +208,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The worker cannot go on; the sentence is for the user."""
+    """The worker cannot go on; `message` is a sentence for the user."""
 
     message: str
     exit_code: int
@@ -151,7 +216,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """All steps are done, or what a stop left whole is published."""
+    """All steps are done; after a Stop, the finished batches are published."""
 
     totals: Totals
     decoder_warnings: dict[str, int] = field(default_factory=dict)
@@ -162,7 +227,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A worker ended before its time, by `how`, as in "ended by exit code 1"; `by_another`: a new one takes over."""
+    """A worker ended too early; `how` is as in "ended by exit code 1". `by_another`: a new worker takes over."""
 
     how: str
     by_another: bool
@@ -170,7 +235,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A dead worker had published this step, and its report was lost with it."""
+    """A dead worker had published this step, and died before it could report it."""
 
     step: Step
 

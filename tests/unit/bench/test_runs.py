@@ -1,4 +1,4 @@
-"""bench_runs.py: pictures that come again and again, and what each kind of measurement asks of the workers."""
+"""runs.py: pictures that come again and again, and what each kind of measurement asks of the workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from bulkinfer.bench.runs import Bench, decoding_plan, enough_records, repeated
 from bulkinfer.commands import partition_dataset
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
-from bulkinfer.launch.launcher import open_job
 from bulkinfer.records.manifest import Manifest, open_dataset
 from bulkinfer.worker.protocol import RunSpec
 
-from tests.launches import config_of, plan_of, write_photos
+from tests.launches import config_of, job_of, plan_of, write_photos
 
 BUDGET = CoreBudget((0, 1, 2, 3), None)
 
@@ -82,7 +81,7 @@ def test_what_workers_are_told(
         raise KeyboardInterrupt  # however it ends, the rows go
 
     monkeypatch.setattr(bench_runs, "measure", measure)
-    job, _ = open_job(config_of(tmp_path, photos=12))
+    job = job_of(config_of(tmp_path, photos=12))
     assert job.dataset is not None
     dataset, _ = repeated(job.dataset, tmp_path / "log" / "pictures", 12)
     place = Bench(replace(job, dataset=dataset), plan_of(), BUDGET, tmp_path / "log", 3, 12)
@@ -97,7 +96,7 @@ def test_what_workers_are_told(
 
 def test_without_a_good_picture_there_is_nothing_to_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Error rows take no time: they would look like a fast host."""
-    job, _ = open_job(config_of(tmp_path, photos=12))
+    job = job_of(config_of(tmp_path, photos=12))
     bench = Bench(job, plan_of(), BUDGET, tmp_path / "log", 3, 12)
     nothing = Measurement(100, 100, 1.0, 100.0, 1.0, {}, 0)
     monkeypatch.setattr(bench_runs, "measure", lambda *_, **__: (nothing, None))

@@ -19,18 +19,17 @@ from bulkinfer.bench.tune import (
     alternatives,
     compare,
     decide,
+    format_lines,
     seconds_each,
     short,
-    told,
     tune,
     verdict,
 )
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget
-from bulkinfer.launch.launcher import open_job
 
-from tests.launches import config_of, plan_of
+from tests.launches import config_of, job_of, plan_of
 
 FOUR = replace(plan_of(), streams=4, threads_per_stream=1, num_workers=4)
 
@@ -116,14 +115,14 @@ def test_the_best_of_several_has_to_beat_the_next_best() -> None:
     rates = {"a": [100.0] * 3, "b": [120.0] * 3, "c": [121.0] * 3, "d": [101.0] * 3}
     winner, fates = decide(rates)
     assert (winner, fates) == ("b", {"d": OPEN, "b": REPLACES, "c": OPEN})
-    assert told(rates, winner, fates) == [
+    assert format_lines(rates, winner, fates) == [
         "a: 100.0 images/sec, 100.0 .. 100.0 in 3 round(s), beaten",
         "b: 120.0 images/sec, 120.0 .. 120.0 in 3 round(s)",
         "c: 121.0 images/sec, 121.0 .. 121.0 in 3 round(s), not decided",
         "d: 101.0 images/sec, 101.0 .. 101.0 in 3 round(s), not decided",
         "winner: b",
         "not decided: d; c: a plan must be 3 % faster in the median of at least 3 rounds, with its lower quartile above the "
-        "median to beat; longer --tune_s, --seconds and --rounds tell more",
+        "median to beat; longer --tune_s, --seconds and --rounds can decide it",
     ]
 
 
@@ -131,7 +130,7 @@ def test_without_a_whole_round_nothing_changes() -> None:
     rates: dict[str, list[float]] = {"a": [], "b": []}
     winner, fates = decide(rates)
     assert (winner, fates) == ("a", {"b": OPEN})
-    assert told(rates, winner, fates)[:3] == [
+    assert format_lines(rates, winner, fates)[:3] == [
         "a: not measured",
         "b: not measured, not decided",
         "winner: a, the plan without tuning",
@@ -139,7 +138,7 @@ def test_without_a_whole_round_nothing_changes() -> None:
 
 
 def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     ready = SimpleNamespace()
 
     def run(place: Bench, kind: str, plan: Any, rate: float, name: str) -> tuple[Measurement, Any]:
@@ -158,7 +157,7 @@ def test_plans_are_run_end_to_end_and_the_fastest_wins(tmp_path: Path, monkeypat
 
 def test_what_an_unfinished_round_measured_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten measurements of six plans: one round counts, four measurements of the second do not."""
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     now = [0.0]
 
     def run(*_: Any, **__: Any) -> tuple[Measurement, Any]:
@@ -182,7 +181,7 @@ def test_measurements_are_short_enough_for_three_rounds() -> None:
 
 
 def test_a_tuning_without_a_whole_round_gives_no_winner(tmp_path: Path) -> None:
-    job, _ = open_job(config_of(tmp_path))
+    job = job_of(config_of(tmp_path))
     place = Bench(job, FOUR, CoreBudget((0, 1, 2, 3), None), tmp_path / "log", 5, 10)
     with pytest.raises(RunError, match=r"--tune_s 0 is too short for one round of 6 plans"):
         tune(place, tune_s=0, max_rounds=3)

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 from bulkinfer.config import LaunchConfig, resolve_data_dir
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.host.versions import versions
-from bulkinfer.launch.job import Job, check_same_job, describe_job, version_changes
+from bulkinfer.launch.job import Job, check_same_job, new_job_file, version_changes
 from bulkinfer.model.card import read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.records.manifest import Dataset, Manifest, Partition
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
-from bulkinfer.results.job_file import read_job, write_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.parquet_parts import write_part
-from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Step
 
-from tests.launches import bind, plan_of
+from tests.launches import bind
 from tests.models import write_tiny_model
 from tests.rows import filled_rows, task
 
@@ -47,7 +46,7 @@ def job_of(models: Path, data: Dataset | None = None, **changes: Any) -> Job:
 def refusal(before: Job, now: Job) -> str:
     """Why the second job may not use the output directory of the first."""
     with pytest.raises(UsageError) as caught:
-        check_same_job(Path("out"), describe_job(before, {}), now)
+        check_same_job(Path("out"), new_job_file(before), now.identity)
     return str(caught.value)
 
 
@@ -55,7 +54,7 @@ def test_the_same_job_is_the_same(models: Path) -> None:
     one, other = job_of(models), job_of(models)
     assert one.fingerprint == other.fingerprint
     assert re.fullmatch(r"[0-9a-f]{64}", one.fingerprint)
-    check_same_job(Path("out"), describe_job(one, {}), other)
+    check_same_job(Path("out"), new_job_file(one), other.identity)
 
 
 DECIDING = {
@@ -95,7 +94,7 @@ def test_what_to_type_where_only_device_and_precision_differ(models: Path) -> No
 def test_a_setting_that_changes_no_row_may_change(models: Path, name: str) -> None:
     before, now = job_of(models), job_of(models, **{name: FREE[name]})
     assert before.fingerprint == now.fingerprint
-    check_same_job(Path("out"), describe_job(before, {}), now)
+    check_same_job(Path("out"), new_job_file(before), now.identity)
 
 
 def test_the_precision_of_saved_outputs_decides_where_some_are_saved(models: Path) -> None:
@@ -123,7 +122,7 @@ def test_top_k_decides_only_as_far_as_there_are_classes(models: Path) -> None:
 def test_top_k_decides_nothing_where_classes_are_not_saved(models: Path, save: tuple[str, ...]) -> None:
     before, now = job_of(models, save=save), job_of(models, save=save, top_k=3)
     assert "top_k" not in now.identity
-    check_same_job(Path("out"), describe_job(before, {}), now)
+    check_same_job(Path("out"), new_job_file(before), now.identity)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +170,10 @@ def test_another_data_set_is_refused_by_name(models: Path) -> None:
 
 def test_a_field_that_an_older_job_did_not_have_is_named(models: Path) -> None:
     now = job_of(models)
-    found = describe_job(now, {})
-    found["fingerprint"], found["identity"] = "0" * 64, {k: v for k, v in now.identity.items() if k != "decode"}
+    identity = {k: v for k, v in now.identity.items() if k != "decode"}
+    found = JobFile({**new_job_file(now).content, "fingerprint": "0" * 64, "identity": identity})
     with pytest.raises(UsageError, match=r'differs in decode \(null there, "exact" now\)'):
-        check_same_job(Path("out"), found, now)
+        check_same_job(Path("out"), found, now.identity)
 
 
 def test_counts_and_limit(models: Path) -> None:
@@ -187,7 +186,9 @@ def test_counts_and_limit(models: Path) -> None:
 def test_description(models: Path, tmp_path: Path) -> None:
     data = dataset(5, 3)
     job = job_of(models, data, limit=6)
-    described = describe_job(job, {"batches_per_step": 3})
+    job_file = new_job_file(job)
+    job_file.resolve(batches_per_step=3)
+    described = job_file.content
     assert (described["fingerprint"], described["identity"]) == (job.fingerprint, job.identity)
     assert described["config"] == asdict(job.config)
     assert described["resolved"] == {
@@ -201,19 +202,19 @@ def test_description(models: Path, tmp_path: Path) -> None:
     assert described["partitions"]["1"]["keys_sha256"] == hash_keys(
         [entries_table(list(data.partitions[1].manifest.entries(0, 1)))]
     )
-    assert read_job(tmp_path) is None
-    write_job(tmp_path, described)
-    found = read_job(tmp_path)
-    assert found is not None
-    check_same_job(tmp_path, found, job)
-    write_job(tmp_path, found)
-    assert read_job(tmp_path) == found
+    assert JobFile.read(tmp_path) is None
+    job_file.write(tmp_path)
+    found = JobFile.require(tmp_path)
+    check_same_job(tmp_path, found, job.identity)
+    before = (tmp_path / JOB_FILE).read_bytes()
+    found.write(tmp_path)
+    assert (tmp_path / JOB_FILE).read_bytes() == before
 
 
 def test_the_keys_of_the_parts_are_those_the_description_expects(models: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    expected = describe_job(job_of(models), {})["partitions"]["0"]["keys_sha256"]
+    expected = new_job_file(job_of(models)).partitions[0]["keys_sha256"]
     for step in (Step(0, 0, 3), Step(0, 3, 5)):
         write_part(tmp_path, filled_rows(step, task()), len(step), {"fingerprint": ""})
     assert hash_keys(pq.read_table(path) for path in sorted(tmp_path.glob("part-*"))) == expected
@@ -241,53 +242,6 @@ def test_packages_that_decide_what_a_row_holds_are_told_when_they_change(
     assert version_changes(found, now) == told
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        *(({name: None}, f"{name} is missing") for name in (
-            "fingerprint", "identity", "resolved", "versions", "num_records", "partitions", "complete", "parts")),
-        ({"fingerprint": 7}, "fingerprint is 7, not str"),
-        ({"fingerprint": "0" * 64}, "its identity does not fit its fingerprint"),
-        ({"identity": []}, "identity is [], not dict"),
-        ({"resolved": {}}, "resolved.provider is missing"),
-        ({"resolved": {"provider": 1}}, "resolved.provider is 1, not str"),
-        ({"num_records": "8"}, "num_records is '8', not int"),
-        ({"num_records": 9}, "its partitions do not add up to its records"),
-        ({"partitions": {"a": {"num_records": 8, "keys_sha256": ""}}}, "its partitions have no numbers"),
-        ({"partitions": {"0": {"num_records": 8}}}, "partitions.0.keys_sha256 is missing"),
-        ({"parts": []}, "parts is [], not dict"),
-        ({"parts": {"part-x": {"ok": 1, "stages": {}}}}, "parts.part-x.sha256 is missing"),
-        ({"parts": {"part-x": {"ok": 1, "stages": {"read": "1"}, "sha256": ""}}}, "parts.part-x.stages.read is '1', not int"),
-    ],
-)  # fmt: skip
-def test_a_half_valid_description_is_one_sentence(models: Path, tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    described = describe_job(job_of(models), {}) | change
-    write_job(tmp_path, {name: value for name, value in described.items() if value is not None})
-    with pytest.raises(RunError) as caught:
-        read_job(tmp_path)
-    advice = "run the job with --overwrite, or into another --output"
-    assert str(caught.value) == f"{tmp_path / '_job.json'} is damaged ({told}): {advice}"
-
-
-def test_a_description_that_is_no_json(tmp_path: Path) -> None:
-    (tmp_path / "_job.json").write_text("{")
-    with pytest.raises(
-        RunError, match=r"_job\.json is damaged \(not JSON: .*\): run the job with --overwrite, or into another"
-    ):
-        read_job(tmp_path)
-
-
-def test_session_spec(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    native = replace(PROVIDERS["openvino"], native=lambda _numbers: ("bf16", ""))
-    monkeypatch.setitem(PROVIDERS, "openvino", native)
-    spec = job_of(models, device="openvino", precision="bf16", allow_cpu_nodes=True).session_spec(
-        replace(plan_of(), streams=2, threads_per_stream=3, devices=(4,))
-    )
-    assert (spec.provider, spec.precision, spec.streams, spec.threads_per_stream) == ("openvino", "bf16", 2, 3)
-    assert (spec.allow_cpu_nodes, spec.device) == (True, 4)
-    assert spec.graph == str((models / "tiny" / "model_6.onnx").resolve())
-
-
 def test_names_of_jobs(models: Path) -> None:
     card = models / "tiny" / "card.json"
     write_card(card, replace(read_card(card), name="my net/é"))
@@ -296,7 +250,7 @@ def test_names_of_jobs(models: Path) -> None:
     synthetic = bind(replace(job.config, synthetic=True), None)
     assert re.fullmatch(r"my_net__-[0-9a-f]{8}", synthetic.name)
     assert (synthetic.counts, synthetic.num_records) == ({}, 0)
-    assert describe_job(synthetic, {})["source"] == "synthetic"
+    assert new_job_file(synthetic).source == "synthetic"
 
 
 # -- the pictures --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.open_model import Settings, open_model
-from bulkinfer.results.job_file import read_job
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps, read_part
 
 from tests import pictures
@@ -25,9 +25,8 @@ ON_CPU: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
 
 def rows_of(output: Path) -> pa.Table:
     """All rows of a results folder."""
-    job = read_job(output)
-    assert job is not None
-    return pa.concat_tables([read_part(output, step, job["fingerprint"])[1] for step in published_steps(output)])
+    job = JobFile.require(output)
+    return pa.concat_tables([read_part(output, step, job.fingerprint)[1] for step in published_steps(output)])
 
 
 def test_settings_are_those_of_a_launch() -> None:
@@ -45,7 +44,7 @@ def test_rows_are_those_of_a_run(tmp_path: Path, input: str, settings: dict[str,
     photos = Path(config.data_dir)
     pictures.write_files(photos, {f"{n:03d}.jpg": pictures.jpeg(90 + n, 70, n) for n in range(17)})
     pictures.write_files(photos, {f"bad-{name}": data for name, data in pictures.NOT_PICTURES.items()})
-    assert launch(config) == 3
+    assert launch(config).exit_code == 3
     expected = rows_of(tmp_path / "out")
     assert {"ok", "error"} == set(expected["status"].to_pylist())
     with open_model(tmp_path / "models" / "tiny", **ON_CPU, **settings) as predictor:
@@ -93,9 +92,8 @@ def test_what_is_missing_is_named_with_the_command(tmp_path: Path) -> None:
 
 def test_auto_is_settled_as_by_a_launch(tmp_path: Path) -> None:
     config = config_of(tmp_path, photos=4, engine="inline", device="auto", precision="auto")
-    assert launch(config) == 0
-    job = read_job(tmp_path / "out")
-    assert job is not None
+    assert launch(config).exit_code == 0
+    job = JobFile.require(tmp_path / "out")
     with open_model(tmp_path / "models" / "tiny", batch_size=4) as predictor:
-        assert (predictor.provider, predictor.precision) == (job["resolved"]["provider"], job["resolved"]["precision"])
+        assert (predictor.provider, predictor.precision) == (job.resolved["provider"], job.resolved["precision"])
         assert predictor.predict(write_photos(tmp_path / "more", 1) / "000-black.png")["status"].to_pylist() == ["ok"]

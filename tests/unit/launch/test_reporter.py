@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.launch.job import Launch
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.progress_bar import Screen
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.totals import Aggregate
-from bulkinfer.results.job_file import read_job
+from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.parquet_parts import Part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import Died, Ended, Ready, Recovered, StepDone, Totals
@@ -50,14 +51,14 @@ class Place:
 
 
 def test_steps_follow_from_the_rate_and_their_length_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launch = replace(launch_of(tmp_path, photos=33), plan=plan_of(2))
+    launch = replace(launch_of(tmp_path, photos=33), threads=plan_of(2))
     steps = Place(launch).reporter.make_steps(1000.0)
     assert steps == [Step(0, start, min(start + 8, 33)) for start in range(0, 33, 8)]
     assert capsys.readouterr().out == (
         "warm-up: 1000.0 images/sec on the first worker; 2 batches x 4 pictures a step, 5 steps\n"
     )
     assert launch.output is not None
-    assert (read_job(launch.output) or {})["resolved"]["batches_per_step"] == 2
+    assert JobFile.require(launch.output).resolved["batches_per_step"] == 2
 
 
 def test_a_length_that_was_asked_for_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +122,9 @@ def test_too_many_failures_end_the_launch(tmp_path: Path) -> None:
 
 def test_failures_of_earlier_launches_count(tmp_path: Path) -> None:
     launch = launch_of(tmp_path, max_failures=3)
-    launch.description["parts"] = {"a": {"errors": 2}, "b": {"errors": 1}}
+    assert launch.job_file is not None
+    for step, errors in ((Step(0, 0, 4), 2), (Step(0, 4, 8), 1)):
+        launch.job_file.note_part(Part(step, len(step) - errors, {"decode": errors}, ""))
     place = Place(launch)
     assert place.done(0, 4) is None
     assert "4 pictures failed" in str(place.done(4, 8, errors=1))

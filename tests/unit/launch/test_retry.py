@@ -17,14 +17,16 @@ from bulkinfer.commands import verify as verify_command
 from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.output_lock import LOCK_FILE
-from bulkinfer.launch import launcher as launcher_module
-from bulkinfer.launch import resume as resume_module
+from bulkinfer.launch import close as close_module
+from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch import retry as retry_module
 from bulkinfer.launch import retry_merge as merge_module
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import begun_config, retry
 from bulkinfer.launch.saved_manifest import kept_manifest
-from bulkinfer.results.job_file import read_job
+from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.verify import verify
@@ -50,7 +52,7 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
     listed = tmp_path / "list.txt"
     listed.write_text("".join(f"{path.name}\n" for path in photos))
     assert partition_dataset.main([*words, "--list_file", str(listed)]) == 0
-    assert launch(replace(config, data_dir=str(tmp_path / "datasets"))) == 3
+    assert launch(replace(config, data_dir=str(tmp_path / "datasets"))).exit_code == 3
     return good
 
 
@@ -69,7 +71,7 @@ def test_a_success_takes_the_place_of_its_error_row(tmp_path: Path, whole: dict[
     before, files = records(output), state(output)
     tables = {name: pq.read_table(output / name) for name in files}
     mend(tmp_path, whole, 0, 2)
-    assert retry(RetryConfig(output=str(output))) == 3
+    assert retry(RetryConfig(output=str(output))).exit_code == 3
     after = records(output)
     names = list(whole)
     assert set(after) == set(before)
@@ -88,36 +90,36 @@ def test_a_success_takes_the_place_of_its_error_row(tmp_path: Path, whole: dict[
     assert verify(output).faults == []
     assert sorted(path.name for path in output.iterdir()) == ["_job.json", *sorted(files)]
     mend(tmp_path, whole, 1)
-    assert retry(RetryConfig(output=str(output))) == 0
+    assert retry(RetryConfig(output=str(output))).exit_code == 0
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
-    assert retry(RetryConfig(output=str(output))) == 0, "nothing is left to do"
+    assert retry(RetryConfig(output=str(output))).exit_code == 0, "nothing is left to do"
 
 
 def test_what_fails_again_keeps_its_row_with_the_new_message(tmp_path: Path, whole: dict[str, bytes]) -> None:
     output, name = tmp_path / "out", next(iter(whole))
     (tmp_path / "photos" / name).unlink()
-    assert retry(RetryConfig(output=str(output))) == 3
+    assert retry(RetryConfig(output=str(output))).exit_code == 3
     row = records(output)[name]
     assert (row["status"], row["stage"]) == ("error", "read")
     assert verify(output).errors_by_stage == {"decode": 2, "read": 1}
     files = state(output)
-    assert retry(RetryConfig(output=str(output))) == 3
+    assert retry(RetryConfig(output=str(output))).exit_code == 3
     assert state(output) == files, "the same messages change nothing"
 
 
 def test_only_some_stages(tmp_path: Path, whole: dict[str, bytes]) -> None:
     output, name = tmp_path / "out", next(iter(whole))
     (tmp_path / "photos" / name).unlink()
-    assert retry(RetryConfig(output=str(output))) == 3
+    assert retry(RetryConfig(output=str(output))).exit_code == 3
     mend(tmp_path, whole, 0, 1, 2)
-    assert retry(RetryConfig(output=str(output), stage=("read",))) == 3
+    assert retry(RetryConfig(output=str(output), stage=("read",))).exit_code == 3
     assert {key for key, row in records(output).items() if row["status"] == "error"} == set(list(whole)[1:])
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
     files = state(tmp_path / "out")
-    assert retry(RetryConfig(output=str(tmp_path / "out"), dry_run=True)) == 0
+    assert retry(RetryConfig(output=str(tmp_path / "out"), dry_run=True)).exit_code == 0
     assert "retry: 3 error rows of " in capsys.readouterr().out
     assert state(tmp_path / "out") == files
 
@@ -131,10 +133,12 @@ class Killed(BaseException):
     [
         ("merge", "publish_table", 0),  # nothing is put in yet
         ("merge", "publish_table", 1),  # one part is
-        ("retry", "write_job", 1),  # before anything runs
-        ("retry", "write_job", 2),
-        ("retry", "write_job", 3),  # all parts are renamed, _job.json is old
-        ("launcher", "note_parts", 0),
+        ("job file", "write", 0),  # before anything runs
+        ("job file", "write", 1),
+        ("job file", "write", 2),
+        ("job file", "write", 3),  # all parts are renamed, _job.json is old
+        ("job file", "write", 4),
+        ("close", "note_parts", 0),
         ("retry", "remove_if_empty", 0),
     ],
 )
@@ -142,7 +146,7 @@ def test_a_killed_retry_loses_nothing(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, place: str, name: str, calls: int
 ) -> None:
     output = tmp_path / "out"
-    module: Any = {"merge": merge_module, "retry": retry_module, "launcher": launcher_module}[place]
+    module: Any = {"merge": merge_module, "retry": retry_module, "close": close_module, "job file": JobFile}[place]
     plain, made = getattr(module, name), []
 
     def killed(*words: Any, **options: Any) -> Any:
@@ -158,7 +162,7 @@ def test_a_killed_retry_loses_nothing(
             retry(RetryConfig(output=str(output)))
     assert verify(output).faults == [], "as it lies there"
     assert len(records(output)) == 10
-    assert retry(RetryConfig(output=str(output))) == 0
+    assert retry(RetryConfig(output=str(output))).exit_code == 0
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
     assert not (output / STAGING).exists()
@@ -178,11 +182,9 @@ def test_a_resume_holds_after_a_killed_retry(tmp_path: Path, whole: dict[str, by
         patch.setattr(merge_module, "publish_table", killed)
         with pytest.raises(Killed):
             retry(RetryConfig(output=str(output)))
-    found = read_job(output)
-    assert found is not None
-    assert launch(begun_config(found, output)) == 3
+    assert launch(begun_config(JobFile.require(output), output)).exit_code == 3
     assert not list(output.glob("*.damaged"))
-    assert made[0] in {part["sha256"] for part in (read_job(output) or {})["parts"].values()}
+    assert made[0] in {part["sha256"] for part in JobFile.require(output).parts.values()}
     assert verify(output).faults == []
 
 
@@ -192,12 +194,12 @@ def test_a_plain_folder_is_as_it_was_listed(tmp_path: Path) -> None:
     path = sorted(Path(config.data_dir).iterdir())[5]
     good = path.read_bytes()
     path.write_bytes(b"no picture")
-    assert launch(config) == 3
+    assert launch(config).exit_code == 3
     path.write_bytes(good)
     (path.parent / "zzz-new.png").write_bytes(good)
     with pytest.raises(UsageError, match="differs in manifest"):
         launch(config)
-    assert retry(RetryConfig(output=config.output)) == 0
+    assert retry(RetryConfig(output=config.output)).exit_code == 0
     assert len(records(Path(config.output))) == 10
     assert verify(Path(config.output)).faults == []
 
@@ -207,21 +209,21 @@ def test_a_plain_folder_may_lie_elsewhere(tmp_path: Path) -> None:
     path = sorted(Path(config.data_dir).iterdir())[5]
     good = path.read_bytes()
     path.write_bytes(b"no picture")
-    assert launch(config) == 3
+    assert launch(config).exit_code == 3
     path.write_bytes(good)
     path.parent.rename(tmp_path / "moved")
     with pytest.raises(UsageError, match="is not a folder: give --data_dir"):
         retry(RetryConfig(output=config.output))
-    assert retry(RetryConfig(output=config.output, data_dir=str(tmp_path / "moved"))) == 0
+    assert retry(RetryConfig(output=config.output, data_dir=str(tmp_path / "moved"))).exit_code == 0
 
 
 def test_an_unfinished_job(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """Its missing records are not run, and are not forgotten."""
     output = tmp_path / "out"
     mend(tmp_path, whole, 0, 1, 2)
-    sound = next(name for name in sorted(state(output)) if not (read_job(output) or {})["parts"][name]["stages"])
+    sound = next(name for name in sorted(state(output)) if not JobFile.require(output).parts[name]["stages"])
     (output / sound).unlink()
-    assert retry(RetryConfig(output=str(output))) == 1
+    assert retry(RetryConfig(output=str(output))).exit_code == 1
     found = records(output)
     assert len(found) < 10
     assert all(row["status"] == "ok" for row in found.values())
@@ -251,10 +253,10 @@ def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.Cap
 
 
 def test_options_of_another_kind_are_damage(tmp_path: Path) -> None:
-    assert begun_config({"config": {"top_k": 3, "younger": 1, "save": ["topk"]}}, tmp_path) == LaunchConfig(top_k=3)
-    assert begun_config({}, tmp_path) == LaunchConfig()
+    assert begun_config(JobFile({"config": {"top_k": 3, "younger": 1, "save": ["topk"]}}), tmp_path) == LaunchConfig(top_k=3)
+    assert begun_config(JobFile({}), tmp_path) == LaunchConfig()
     with pytest.raises(RunError, match=r"_job\.json is damaged \(config\.top_k is '3', not int\)"):
-        begun_config({"config": {"top_k": "3"}}, tmp_path)
+        begun_config(JobFile({"config": {"top_k": "3"}}), tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["copy", "manifest"])
@@ -262,21 +264,21 @@ def test_partitions_of_a_job_that_skipped_something_may_lie_elsewhere(tmp_path: 
     """Its manifests are kept apart from them, and say where they lay."""
     config = config_of(tmp_path, engine="inline", batches_per_step=1)
     first = replace(config, limit=3)
-    assert launch(first) == 0
+    assert launch(first).exit_code == 0
     photos = sorted(Path(config.data_dir).iterdir())
     good = photos[8].read_bytes()
     photos[8].write_bytes(b"no picture")
     words = ["--data_dir", config.data_dir, "--output", str(tmp_path / "datasets"), "--partitions", "2", "--mode", mode]
     assert partition_dataset.main(words) == 0
     second = replace(config, data_dir=str(tmp_path / "datasets"), output=f"{config.output}2", skip_done=(config.output,))
-    assert launch(second) == 3
+    assert launch(second).exit_code == 3
     (tmp_path / "datasets").rename(tmp_path / "moved")
     (broken,) = list(tmp_path.glob(f"moved/*/{photos[8].name}")) or [photos[8]]
     broken.write_bytes(good)
     if mode == "copy":
         for path in photos:
             path.unlink()
-    assert retry(RetryConfig(output=second.output, data_dir=str(tmp_path / "moved"))) == 0
+    assert retry(RetryConfig(output=second.output, data_dir=str(tmp_path / "moved"))).exit_code == 0
     assert len(records(Path(second.output))) == 7
     assert verify(Path(second.output)).faults == []
 
@@ -299,7 +301,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
     assert len(staged) == 2
     staged[0].write_bytes(content)
     capsys.readouterr()
-    assert retry(RetryConfig(output=str(output))) == 0
+    assert retry(RetryConfig(output=str(output))).exit_code == 0
     told = capsys.readouterr()
     assert told.err.startswith(f"bulkinfer retry: {staged[0]} is damaged or not a part of a job (")
     assert told.err.endswith("; removed, its records run again\n")
@@ -312,19 +314,19 @@ def test_a_staged_part_that_a_power_cut_left_empty(
 def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "tuned_for": "x"}
     config = config_of(tmp_path, engine="inline", **begun)
-    assert launch(config) == 0
-    plans, plain = list[LaunchConfig](), retry_module.plan_workers
+    assert launch(config).exit_code == 0
+    plans, plain = list[LaunchConfig](), plan_module.plan_workers
 
     def planned(config: LaunchConfig, *words: Any) -> Any:
         plans.append(config)
         return plain(config, *words)
 
-    monkeypatch.setattr(retry_module, "plan_workers", planned)
-    assert retry(RetryConfig(output=config.output)) == 0
+    monkeypatch.setattr(plan_module, "plan_workers", planned)
+    assert retry(RetryConfig(output=config.output)).exit_code == 0
     assert {name: getattr(plans[0], name) for name in begun} == {
         name: getattr(LaunchConfig, name) for name in begun
     }  # defaults
-    assert retry(RetryConfig(output=config.output, num_workers=3)) == 0
+    assert retry(RetryConfig(output=config.output, num_workers=3)).exit_code == 0
     assert (plans[1].num_workers, plans[1].streams) == (3, 0)
 
 
@@ -336,7 +338,7 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     for folder in (log_dir, log_dir / "retry"):
         (folder / temporary_name("0000")).touch()
     mend(tmp_path, whole, 0, 1, 2)
-    assert retry(RetryConfig(output=str(tmp_path / "out"))) == 0
+    assert retry(RetryConfig(output=str(tmp_path / "out"))).exit_code == 0
     assert not list(log_dir.rglob("_tmp-*"))
     own = json.loads((log_dir / "retry" / "summary.json").read_text())
     assert (own["job"], own["pictures"], own["errors"]) == (log_dir.name, 3, 0)
@@ -345,7 +347,7 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     for folder in (log_dir, log_dir / "retry"):
         assert (folder / "_job.json").read_bytes() == (tmp_path / "out" / "_job.json").read_bytes()
     (log_dir / "summary.json").unlink()
-    assert retry(RetryConfig(output=str(tmp_path / "out"))) == 0
+    assert retry(RetryConfig(output=str(tmp_path / "out"))).exit_code == 0
     assert not (log_dir / "summary.json").exists()
 
 
@@ -368,25 +370,32 @@ def test_a_retry_that_has_lost_its_lock_replaces_no_part(
             retry(RetryConfig(output=str(output)))
     assert {path.name: path.read_bytes() for path in output.glob("part-*")} == before
     lock.unlink()
-    assert retry(RetryConfig(output=str(output))) == 0
+    assert retry(RetryConfig(output=str(output))).exit_code == 0
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
 
 
-@pytest.mark.parametrize("module", [retry_module, resume_module], ids=["rows put in", "parts noted"])
+@pytest.mark.parametrize("writes", [0, 1], ids=["rows put in", "parts noted"])
 def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
-    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, module: Any
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    def full(*words: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    """After the run _job.json is written when the rows are put in, and again when the parts are noted."""
+    plain, made = JobFile.write, []
 
-    def refused(*words: Any) -> Any:
-        monkeypatch.setattr(module, "write_job", full)
-        return None, RunError("the disk is full")
+    def full(job_file: JobFile, output: Path) -> None:
+        made.append(output)
+        if len(made) > writes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        plain(job_file, output)
+
+    def refused(launch: Launch, aggregate: Aggregate) -> Outcome:
+        monkeypatch.setattr(JobFile, "write", full)
+        return Outcome(aggregate, None, RunError("the disk is full"))
 
     monkeypatch.setattr(retry_module, "run_engine", refused)
     with pytest.raises(RunError, match="the disk is full"):
         retry(RetryConfig(output=str(tmp_path / "out")))
+    assert len(made) == writes + 1
 
 
 def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
@@ -396,7 +405,7 @@ def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], caps
     path.write_text(json.dumps({**described, "versions": {**described["versions"], "numpy": "1.0"}}))
     next(output.glob("part-*")).write_bytes(b"")
     capsys.readouterr()
-    assert retry(RetryConfig(output=str(output))) == 1
+    assert retry(RetryConfig(output=str(output))).exit_code == 1
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3, told
     assert all(line.startswith("bulkinfer retry: ") for line in told)
@@ -417,7 +426,8 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
         rows = filled_rows(Step(0, start, end), task(), errors=failed)
         write_part(staging, rows, end - start, {**facts, "number": number})
     before, parts = pq.read_table(output / part.name), {part.name: part.as_json()}
-    assert merge_module.merge(output, staging, "f", parts, before_rename=lambda: None) == (4, 2)
+    job_file = JobFile({"fingerprint": "f", "parts": parts})
+    assert merge_module.merge(output, staging, job_file, before_rename=lambda: None) == (4, 2)
     after = pq.read_table(output / part.name)
     assert after["key"].equals(before["key"])
     assert {n: error for n, error in enumerate(after["error"].to_pylist()) if error} == {2: "gone", 8: "cut"}
@@ -426,4 +436,4 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
     expected = pq.read_table(tmp_path / undisturbed.name)
     is_ok = [n for n in range(12) if n not in (2, 8)]
     assert after.take(is_ok).replace_schema_metadata(None).equals(expected.take(is_ok).replace_schema_metadata(None))
-    assert merge_module.merge(output, staging, "f", parts, before_rename=lambda: None) == (0, 2)
+    assert merge_module.merge(output, staging, job_file, before_rename=lambda: None) == (0, 2)

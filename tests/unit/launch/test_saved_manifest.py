@@ -1,4 +1,4 @@
-"""kept_listing.py: an unfinished job of a plain folder goes on with what it listed, whatever came of the folder since."""
+"""saved_manifest.py: an unfinished job of a plain folder goes on with what it listed, whatever came of the folder since."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def changed(folder: Path) -> None:
 
 def test_an_unfinished_job_goes_on_with_what_it_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path, engine="inline", batches_per_step=1)
-    assert launch(config) == 0
+    assert launch(config).exit_code == 0
     before = records(tmp_path / "out")
     lost = sorted((tmp_path / "out").glob("part-*"))[1]  # records 4 to 8
     lost.unlink()
     changed(tmp_path)
-    assert launch(config) == 3
+    assert launch(config).exit_code == 3
     assert "has changed since the job in" in capsys.readouterr().err
     after = records(tmp_path / "out")
     assert after.keys() == before.keys()
@@ -43,7 +43,7 @@ def test_an_unfinished_job_goes_on_with_what_it_listed(tmp_path: Path, capsys: p
 
 def test_a_complete_job_is_another_one_once_its_folder_has_changed(tmp_path: Path) -> None:
     config = config_of(tmp_path, engine="inline", batches_per_step=1)
-    assert launch(config) == 0
+    assert launch(config).exit_code == 0
     changed(tmp_path)
     with pytest.raises(UsageError, match=r"differs in manifest .*; --skip_done .*out --output NEW runs what has no ok row"):
         launch(config)
@@ -51,7 +51,7 @@ def test_a_complete_job_is_another_one_once_its_folder_has_changed(tmp_path: Pat
 
 def test_without_its_listing_or_with_other_options_it_is_another_job(tmp_path: Path) -> None:
     config = config_of(tmp_path, engine="inline", batches_per_step=1)
-    assert launch(config) == 0
+    assert launch(config).exit_code == 0
     sorted((tmp_path / "out").glob("part-*"))[1].unlink()
     changed(tmp_path)
     with pytest.raises(UsageError, match=r"differs in manifest .*; max_pixels"):

@@ -17,7 +17,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import retry
-from bulkinfer.results.job_file import read_job
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.verify import verify
 
@@ -30,7 +30,7 @@ def first(tmp_path: Path) -> LaunchConfig:
     """A finished job on 10 pictures of which 004 is broken."""
     config = config_of(tmp_path, engine="inline", batches_per_step=1, save=("topk", "embedding"))
     broken(config).write_bytes(b"no picture")
-    assert launch(config) == 3
+    assert launch(config).exit_code == 3
     return config
 
 
@@ -46,7 +46,7 @@ def grown(config: LaunchConfig, **changes: Any) -> LaunchConfig:
 
 def test_only_what_has_no_ok_row_is_run(first: LaunchConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     second = grown(first)
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert f"--skip_done: 9 records have ok rows in {first.output}" in capsys.readouterr().out
     names = [path.name for path in sorted(Path(first.data_dir).iterdir())]
     assert sorted(records(Path(second.output))) == [names[4], *names[10:]]
@@ -54,7 +54,7 @@ def test_only_what_has_no_ok_row_is_run(first: LaunchConfig, tmp_path: Path, cap
         pq.read_schema(next(Path(second.output).glob("part-*"))).names
         == pq.read_schema(next(Path(first.output).glob("part-*"))).names
     )
-    described = read_job(Path(second.output)) or {}
+    described = JobFile.require(Path(second.output)).content
     assert described["skipped"]["outputs"] == [first.output]
     assert described["skipped"]["num_records"] == 9
     assert described["identity"]["skipped"] == described["skipped"]["sha256"]
@@ -62,7 +62,7 @@ def test_only_what_has_no_ok_row_is_run(first: LaunchConfig, tmp_path: Path, cap
     assert verify_command.main([first.output, second.output]) == 0
     assert "together: 12 different pictures are ok in 2 folders" in capsys.readouterr().out
     third = replace(second, output=f"{first.output}3", skip_done=(first.output, second.output))
-    assert launch(third) == 0
+    assert launch(third).exit_code == 0
     assert not list(Path(third.output).glob("part-*")), "nothing is left"
     assert verify(Path(third.output)).faults == []
 
@@ -71,7 +71,7 @@ def test_a_picture_of_another_size_is_another_picture(first: LaunchConfig) -> No
     second = grown(first)
     path = sorted(Path(first.data_dir).iterdir())[7]
     path.write_bytes(path.read_bytes() + b"more")
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert path.name in records(Path(second.output))
     assert verify_command.main([first.output, second.output]) == 0
 
@@ -86,7 +86,7 @@ def test_without_sizes_the_key_decides(first: LaunchConfig) -> None:
     second = grown(first)
     path = sorted(Path(first.data_dir).iterdir())[7]
     path.write_bytes(path.read_bytes() + b"more")
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert len(records(Path(second.output))) == 3
 
 
@@ -95,18 +95,18 @@ def test_partitions_keep_their_numbers(first: LaunchConfig, tmp_path: Path) -> N
     words = ["--data_dir", first.data_dir, "--output", str(tmp_path / "datasets"), "--partitions", "3"]
     assert partition_dataset.main(words) == 0
     second = grown(first, data_dir=str(tmp_path / "datasets"))
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert len(records(Path(second.output))) == 3
     assert verify(Path(second.output)).faults == []
-    assert list((read_job(Path(second.output)) or {})["partitions"]) == ["0", "1", "2"]
+    assert list(JobFile.require(Path(second.output)).partitions) == [0, 1, 2]
 
 
 def test_a_resume_is_the_same_set(first: LaunchConfig) -> None:
     second = grown(first)
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     before = records(Path(second.output))
     next(Path(second.output).glob("part-*")).unlink()
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert records(Path(second.output)) == before
     part = next(Path(first.output).glob("part-*-0000000008-*"))
     part.unlink()
@@ -121,15 +121,15 @@ def test_a_retry_of_such_a_job(first: LaunchConfig) -> None:
     second = grown(first)
     good = broken(first).read_bytes()
     broken(first).write_bytes(b"none")
-    assert launch(second) == 3
+    assert launch(second).exit_code == 3
     broken(first).write_bytes(good)
-    assert retry(RetryConfig(output=first.output)) == 0
-    assert retry(RetryConfig(output=second.output)) == 0
+    assert retry(RetryConfig(output=first.output)).exit_code == 0
+    assert retry(RetryConfig(output=second.output)).exit_code == 0
     assert verify(Path(second.output)).faults == []
 
 
 def test_a_picture_that_is_ok_twice_is_told(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch(replace(first, output=f"{first.output}2")) == 3
+    assert launch(replace(first, output=f"{first.output}2")).exit_code == 3
     assert verify_command.main([first.output, f"{first.output}2"]) == 1
     told = capsys.readouterr()
     assert "9 pictures are ok in more than one folder (" in told.err
@@ -150,7 +150,7 @@ def test_a_picture_that_is_ok_twice_is_told(first: LaunchConfig, capsys: pytest.
 def test_rows_of_another_kind_are_refused_by_name(first: LaunchConfig, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError) as caught:
         launch(grown(first, **changes))
-    assert str(caught.value).startswith(f"--skip_done {first.output}: its rows are of another kind, in {named}")
+    assert str(caught.value).startswith(f"--skip_done {first.output}: its rows are of another kind, by {named}")
     assert not Path(f"{first.output}2").exists()
 
 
@@ -163,18 +163,18 @@ def test_rows_of_another_kind_are_refused_by_name(first: LaunchConfig, changes: 
 )
 def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, became: dict[str, str], named: str) -> None:
     config = config_of(tmp_path, engine="inline", precision="auto")
-    assert launch(config) == 0
+    assert launch(config).exit_code == 0
     second = grown(config)
-    assert launch(second) == 0, "auto became the same"
+    assert launch(second).exit_code == 0, "auto became the same"
     path = Path(config.output) / "_job.json"
     described = json.loads(path.read_text())
     path.write_text(json.dumps({**described, "resolved": {**described["resolved"], **became}}))
     third = replace(second, output=f"{config.output}3")
     with pytest.raises(UsageError) as caught:
         launch(third)
-    assert str(caught.value).startswith(f"--skip_done {config.output}: its rows are of another kind, in {named}")
+    assert str(caught.value).startswith(f"--skip_done {config.output}: its rows are of another kind, by {named}")
     assert not Path(third.output).exists()
-    assert launch(replace(third, dry_run=True)) == 0, "which judges nothing"
+    assert launch(replace(third, dry_run=True)).exit_code == 0, "which judges nothing"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, val
     there[place] = {**there[place], **value} if isinstance(value, dict) else value
     described["fingerprint"] = hashlib.sha256(canonical_json(there).encode()).hexdigest()
     path.write_text(json.dumps(described))
-    with pytest.raises(UsageError, match=rf"of another kind, in {place}"):
+    with pytest.raises(UsageError, match=rf"of another kind, by {place}"):
         launch(grown(first))
 
 
@@ -213,11 +213,12 @@ def test_parts_that_are_gone_or_damaged_are_told(first: LaunchConfig, capsys: py
     whole = parts[0].read_bytes()
     parts[0].write_bytes(whole[:-9])
     with pytest.raises(
-        RunError, match=f"^--skip_done: .*{parts[0].name} is damaged .*; the infer_launch of that job sets it aside"
+        RunError,
+        match=f"^--skip_done: .*{parts[0].name} is damaged .*; run infer_launch of that job again, which sets the part aside",
     ):
         launch(second)
     parts[0].unlink()
-    assert launch(second) == 0
+    assert launch(second).exit_code == 0
     assert (
         f"warning: --skip_done {first.output}: {parts[0].name} is gone, so what was there runs again" in capsys.readouterr().err
     )

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
-from bulkinfer.launch.job import Launch
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.summary import begin, count_rows, exit_code, finish, point_latest
-from bulkinfer.launch.totals import Aggregate
+from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import Unreadable
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
 from bulkinfer.worker.protocol import Ended, Ready, StepDone, Totals
 
 from tests.launches import launch_of
 from tests.temporaries import temporary_name
+
+COUNTS = ("records", "ok", "errors", "errors_by_stage")
 
 
 @dataclass
@@ -40,12 +43,13 @@ def part(ok: int, **stages: int) -> dict[str, Any]:
 
 def after(launch: Launch, *parts: dict[str, Any], complete: bool = True) -> Launch:
     """The launch with these parts published."""
-    launch.description.update(parts=dict(enumerate(parts)), complete=complete)
+    assert launch.job_file is not None
+    launch.job_file.content.update(parts=dict(enumerate(parts)), complete=complete)
     return launch
 
 
 def code_of(launch: Launch, engine: FakeEngine | None = None) -> int:
-    return exit_code(launch, count_rows(launch.description), engine)
+    return exit_code(launch, count_rows(launch.job_file), engine)
 
 
 def finished(
@@ -60,10 +64,11 @@ def finished(
         aggregate.add(0, Ready({"provider": "P"}, 0.5, 50.0, {"numpy": "2"}, 4711))
         aggregate.add(0, StepDone(Step(0, 0, 10), 10, 10, {}, "", 1.0, 0.25, 0.5, totals))
         aggregate.add(0, Ended(totals))
-    code = finish(launch, aggregate, engine, refusal)
+    result = finish(launch, Outcome(aggregate, engine, refusal))
     summary: dict[str, Any] = json.loads((launch.log_dir / "summary.json").read_text())
-    assert summary["exit_code"] == code
-    return code, summary
+    assert (summary["exit_code"], result.summary) == (result.exit_code, launch.log_dir / "summary.json")
+    assert [summary[name] for name in COUNTS] == [getattr(result, name) for name in COUNTS]
+    return result.exit_code, summary
 
 
 # -- exit codes ----------------------------------------------------------------------------------------------------------
@@ -96,8 +101,8 @@ def test_the_exit_code_of_a_synthetic_run(tmp_path: Path) -> None:
 
 def test_count_rows() -> None:
     parts = {"a": part(5, decode=2), "b": part(3, decode=1, infer=1)}
-    assert count_rows({"parts": parts}) == {"ok": 8, "errors": 4, "errors_by_stage": {"decode": 3, "infer": 1}}
-    assert count_rows({}) == {"ok": 0, "errors": 0, "errors_by_stage": {}}
+    assert count_rows(JobFile({"parts": parts})) == {"ok": 8, "errors": 4, "errors_by_stage": {"decode": 3, "infer": 1}}
+    assert count_rows(None) == {"ok": 0, "errors": 0, "errors_by_stage": {}}
 
 
 # -- finish --------------------------------------------------------------------------------------------------------------
@@ -207,5 +212,5 @@ def test_a_real_folder_called_latest_is_left_alone(tmp_path: Path, capsys: pytes
 
 def test_the_plan_is_in_the_summary(tmp_path: Path) -> None:
     launch = after(launch_of(tmp_path), part(10))
-    launch = replace(launch, plan=replace(launch.plan, num_workers=7))
+    launch = replace(launch, threads=replace(launch.threads, num_workers=7))
     assert finished(launch, FakeEngine())[1]["plan"]["num_workers"] == 7

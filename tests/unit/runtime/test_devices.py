@@ -14,6 +14,7 @@ from bulkinfer.host.cores import CoreBudget
 from bulkinfer.runtime.devices import Candidates, Choice, Request, as_begun, choose, find_candidates, parse_device, plan_workers
 from bulkinfer.runtime.providers import PROVIDERS
 
+pytestmark = pytest.mark.usefixtures("openvino")
 FIND_SPEC = importlib.util.find_spec
 FOUR_CORES = CoreBudget((0, 1, 2, 3), None)
 

@@ -1,4 +1,4 @@
-"""worker_process.py: a worker inside this process on a tiny network, its ear for the launcher, and once the real process."""
+"""process.py: a worker inside this process on a tiny network, its ear for the launcher, and once the real process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.launch.launcher import write_run
+from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry

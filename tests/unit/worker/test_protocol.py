@@ -1,4 +1,4 @@
-"""messages.py: what one side says is what the other side hears, and a word that only one side knows is no silent loss."""
+"""protocol.py: what one side says is what the other side hears, and a word that only one side knows is no silent loss."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.model.card import Recipe
 from bulkinfer.results.rows import Task
+from bulkinfer.runtime.devices import Choice
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
 from bulkinfer.worker.protocol import (
@@ -30,7 +32,10 @@ from bulkinfer.worker.protocol import (
     Totals,
     decode,
     encode,
+    session_spec,
 )
+
+from tests.launches import plan_of
 
 STEP = Step(3, 100, 142)
 TOTALS = Totals({"seconds": {"infer": 1.5}, "runs": {"-32": 4}}, 1 << 30, 2.25)
@@ -137,3 +142,10 @@ def test_run_json_with_a_field_that_nobody_knows(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({**value, "format": 99}))
     with pytest.raises(UsageError, match="format 99"):
         RunSpec.read(tmp_path / "run.json")
+
+
+def test_the_session_is_that_of_the_first_worker() -> None:
+    config, threads = LaunchConfig(allow_cpu_nodes=True), replace(plan_of(), streams=2, threads_per_stream=3, devices=(4,))
+    spec = session_spec(config, Path("model_6.onnx"), Choice("openvino", "", (0,), ("A",), "bf16"), threads)
+    assert (spec.provider, spec.precision, spec.streams, spec.threads_per_stream) == ("openvino", "bf16", 2, 3)
+    assert (spec.graph, spec.allow_cpu_nodes, spec.device) == ("model_6.onnx", True, 4)

@@ -1,104 +1,149 @@
-"""What `auto` becomes in a job: its provider and its precision, decided once, before any worker starts."""
+"""What `auto` becomes for a network: its provider and its precision, decided once, before any worker starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
-from bulkinfer.config import EXACT
+from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.launch.auto import device_trial as probe
 from bulkinfer.launch.auto import precision
-from bulkinfer.launch.job import Job
-from bulkinfer.launch.resume import begun_with
 from bulkinfer.model.graph_checks import GOLDEN_FILE
-from bulkinfer.model.lookup import find_model
-from bulkinfer.results.job_file import JOB_FILE
-from bulkinfer.runtime.devices import AUTO, Candidates, Choice, as_begun, choose, plan_workers
+from bulkinfer.model.lookup import Model, find_model
+from bulkinfer.runtime.devices import (
+    AUTO,
+    Candidates,
+    Choice,
+    Request,
+    as_begun,
+    choose,
+    find_candidates,
+    parse_device,
+    plan_workers,
+)
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.types import Record
+from bulkinfer.worker.protocol import session_spec
 
 
-def settle(job: Job, found: Candidates, output: Path | None) -> Job:
-    """The job on the device and in the precision that it began with in `output`, or else on those to take here."""
-    if output is not None and (before := begun_with(job, output)):
-        ran = before.get("precision", job.config.precision)
-        return _on(job, as_begun(before["provider"], ran, job.request, str(output / JOB_FILE)))
-    jobs = {choice.provider: _with_precision(job, choice) for choice in found.choices}
-    choices = tuple(one.choice for one in jobs.values())
-    choice = choose(
-        replace(found, choices=choices), lambda several: _measured(job, [jobs[choice.provider] for choice in several])
-    )
-    return replace(jobs[choice.provider], choice=choice)
+@dataclass(frozen=True)
+class Unsettled:
+    """A network that a config asks for, and the devices that could run it. Their precision may still be `auto`."""
+
+    config: LaunchConfig
+    request: Request
+    candidates: Candidates
+    model: Model
 
 
-def _on(job: Job, choice: Choice) -> Job:
-    """The job with a settled choice, and the graph that runs there: the network's, or a variant that `auto` led to.
+@dataclass(frozen=True)
+class Settled:
+    """The graph that runs, which may be a variant of the network; on which devices, and in which precision."""
 
-    Raises UsageError or RunError where that variant is missing or does not fit the network.
+    model: Model
+    choice: Choice
+
+
+def find_network(config: LaunchConfig) -> Unsettled:
+    """The network of `config`, its files checked, and the devices that could run it; nothing is loaded or measured.
+
+    Raises UsageError if no device can serve `config`, or a file of the network is missing or damaged.
     """
-    model = job.model
-    if job.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
-        model = find_model(replace(job.config, precision=choice.precision), [choice.provider])
-    return replace(job, choice=choice, model=model)
+    request = parse_device(config.device, config.precision)
+    candidates = find_candidates(request)
+    return Unsettled(config, request, candidates, find_model(config, [choice.provider for choice in candidates.choices]))
 
 
-def _with_precision(job: Job, choice: Choice) -> Job:
-    """The job on a choice with its precision settled; see precision.judge."""
+def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) -> Settled:
+    """Choose the device and the precision of `asked`; measured once for a network, and kept in its folder.
+
+    `records` gives the pictures by which a cheaper precision is judged; without any, the golden pictures of the network are
+    taken. With `dry_run` in the config nothing is measured. Raises UsageError if no device can run the network.
+    """
+    options = {choice.provider: _with_precision(asked, choice, records) for choice in asked.candidates.choices}
+    choices = tuple(option.choice for option in options.values())
+    chosen = choose(
+        replace(asked.candidates, choices=choices),
+        lambda several: _measured(asked, [options[choice.provider] for choice in several]),
+    )
+    return replace(options[chosen.provider], choice=chosen)
+
+
+def settle_as_begun(asked: Unsettled, provider: str, ran: str, where: str) -> Settled:
+    """The device and the precision `ran` that a job began with, by its file `where`.
+
+    Raises UsageError or RunError if this machine cannot run it, or the variant is missing or does not fit the network.
+    """
+    choice = as_begun(provider, ran, asked.request, where)
+    return Settled(_graph_for(asked, choice), choice)
+
+
+def _graph_for(asked: Unsettled, choice: Choice) -> Model:
+    """The graph that runs on a settled choice: the network's, or a variant that `auto` led to.
+
+    Raises UsageError or RunError if that variant is missing or does not fit the network.
+    """
+    if asked.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
+        return find_model(replace(asked.config, precision=choice.precision), [choice.provider])
+    return asked.model
+
+
+def _with_precision(asked: Unsettled, choice: Choice, records: Callable[[], Iterable[Record]]) -> Settled:
+    """A candidate with its precision settled; see precision.judge."""
     if choice.precision != AUTO:
-        return replace(job, choice=choice)
-    provider, card = PROVIDERS[choice.provider], job.model.card
+        return Settled(asked.model, choice)
+
+    def become(settled: str, why: str, model: Model = asked.model) -> Settled:
+        return Settled(model, replace(choice, precision=settled, precision_reason=f"auto: {why}"))
+
+    provider, card = PROVIDERS[choice.provider], asked.model.card
     native, why = provider.native(choice.numbers)
     if card.precision != EXACT:  # of an adopted graph
         own = card.precision if card.precision in provider.precisions else provider.precisions[0]
-        return _in(job, choice, own, f"the graph itself computes in {card.precision}")
+        return become(own, f"the graph itself computes in {card.precision}")
     if EXACT not in provider.precisions:
-        return _in(job, choice, provider.precisions[0], f"{choice.provider} computes in nothing else")
+        return become(provider.precisions[0], f"{choice.provider} computes in nothing else")
     if native == EXACT:
-        return _in(job, choice, EXACT, why)
+        return become(EXACT, why)
     if native in provider.variants and not card.classified:
-        return _in(job, choice, EXACT, f"{native} needs a graph of its own, which only networks that classify can get")
+        return become(EXACT, f"{native} needs a graph of its own, which only networks that classify can get")
+    cheap = replace(choice, precision=native)
     try:
-        cheaper = _on(job, replace(choice, precision=native))
+        cheaper = Settled(_graph_for(asked, cheap), cheap)
     except BulkinferError as error:  # nobody asked for it: the network itself runs
-        return _in(job, choice, EXACT, f"{native} needs a graph of its own: {error}")
-    verdict = _judged(job, cheaper)
+        return become(EXACT, f"{native} needs a graph of its own: {error}")
+    verdict = _judged(asked, cheaper, records)
     if verdict is None:
-        return _in(job, choice, EXACT, f"a launch would first judge {native}")
-    return _in(cheaper if verdict.passes else job, choice, native if verdict.passes else EXACT, verdict.told)
+        return become(EXACT, f"a launch would first judge {native}")
+    return become(native, verdict.reason, cheaper.model) if verdict.passes else become(EXACT, verdict.reason)
 
 
-def _in(job: Job, choice: Choice, settled: str, why: str) -> Job:
-    """The job, with the graph that it has, on a choice whose precision is settled."""
-    return replace(job, choice=replace(choice, precision=settled, precision_reason=f"auto: {why}"))
-
-
-def _alone(job: Job) -> tuple[SessionSpec, list[int]]:
-    """The session and the cores of one worker that has the host to itself.
+def _trial_session(config: LaunchConfig, settled: Settled) -> tuple[SessionSpec, list[int]]:
+    """The session and the cores of a single worker that has the whole host.
 
     So the answer is the same for any number of workers, and for any columns.
     """
-    alone = replace(job.config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
-    plan = plan_workers(alone, job.choice, core_budget())
-    return job.session_spec(plan), list(plan.affinity[0])
+    single = replace(config, num_devices=1, processes_per_device=0, streams=0, num_workers=0, threads_per_stream=0)
+    plan = plan_workers(single, settled.choice, core_budget())
+    return session_spec(config, settled.model.graph, settled.choice, plan), list(plan.affinity[0])
 
 
-def _measured(job: Job, candidates: list[Job]) -> dict[str, float | str]:
-    """Pictures per second of each candidate for the job."""
+def _measured(asked: Unsettled, options: list[Settled]) -> dict[str, float | str]:
+    """Pictures per second of each option, or why it does not run."""
     trials = []
-    for candidate in candidates:
-        session, cores = _alone(candidate)
-        trials.append(probe.Trial(session, candidate.choice.models, list(job.model.card.outputs), cores))
-    kept = job.model.graph.parent / probe.KEPT_FILE
-    return probe.measure(trials, job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
+    for option in options:
+        session, cores = _trial_session(asked.config, option)
+        trials.append(probe.Trial(session, option.choice.models, list(asked.model.card.outputs), cores))
+    kept = asked.model.graph.parent / probe.KEPT_FILE
+    return probe.measure(trials, asked.model.sidecar.sha256, kept, only_kept=asked.config.dry_run)
 
 
-def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
-    """Whether the network's answers stay in the job as `cheaper` has it."""
-    card, folder = job.model.card, job.model.graph.parent
-    session, cores = _alone(replace(job, choice=replace(cheaper.choice, precision=EXACT)))
+def _judged(asked: Unsettled, cheaper: Settled, records: Callable[[], Iterable[Record]]) -> precision.Verdict | None:
+    """Whether the network gives the same answers as `cheaper`; None if that is not known and may not be measured."""
+    config, card, folder = asked.config, asked.model.card, asked.model.graph.parent
+    session, cores = _trial_session(config, Settled(asked.model, replace(cheaper.choice, precision=EXACT)))
     exact = replace(session, streams=1, threads_per_stream=session.streams * session.threads_per_stream)
     question = precision.Question(
         exact=exact,
@@ -109,17 +154,12 @@ def _judged(job: Job, cheaper: Job) -> precision.Verdict | None:
         are_logits=bool(card.classified) and card.outputs[card.classified] == "logits",
         outputs=list(card.outputs),
         golden=str(folder / GOLDEN_FILE),
-        max_pixels=job.config.max_pixels,
-        max_file_bytes=job.config.max_file_bytes,
-        reduce_to=job.reduce_to,
+        max_pixels=config.max_pixels,
+        max_file_bytes=config.max_file_bytes,
+        reduce_to=card.recipe.reduce_to(config.decode),
         devices=cheaper.choice.models,
         cores=cores,
     )
-    kept = folder / precision.KEPT_FILE
-    return precision.judge(question, _records(job), job.model.sidecar.sha256, kept, only_kept=job.config.dry_run)
-
-
-def _records(job: Job) -> Iterator[Record]:
-    """The first ones of the job, in their order; none in a run without pictures."""
-    for partition in job.dataset.partitions if job.dataset else ():
-        yield from partition.manifest.records(0, min(precision.OFFERED, job.counts[partition.index]))
+    return precision.judge(
+        question, records(), asked.model.sidecar.sha256, folder / precision.KEPT_FILE, only_kept=config.dry_run
+    )

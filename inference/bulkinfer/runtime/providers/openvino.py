@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 from typing import Any
 
-from bulkinfer.errors import UsageError, first_line
-from bulkinfer.host.versions import processor_features
+from bulkinfer.errors import AbsentError, UsageError, first_line
+from bulkinfer.host.versions import processor_features, processor_vendor
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 EP_NAME = "OpenVINOExecutionProvider"
@@ -21,25 +22,30 @@ _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emu
 
 
 def plugin_devices(kind: str) -> list[Any]:
-    """The plugin's devices of a kind (CPU, GPU or NPU), by number; the plugin is registered with the runtime the first time.
+    """The plugin's devices of a kind (CPU, GPU or NPU), by number; none where the plugin serves no such device of this host.
 
-    Raises UsageError where plugin and runtime do not fit.
+    The plugin is registered with the runtime first, if it is not yet. Raises UsageError where plugin and runtime do not fit.
     """
     onnxruntime = runtime()
+    if not any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices()):
+        _register(onnxruntime)
     devices = onnxruntime.get_ep_devices()
-    if not any(device.ep_name == EP_NAME for device in devices):
-        plugin = importlib.import_module(_MODULE)
-        try:
-            onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
-        except Exception as error:  # onnxruntime raises many classes, none of them documented
-            found = f"{_version(plugin)} with onnxruntime {onnxruntime.__version__}"
-            raise UsageError(
-                f"--device openvino: the plugin {_MODULE} {found} does not load ({first_line(error)}): "
-                "pip install --upgrade onnxruntime onnxruntime-ep-openvino"
-            ) from error
-        devices = onnxruntime.get_ep_devices()
     names = {device.ep_metadata.get("ov_device", ""): device for device in devices if device.ep_name == EP_NAME}
     return [names[name] for name in sorted(names) if name.partition(".")[0] == kind]  # GPU, or GPU.0 and GPU.1
+
+
+@functools.cache  # a plugin without devices is registered all the same, and a second time is an error
+def _register(onnxruntime: Any) -> None:
+    """Load the plugin into the runtime. Raises UsageError where they do not fit."""
+    plugin = importlib.import_module(_MODULE)
+    try:
+        onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
+    except Exception as error:  # onnxruntime raises many classes, none of them documented
+        found = f"{_version(plugin)} with onnxruntime {onnxruntime.__version__}"
+        raise UsageError(
+            f"--device openvino: the plugin {_MODULE} {found} does not load ({first_line(error)}): "
+            "pip install --upgrade onnxruntime onnxruntime-ep-openvino"
+        ) from error
 
 
 def _version(plugin: Any) -> str:
@@ -49,7 +55,7 @@ def _version(plugin: Any) -> str:
 def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
     devices = plugin_devices(kind)
     if len(devices) <= spec.device:
-        raise UsageError(f"--device {spec.provider}: its plugin offers no {kind} here: use --device cpu, or again {_INSTALL}")
+        raise _no_device(kind)
     device = devices[spec.device]
     name = device.ep_metadata.get("FULL_DEVICE_NAME", f"this {kind}")
     hint, capability = _HINTS[spec.precision]
@@ -81,12 +87,24 @@ def _native(kind: str, numbers: tuple[int, ...]) -> tuple[str, str]:
 
 
 def _find(kind: str) -> list[str]:
+    """See Provider.find_devices: the plugin is asked, since it serves the processors of some vendors only."""
     devices = plugin_devices(kind)
     if not devices:
-        raise UsageError(
-            f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device openvino"
-        )
+        raise _no_device(kind)
+    if kind == "CPU":
+        return ["the processor"]
     return [device.ep_metadata.get("FULL_DEVICE_NAME", f"{kind} {number}") for number, device in enumerate(devices)]
+
+
+def _no_device(kind: str) -> UsageError:
+    """The error for a plugin that offers no device of a kind; on processors it counts as not installed."""
+    if kind == "CPU":
+        vendor = processor_vendor()
+        return AbsentError(f"--device openvino: its plugin does not serve this processor ({vendor}): use --device cpu")
+    other = "openvino" if plugin_devices("CPU") else "cpu"
+    return UsageError(
+        f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device {other}"
+    )
 
 
 def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
@@ -96,8 +114,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         ("onnxruntime", _MODULE),
         _INSTALL,
         precisions,
-        # every machine has a processor: the plugin need not be loaded to know, and the worker that loads it proves it
-        (lambda: ["the processor"]) if is_processor else (lambda: _find(kind)),
+        lambda: _find(kind),
         lambda options, spec: _attach(kind, options, spec),
         variants=("int8",) if is_processor else (),
         is_counted=not is_processor,

@@ -1,4 +1,4 @@
-"""settle.py: which precision and which provider a job gets. Verdicts and rates are given; GPUs and processors are fakes."""
+"""choose.py: which precision and which provider a job gets. Verdicts and rates are given; GPUs and processors are fakes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from bulkinfer.launch.auto import device_trial as probe
 from bulkinfer.launch.auto import precision
-from bulkinfer.launch.auto.choose import settle
+from bulkinfer.launch.auto.choose import find_network, settle
 from bulkinfer.launch.auto.precision import Question, Verdict
 from bulkinfer.launch.job import Job
-from bulkinfer.launch.launcher import open_job
+from bulkinfer.launch.plan import plan_launch
 from bulkinfer.model.card import read_card, write_card
-from bulkinfer.runtime.devices import find_candidates
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record
 
 from tests.launches import config_of
 from tests.models import tiny_graph, write_tiny_model
 from tests.unit.launch.auto.test_precision import changed
+
+pytestmark = pytest.mark.usefixtures("openvino")
 
 
 class Judge:
@@ -53,8 +54,7 @@ def native(monkeypatch: pytest.MonkeyPatch, provider: str, *answer: str) -> None
 
 
 def settled(tmp_path: Path, **flags: Any) -> Job:
-    job, found = open_job(config_of(tmp_path, **{"precision": "auto", **flags}))
-    return settle(job, found, None)
+    return plan_launch(config_of(tmp_path, **{"precision": "auto", **flags})).job
 
 
 def told(job: Job) -> tuple[str, str]:
@@ -110,8 +110,7 @@ def test_a_graph_that_is_cheaper_itself_stays_as_it_is(judge: Judge, monkeypatch
     config = config_of(tmp_path, precision="auto", device="openvino")
     card = tmp_path / "models" / "tiny" / "card.json"
     write_card(card, replace(read_card(card), precision="fp16"))
-    job, found = open_job(config)
-    assert told(settle(job, found, None)) == ("fp32", "auto: the graph itself computes in fp16")
+    assert told(plan_launch(config).job) == ("fp32", "auto: the graph itself computes in fp16")
     assert not judge.questions
 
 
@@ -162,4 +161,14 @@ def test_providers_are_measured_in_the_precision_each_would_have(
     job = settled(tmp_path, device="auto")
     assert asked == [("cpu", "fp32"), ("openvino", "bf16")]
     assert (job.choice.provider, *told(job)) == ("openvino", "bf16", "auto: fine")
-    assert find_candidates(job.request).choices[0].precision == "auto"
+    assert find_network(job.config).candidates.choices[0].precision == "auto"
+
+
+def test_a_network_without_pictures_is_judged_by_its_golden_ones(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    native(monkeypatch, "openvino", "bf16", "")
+    settled = settle(find_network(config_of(tmp_path, precision="auto", device="openvino")))
+    assert (settled.choice.provider, settled.choice.precision) == ("openvino", "bf16")
+    assert settled.model.graph == tmp_path / "models" / "tiny" / "model_4.onnx"
+    assert judge.records == [[]]

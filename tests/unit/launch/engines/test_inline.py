@@ -1,4 +1,4 @@
-"""inline_engine.py: the same worker without a process around it; how it ends early."""
+"""inline.py: the same worker without a process around it; how it ends early."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import ENGINES, make_engine, refusal
 from bulkinfer.launch.engines import inline as inline_engine
 from bulkinfer.launch.engines.inline import InlineEngine
-from bulkinfer.launch.job import Launch
-from bulkinfer.launch.launcher import write_run
+from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.types import Facts, Record, Step
 from bulkinfer.worker import process as worker_process

@@ -1,7 +1,9 @@
-"""local_engine.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
+"""local.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import signal
@@ -27,7 +29,7 @@ from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 from tests.commands import living
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 PATIENCE_S = 60.0  # nothing here takes a tenth of it; a machine may be busy
 MANY = split_step(Step(0, 0, 20_000), 2)  # more steps than are ever run here
@@ -122,11 +124,22 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """After every test: signal handlers and affinity as before, no child and no descriptor left."""
     monkeypatch.setattr(local_engine, "STOP_GRACE_S", PATIENCE_S)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    descriptors = len(os.listdir("/proc/self/fd"))
+    gc.collect()  # descriptors of earlier tests are closed now, and not while one of these runs
+    before = descriptors()
     yield
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert tuple(sorted(os.sched_getaffinity(0))) == CORES
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    gc.collect()
+    assert descriptors() - before == set()
+
+
+def descriptors() -> set[tuple[str, str]]:
+    """Number and target of all that are open; a number that another file has got is another one."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return found
 
 
 def test_every_step_is_published_once(tmp_path: Path) -> None:
@@ -429,7 +442,7 @@ def test_a_stop_does_not_wait_for_workers_that_are_not_ready(tmp_path: Path) -> 
 
 def test_a_launch_that_must_stop_is_stopped_without_any_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate stays shut: workers wait and report nothing."""
-    monkeypatch.setattr("bulkinfer.launch.engines.local._LOOK_S", 0.1)
+    monkeypatch.setattr(local_engine, "_LOOK_S", 0.1)
     launch = Launch(tmp_path, 1, [Step(0, 0, 4)], gate=2)
     launch.stop_for = RunError("the lock is gone")
     started = time.monotonic()

@@ -1,0 +1,211 @@
+"""The claim of a launch: its folders are locked, what is published there is checked, and what is left to do is found."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
+from bulkinfer.files.lease import Lease
+from bulkinfer.files.output_lock import output_lock
+from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.versions import versions
+from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
+from bulkinfer.launch.plan import Plan
+from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry
+from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps, set_aside
+from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
+from bulkinfer.types import Step
+
+log = logging.getLogger("bulkinfer")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a job, which owns its folders: where it logs and writes, what is published there and what is to do.
+
+    `output` and `job_file` are None in a run without pictures. `job_file` is brought up to date as parts are published.
+    `job_log` is given where `log_dir` is not the log folder of the job, but one in it: what lies there is updated too.
+    """
+
+    job: Job
+    threads: ThreadPlan
+    log_dir: Path
+    output: Path | None
+    job_file: JobFile | None
+    todo: list[Step]
+    leases: tuple[Lease, ...]  # on `log_dir` and `output`; tests may go without
+    job_log: Path | None = None
+
+
+@contextmanager
+def claim(plan: Plan) -> Iterator[Launch]:
+    """Own the folders of `plan` within the block: they are made, locked, and _job.json in the output is this job's.
+
+    Raises LockedError if another launch owns them, and what `claim_output` and `remaining_steps` raise.
+    """
+    job, log_dir, output = plan.job, plan.log_dir, plan.output
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with output_lock(log_dir, flag="--log_path") as log_lease:
+        if output is None:
+            yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
+            return
+        output.mkdir(parents=True, exist_ok=True)
+        with output_lock(output, flag="--output") as lease:
+            job_file = claim_output(job, output)
+            todo = remaining_steps(job, output, job_file)
+            job_file.write(output)
+            yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
+
+
+def claim_output(job: Job, output: Path) -> JobFile:
+    """The _job.json to go on with in `output`, which is locked: the one there, or a new one.
+
+    Raises UsageError if `output` belongs to another job, RunError if it has parts but no sound _job.json.
+    """
+    remove_stale_temporaries(output)
+    if job.config.overwrite:
+        remove_results(output)
+    elif (found := JobFile.read(output)) is not None:
+        return _continue(job, output, found)
+    if strangers := published_steps(output):
+        raise _strangers(output, strangers)
+    return new_job_file(job)
+
+
+def preview(plan: Plan) -> None:
+    """For --dry_run: log what a launch would find in the output and what it would do; changes nothing.
+
+    Raises what `claim_output` would raise.
+    """
+    job, output = plan.job, plan.output
+    if output is None:
+        return
+    if job.config.overwrite:
+        log.info(f"--overwrite: would remove {describe_files(_all_result_files(output))} from {output}")
+        return
+    published = published_steps(output)
+    if plan.begun is not None:
+        _check_graph(job, output, plan.begun.resolved)
+        todo = sum(map(len, _missing(job, published)))
+        log.info(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
+    elif published:
+        raise _strangers(output, published)
+
+
+def _strangers(output: Path, published: list[Step]) -> RunError:
+    return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+
+
+def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
+    """`begun`, found in `output`, for going on with it, if it is the same job."""
+    resolved = resolved_there(begun, output, job.identity)
+    if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
+        raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
+    _check_graph(job, output, resolved)
+    changes = version_changes(begun.versions, versions())
+    if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
+        there = ", ".join(map(str, before)) if isinstance(before, list) else before
+        changes.append(f"{there} (now {', '.join(job.choice.models)})")
+    if changes:
+        log.warning(
+            f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
+        )
+    begun.reopen()
+    return begun
+
+
+def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
+    """Raises UsageError if `auto` led to a variant of the network, and get_model has made another one since."""
+    if (ran := resolved.get("graph_sha256", job.model.sidecar.sha256)) != job.model.sidecar.sha256:
+        raise UsageError(
+            f"{output} was begun with another {job.choice.precision} variant of the network (graph sha256 {str(ran)[:12]}): "
+            "give another --output, or --overwrite to remove its results"
+        )
+
+
+def remove_results(output: Path) -> None:
+    """--overwrite: remove the files of bulkinfer from the output directory, and log how many; all others stay."""
+    found = _all_result_files(output)
+    if found:
+        log.info(f"--overwrite: removes {describe_files(found)} from {output}")
+    for path in found:
+        path.unlink()
+    remove_if_empty(output / STAGING)
+
+
+def _all_result_files(output: Path) -> dict[Path, str]:
+    return result_files(output / STAGING, " of an unfinished retry") | result_files(output)
+
+
+def result_files(folder: Path, where: str = "") -> dict[Path, str]:
+    """The files of bulkinfer in a results folder, each with its kind in words; `where` is appended to the kind."""
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
+        kind = kind or ("part that was set aside" if is_set_aside(path.name) else "")
+        if kind and (path.is_symlink() or path.is_file()):
+            found[path] = kind + where
+    return found
+
+
+def describe_files(found: dict[Path, str]) -> str:
+    """The number of files of each kind, in words."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(found.values()).items()))
+    return f"{len(found)} files ({kinds})"
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that bulkinfer made, unless it holds files of somebody else."""
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
+    """The ranges that no sound published part covers. Damaged parts are set aside; `job_file` gets the sound ones."""
+    done, known = [], job_file.parts
+    for step in published_steps(output):
+        if step.partition not in job.counts:
+            raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
+        try:
+            part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
+        except RunError as error:
+            log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step).name}, its records run again")
+            job_file.forget_part(part_name(step))
+            continue
+        done.append(step)
+        job_file.note_part(part)
+    for name in set(known) - {part_name(step) for step in done}:
+        job_file.forget_part(name)  # it was published and has disappeared: its records run again
+    todo = _missing(job, done)
+    if done:
+        log.info(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
+    return todo
+
+
+def _missing(job: Job, done: list[Step]) -> list[Step]:
+    """The ranges of all partitions that no file in `done` covers."""
+    shares = by_partition(done)
+    return [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, shares.get(index, ()))]
+
+
+def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:
+    """A published file. Its hash is compared with the `recorded` one; without a usable record the file is read in full.
+
+    Raises RunError if the file is damaged or was changed.
+    """
+    if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
+        return inspect_part(output, step, fingerprint)
+    path = output / part_name(step)
+    if file_sha256(path) != recorded["sha256"]:
+        part = inspect_part(output, step, fingerprint)
+        if part.replaces == recorded["sha256"]:  # a retry replaced it, and was killed before it could record that
+            return part
+        raise RunError(f"{path} was changed after it was published")
+    return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])

@@ -1,0 +1,53 @@
+"""The end of a launch: published parts are recorded in _job.json, the result is logged, the error that ended it is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bulkinfer.files.atomic import remove_stale_temporaries
+from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.job import Job
+from bulkinfer.launch.summary import LaunchResult, finish
+from bulkinfer.launch.totals import Outcome
+from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps
+from bulkinfer.results.part_names import part_name
+
+
+def close(launch: Launch, outcome: Outcome, put_in: Callable[[], None] | None = None) -> LaunchResult:
+    """Record what was published, and log and return the result.
+
+    `put_in` is given where the workers published parts elsewhere: it puts their rows into those of the output. Raises RunError
+    if a lock was lost; and what ended the run early, once the result of what was done until then has been logged.
+    """
+    for lease in launch.leases:
+        lease.check()  # else _job.json and the summary belong to another launch now
+    try:
+        if put_in is not None:
+            put_in()
+        if launch.output is not None and launch.job_file is not None:
+            note_parts(launch.job, launch.output, launch.job_file, outcome.aggregate.parts if put_in is None else [])
+        result = finish(launch, outcome)
+    except OSError:
+        if outcome.refusal is None:  # else it has the same cause, most likely a full disk, and says it already
+            raise
+    if outcome.refusal is not None:
+        raise outcome.refusal
+    return result
+
+
+def note_parts(job: Job, output: Path, job_file: JobFile, reported: list[Part]) -> None:
+    """Record in `job_file` all parts that are published, also by workers that were killed before they could report.
+
+    What those had begun to write is removed.
+    """
+    remove_stale_temporaries(output)
+    for part in reported:
+        job_file.note_part(part)
+    published = published_steps(output)
+    for step in published:
+        if part_name(step) not in job_file.parts:
+            job_file.note_part(inspect_part(output, step, job.fingerprint))
+    job_file.complete(published)
+    job_file.write(output)

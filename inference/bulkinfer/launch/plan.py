@@ -1,0 +1,192 @@
+"""The plan of a launch: the job, its threads, and where it logs and writes. Nothing is written yet."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.config import LaunchConfig, resolve_data_dir
+from bulkinfer.errors import UsageError
+from bulkinfer.host.cores import ThreadPlan, core_budget
+from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
+from bulkinfer.launch.auto.precision import OFFERED
+from bulkinfer.launch.job import (
+    WITHOUT,
+    Job,
+    count_records,
+    first_records,
+    identity_of,
+    job_name,
+    joined_identity,
+    resolved_there,
+)
+from bulkinfer.launch.saved_manifest import listed_before
+from bulkinfer.launch.skip_done import check_settled, without_done
+from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
+from bulkinfer.model.card import Recipe
+from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.runtime.devices import AUTO, plan_workers
+
+log = logging.getLogger("bulkinfer")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch will do.
+
+    `output` is None in a run without pictures. `begun` is the _job.json that lay there when the plan was made; None if there
+    was none, or --overwrite will remove it. The plan holds no lock: `claim` reads that file again under one.
+    """
+
+    job: Job
+    threads: ThreadPlan
+    log_dir: Path
+    output: Path | None
+    begun: JobFile | None
+
+
+def plan_launch(config: LaunchConfig) -> Plan:
+    """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
+    asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
+    if config.input != "pictures":
+        return plan_job(asked, None, None)
+    begun = JobFile.read(Path(config.output)) if config.output and not config.overwrite else None
+    plan = plan_job(asked, open_pictures(asked, begun), begun)
+    if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
+        check_settled(plan.job)
+    return plan
+
+
+def open_network(config: LaunchConfig) -> Unsettled:
+    """The network of `config` and the devices that could run it. Raises UsageError if something that it needs is missing."""
+    if config.decode == "fast":
+        require_fast_decoder()
+    return find_network(config)
+
+
+def require_fast_decoder() -> None:
+    """Raises UsageError that names the package that --decode fast lacks here."""
+    try:
+        from bulkinfer.images.jpeg import require_turbo  # brings Pillow, which the launcher has no other use for
+    except ModuleNotFoundError as error:
+        if error.name != "PIL":
+            raise
+        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+    require_turbo()
+
+
+def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
+    """The pictures of the job, without those that --skip_done names.
+
+    An unfinished job, `begun` in --output, goes on with what it listed, if only its folder of pictures has changed since.
+    """
+    config = asked.config
+    dataset = open_dataset(resolve_data_dir(config))
+    if config.skip_done:
+        dataset = without_done(config, identity_of(asked, dataset), dataset)
+    if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+        return dataset
+    log.warning(
+        f"infer_launch: warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
+        f"{listed.num_records} pictures listed then; --skip_done {config.output} --output NEW runs what came since"
+    )
+    return listed
+
+
+def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "infer_launch") -> Plan:
+    """The plan of the job on `dataset` (None: without pictures), going on with what `begun` in --output has done.
+
+    Raises UsageError if `begun` is another job, or the output lies in a partition.
+    """
+    config = asked.config
+    identity = joined_identity(identity_of(asked, dataset), begun)
+    log_dir = choose_log_dir(config, job_name(asked.model.card.name, json_sha256(identity)))
+    output = None if dataset is None else Path(config.output or log_dir / "results")
+    if output is not None and not config.output and not config.overwrite:
+        begun = JobFile.read(output)  # the default folder is known only now: the fingerprint names it
+    refuse_inside_partition(dataset, output or log_dir)
+    counts = count_records(dataset, config.limit)
+    if begun is not None and output is not None:
+        settled = _settle_as_begun(asked, begun, output, identity)
+    else:
+        settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
+    threads = plan_workers(config, settled.choice, core_budget())
+    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command)
+    return Plan(job, threads, log_dir, output, begun)
+
+
+def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
+    resolved = resolved_there(begun, output, identity)
+    ran = resolved.get("precision", asked.config.precision)
+    return settle_as_begun(asked, resolved["provider"], ran, str(output / JOB_FILE))
+
+
+def choose_log_dir(config: LaunchConfig, name: str) -> Path:
+    """logs/<job>, used again by a resume; runs without pictures never resume and get the time, and a number if need be."""
+    log_dir = Path(config.log_path) / name
+    if config.input == "pictures":
+        return log_dir
+    return unused(log_dir.with_name(f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
+
+
+def unused(folder: Path) -> Path:
+    """`folder`, with a number behind its name if it exists."""
+    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
+    return next(name for name in names if not name.exists())
+
+
+def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
+    """Raises UsageError if results or logs would lie in a partition: those are replaced as a whole by partition_dataset."""
+    if dataset is None or dataset.scan is not None:
+        return
+    for partition in dataset.partitions:
+        inside = dataset.root / str(partition.index)
+        if folder.resolve().is_relative_to(inside.resolve()):
+            raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
+
+
+def announce(plan: Plan) -> None:
+    """Log what will run, on what, and where the results go."""
+    job, dataset = plan.job, plan.job.dataset
+    card, config = job.model.card, job.config
+    log.info(
+        f"model: {card.name}, batch size {config.batch_size}, weights {card.weights.source} (sha256 {card.weights.sha256[:12]})"
+    )
+    log.info(f"device: {job.choice}")
+    log.info(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
+    log.info(f"cores: {core_budget()}; {plan.threads}")
+    warn_if_tuned_elsewhere(job, plan.threads.num_devices, core_budget())
+    if dataset is None:
+        log.info(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
+    else:
+        _announce_pictures(job, dataset)
+    log.info(f"job: {plan.log_dir.name}, fingerprint {job.fingerprint}")
+    if plan.output is not None:
+        log.info(f"output: {plan.output}")
+
+
+def _announce_pictures(job: Job, dataset: Dataset) -> None:
+    if skipped := dataset.skipped:
+        log.info(f"--skip_done: {skipped.num_records} records have ok rows in {', '.join(skipped.outputs)}")
+    limited = f", the first {job.num_records} of them" if job.config.limit else ""
+    log.info(f"input: {dataset.source}: {dataset.num_records} records{limited}")
+    for line in dataset.scan.summary() if dataset.scan else ():
+        log.info(f"  {line}")
+    for line in dataset.scan.unreadable_lines() if dataset.scan else ():
+        log.warning(f"{job.command}: {line}")
+    log.info(f"decode: {describe_decoding(job.config, job.model.card.recipe)}")
+    if job.model.card.weights.is_random:
+        log.warning(f"{job.command}: warning: the weights are random; classes and scores mean nothing, only the speed does")
+
+
+def describe_decoding(config: LaunchConfig, recipe: Recipe) -> str:
+    """What --decode comes to with this recipe."""
+    if config.decode == "exact":
+        return "exact"
+    if not recipe.short_side_needed:
+        return "fast, which this network's recipe does not allow: every picture is decoded exactly"
+    return f"fast: JPEGs at a reduced size whose short side has {recipe.short_side_needed} pixels or more"

@@ -1,0 +1,77 @@
+"""The run of a launch: run.json is written for the workers, and an engine gets every step published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bulkinfer.errors import BulkinferError
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.engines import make_engine
+from bulkinfer.launch.progress_bar import Screen
+from bulkinfer.launch.reporter import Reporter
+from bulkinfer.launch.saved_manifest import kept_manifest
+from bulkinfer.launch.summary import begin
+from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.records.layout import MANIFEST_FILE
+from bulkinfer.records.manifest import Dataset
+from bulkinfer.worker.protocol import ManifestRef, RunSpec
+
+
+def run(launch: Launch, started: float) -> Outcome:
+    """Begin the log of the launch, and run what is to do. `started` is when the command began, by time.perf_counter()."""
+    begin(launch.log_dir)
+    if launch.output is not None and not launch.todo:
+        return Outcome(Aggregate(started))
+    return run_engine(launch, Aggregate(started))
+
+
+def run_engine(launch: Launch, aggregate: Aggregate) -> Outcome:
+    """Run the steps to do; what the workers report goes into `aggregate`."""
+    config, refusal = launch.job.config, None
+    with Screen(sum(map(len, launch.todo)) or None) as screen:
+        engine = make_engine(
+            config.engine,
+            write_run(launch),
+            launch.threads,
+            Reporter(launch, aggregate, screen),
+            batch_size=config.batch_size,
+            own_partition=launch.output is None,
+            stall_timeout_s=config.stall_timeout_s,
+        )
+        try:
+            engine.run()
+        except BulkinferError as error:
+            refusal = error
+    return Outcome(aggregate, engine, refusal)
+
+
+def write_run(launch: Launch) -> Path:
+    """Write run.json for the workers, and the manifests that lie nowhere else, as that of a plain folder."""
+    job = launch.job
+    spec = RunSpec.from_launch(
+        job.config,
+        job.model,
+        job.choice,
+        launch.threads,
+        fingerprint=job.fingerprint,
+        manifests=_manifests_for_workers(job.dataset, launch.log_dir),
+        output=launch.output,
+        log_dir=launch.log_dir,
+        locks={str(lease.path.resolve()): lease.token for lease in launch.leases},
+    )
+    spec.write(launch.log_dir / "run.json")
+    return launch.log_dir / "run.json"
+
+
+def _manifests_for_workers(dataset: Dataset | None, log_dir: Path) -> dict[int, ManifestRef]:
+    """The manifest of each partition; one that has no file yet gets it in `log_dir`."""
+    found = {}
+    for partition in dataset.partitions if dataset else ():
+        if dataset is not None and dataset.is_listed:
+            path = dataset.root / str(partition.index) / MANIFEST_FILE
+        else:
+            path = kept_manifest(log_dir, partition.index)
+            partition.manifest.write(path, apart=True)
+        found[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash, file_sha256(path))
+    return found
