@@ -177,7 +177,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Session open and warm: takes steps from now on. `proof` is providers.prove(); the rate is in pictures per second."""
+    """Session open and warm: takes steps from now on. `proof` is session.prove(); the rate is in pictures per second."""
 
     proof: dict[str, Any]
     load_s: float
