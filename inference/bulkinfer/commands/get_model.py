@@ -96,10 +96,13 @@ def _pictures(facts: Calibration) -> str:
 
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
+    from bulkinfer.runtime.providers import PROVIDERS
+
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
     if config.precision != EXACT:
         words += ["--precision", config.precision]
-        words += ["--device", "cuda"] if config.precision == "fp16" else []
+        runs_on = [name for name, provider in PROVIDERS.items() if config.precision in provider.variants]
+        words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])

@@ -177,7 +177,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The session is open and warm, and the worker takes steps. `proof` is what providers.prove() returned; the rate is in
+    """The session is open and warm, and the worker takes steps. `proof` is what session.prove() returned; the rate is in
     pictures per second.
     """
 
