@@ -55,7 +55,15 @@ def run_installed(name: str, *words: object, cwd: Path, timeout_s: float = 600, 
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | more
+    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"} | more
+    if "PYTHONPATH" in more:
+        environment["PYTHONPATH"] = python_path(more["PYTHONPATH"])
+    return environment
+
+
+def python_path(*folders: object) -> str:
+    """PYTHONPATH with these folders before those that it has."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | None = None) -> Any:

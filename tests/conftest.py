@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from bulkinfer.host.console import print_log_lines
 
+from tests.openvino import VARIABLE, offered, plugin
 
-def pytest_configure() -> None:
-    """Print what the library logs, as a command does, and take SIGINT as a terminal gives it.
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print what the library logs, as a command does, take SIGINT as a terminal gives it, and hide the plugin if asked to.
 
     A shell without job control starts what it puts in the background with SIGINT ignored. The commands respect that, also for
     the processes that they start, so tests that interrupt them would wait for nothing.
@@ -18,6 +22,31 @@ def pytest_configure() -> None:
     print_log_lines()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if mode := os.environ.get(VARIABLE):
+        stand_in = plugin(mode)
+        stand_in.__enter__()
+        config.add_cleanup(lambda: stand_in.__exit__(None, None, None))
+
+
+@pytest.fixture
+def openvino() -> Iterator[None]:
+    """A plugin that serves this processor, for one test: the real one where it does, a stand-in elsewhere."""
+    with offered():
+        yield
+
+
+@pytest.fixture(scope="module")
+def openvino_for_module() -> Iterator[None]:
+    """The same, for all tests of a module that come after the first one that asks for it."""
+    with offered():
+        yield
+
+
+@pytest.fixture
+def without_openvino() -> Iterator[None]:
+    """A plugin that is installed and serves no processor, as on a processor of another vendor."""
+    with plugin("absent"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import onnx
 from bulkinfer.config import GetModelConfig
-from bulkinfer.export.from_onnx import adopt
-from bulkinfer.export.from_zoo import Provided
+from bulkinfer.export.get_model import make_network
+from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_request
-from bulkinfer.export.variants.variant import provide_variant
+from bulkinfer.export.variants.variant import make_variant
 
 from tests import pictures
 from tests.foreign_graphs import recipe_file, save
@@ -33,7 +33,7 @@ class Home:
 
     def __init__(self, folder: Path, photos: Path, precision: str) -> None:
         self.folder, self.photos, self.precision, self.said = folder, photos, precision, list[str]()
-        self.network: Provided | None = None
+        self.network: ModelFolder | None = None
 
     @property
     def variant(self) -> Path:
@@ -46,11 +46,11 @@ class Home:
     def adopt(self, model: onnx.ModelProto, **flags: Any) -> None:
         path, recipe = save(model, self.folder), recipe_file(self.folder)
         places = {"model_path": str(self.folder / "models"), "onnx": str(path), "name": "net", "recipe": str(recipe)}
-        self.network = adopt(GetModelConfig(**{**places, "scores": "logits", **flags}))
+        self.network = make_network(GetModelConfig(**{**places, "scores": "logits", **flags}))
 
-    def make(self, **flags: Any) -> Provided:
+    def make(self, **flags: Any) -> ModelFolder:
         assert self.network is not None
         self.said = []
         config = self.config(**flags)
         check_request(config)
-        return logged(self.said, provide_variant, config, self.network)
+        return logged(self.said, make_variant, config, self.network)

@@ -103,11 +103,11 @@ def check(name: str) -> dict[str, Any]:
     """Export one network at batch 1 and 3 and run it on both providers."""
     from bulkinfer.config import GetModelConfig
     from bulkinfer.errors import BulkinferError
-    from bulkinfer.export import from_zoo as provision
+    from bulkinfer.export.get_model import make_network
 
     with tempfile.TemporaryDirectory() as models:
         try:
-            first, third = (provision.provide(GetModelConfig(batch, name, models, weights="random")) for batch in (1, 3))
+            first, third = (make_network(GetModelConfig(batch, name, models, weights="random")) for batch in (1, 3))
         except BulkinferError as error:
             return {"failure": str(error)}
         card = third.card
@@ -122,7 +122,7 @@ def check(name: str) -> dict[str, Any]:
             "outputs": {output: shape[1] for output, shape in third.sidecar.outputs.items()},
             "export_s": round(first.seconds, 1),
             "parity": max(parity),
-            "is_batch_independent": True,  # provide() refuses what is not
+            "is_batch_independent": True,  # make_network() refuses what is not
             "providers": providers_differ(third.folder),
         }
     too_far = result["providers"] > PROVIDER_BOUND

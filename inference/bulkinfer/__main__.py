@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
-    "partition_dataset": "shard a folder of pictures into one directory per device",
+    "partition_dataset": "split a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",

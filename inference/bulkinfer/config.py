@@ -1,4 +1,4 @@
-"""Settings: one frozen dataclass per command; each option is declared once, here, and becomes a flag of that command."""
+"""Settings: one frozen dataclass per command. Each option is declared once, here, and becomes a flag of that command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from bulkinfer.errors import STAGES, UsageError
 
 DECODE_MODES = ("exact", "fast")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
+ENGINES = {  # module:class of each; a new engine is one file and one line here
+    "local": "bulkinfer.launch.engines.local:LocalEngine",
+    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+}
 
 
 def option(
@@ -22,9 +26,9 @@ def option(
     minimum: float | None = None,
     words: bool = False,
 ) -> Any:
-    """A dataclass field that is also a flag: default, one-line doc with unit, legal values, other spellings.
+    """A dataclass field that is also a flag: default, one-line description with unit, accepted values, other spellings.
 
-    `words` says that the values of a list hold no blanks, so that blanks part them in a flag file.
+    `words` means that the values of a list contain no blanks, so that blanks separate them in a flag file.
     """
     facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
     return field(default=default, metadata=facts)
@@ -91,28 +95,28 @@ class GetModelConfig:
 
 @dataclass(frozen=True)
 class PartitionConfig:
-    """Shard a folder of pictures into one directory per device, as links with a manifest."""
+    """Split a folder of pictures into one directory per device, with links and a manifest each."""
 
     data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR")
     partitions: int = option(8, "number of partitions", minimum=1)
     output: str = option("datasets", "folder that gets the partitions 0, 1, ...")
     mode: str = option(
         "symlink",
-        "how pictures get into a partition; manifest makes no files",
+        "how pictures get into a partition; manifest: they stay where they are",
         choices=("symlink", "hardlink", "copy", "manifest"),
     )
     balance: str = option(
-        "count", "what the partitions share evenly: pictures, or bytes of their files", choices=("count", "bytes")
+        "count", "what each partition gets an equal share of: pictures, or bytes of their files", choices=("count", "bytes")
     )
     annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories")
     list_file: str = option(
         "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
     )
-    include_hidden: bool = option(False, "also take hidden files and folders")
+    include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
         if self.annotations and self.list_file:
-            raise UsageError("--annotations and --list_file both name the pictures: give one of them")
+            raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class LaunchConfig:
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
-    tuned_for: str = option("", "what a flag file of bulkinfer bench --tune was made for; another use of it is told")
+    tuned_for: str = option("", "conditions of a flag file of bulkinfer bench --tune; a warning is logged if they differ")
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
         ("topk",),
@@ -178,7 +182,7 @@ class LaunchConfig:
         minimum=0,
     )
     engine: str = option(
-        "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
+        "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
     skip_done: tuple[str, ...] = option(
         (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"
@@ -209,7 +213,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """Check output directories, each and together: counts, keys, file hashes; needs neither network nor pictures."""
+    """Check output directories, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
 
     output: tuple[str, ...] = option((), "results directories (also as plain arguments)")
 
@@ -275,14 +279,14 @@ class BenchConfig:
 
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
-    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with the command to type."""
+    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with an example, `command_to_type`."""
     if found := data_dir or os.environ.get("DATA_DIR", ""):
         return found
     raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
 
 
 def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError with the command to type."""
+    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError if none is a folder."""
     if config.data_dir:
         found = Path(config.data_dir)
     elif (Path("datasets") / "dataset.json").exists():

@@ -17,7 +17,8 @@ import pytest
 import torch
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
-from bulkinfer.export import from_zoo as provision
+from bulkinfer.export.get_model import make_network
+from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.torch_export import outputs_of
 from bulkinfer.model.card import Recipe, read_card, read_sidecar
 from bulkinfer.zoo import state_dict
@@ -61,7 +62,7 @@ def thinned(network: torch.nn.Module) -> torch.nn.Module:
 class Case:
     """A thinned network as exported at batch 1 and 3, and the torch network it was exported from."""
 
-    provided: tuple[provision.Provided, provision.Provided]
+    provided: tuple[ModelFolder, ModelFolder]
     network: torch.nn.Module
     spec: zoo.NetworkSpec
 
@@ -76,9 +77,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     models = tmp_path_factory.mktemp("models")
     network = thinned(zoo.build(request.param))
 
-    def provided(batch_size: int) -> provision.Provided:
+    def provided(batch_size: int) -> ModelFolder:
         words = {"model_name": request.param, "model_path": str(models), "weights": "random"}
-        return provision.provide(GetModelConfig(batch_size=batch_size, **words))
+        return make_network(GetModelConfig(batch_size=batch_size, **words))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(zoo, "build", lambda _: network)

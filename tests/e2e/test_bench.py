@@ -88,6 +88,7 @@ def test_infer_launch_takes_the_flag_file(place: Path, tuned: Path) -> None:
     assert "records: 12 = 12 ok + 0 errors" in found.stdout
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 @pytest.mark.parametrize(
     ("words", "change", "wanted", "here"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bulkinfer.host.versions import processor_vendor
 
 from tests.commands import children, command, living, records, rows, run, run_here, summary
 from tests.forms import long
@@ -45,6 +46,7 @@ def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place:
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.usefixtures("openvino")
 def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> None:
     for device, ep_name in (("cpu", "CPUExecutionProvider"), ("openvino", "OpenVINOExecutionProvider")):
         found = launch(place, "--device", device, "--output", tmp_path / device, log_path=tmp_path / "logs")
@@ -57,6 +59,7 @@ def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> N
         assert f"nodes on {ep_name} (CPU" in found.stdout
 
 
+@pytest.mark.usefixtures("openvino")
 def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path: Path) -> None:
     logs, output = tmp_path / "logs", tmp_path / "out"
     dry = launch(place, "--dry_run", log_path=logs)
@@ -86,6 +89,22 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     assert {ran["device"].partition(",")[0] for ran in summary(logs)["ran"].values()} == {"CPU"}
     assert summary(logs)["device"]["provider"] == provider
     kept.unlink()
+
+
+@pytest.mark.usefixtures("without_openvino")
+def test_c33_a_plugin_that_does_not_serve_this_processor_is_passed_over(place: Path, tmp_path: Path) -> None:
+    """Asked for, it is refused by a dry run as by the run itself; auto goes on as if it were not installed."""
+    words, logs = ("--device", "openvino", "--output", tmp_path / "out"), tmp_path / "logs"
+    refused = f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu"
+    for more in (("--dry_run",), ()):
+        found = launch(place, *words, *more, log_path=logs)
+        assert (found.returncode, found.stdout, found.stderr) == (2, "", f"infer_launch: {refused}\n")
+    assert not logs.exists()
+    for more in (("--dry_run",), ("--output", tmp_path / "out")):
+        found = launch(place, *more, log_path=logs)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "device: cpu (auto: no other provider is available)\n" in found.stdout
+    assert list(summary(logs)["ran"]["0"]["nodes"]) == ["CPUExecutionProvider"]
 
 
 def test_generated_pictures_go_through_the_loaders(place: Path, tmp_path: Path) -> None:
@@ -130,12 +149,13 @@ def test_several_processes_on_a_processor(place: Path, tmp_path: Path) -> None:
     assert "--engine inline runs one worker: it cannot take --processes_per_device 3" in inline.stderr
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tmp_path: Path, number: int) -> None:
     (place / "models" / "tiny" / "fastest.json").unlink(missing_ok=True)
     (tmp_path / "temporary").mkdir()
-    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--data_dir", "photos")
+    words = command("infer_launch", "--model_name", "tiny", "--batch_size", 4, "--precision", "fp32", "--data_dir", "photos")
     with subprocess.Popen(
         [*words, "--log_path", str(tmp_path / "logs")], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from tests import pictures
-from tests.commands import children, command, living, records, rows, run, summary
+from tests.commands import children, command, living, python_path, records, rows, run, summary
 from tests.forms import long, only_first
 from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
 
@@ -121,6 +121,7 @@ def test_rows_are_in_input_order_and_files_say_what_ran(undisturbed: Path) -> No
     assert keys == sorted(keys)
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("device", only_first(["cpu", "openvino"]))
 def test_same_rows_with_one_worker_and_with_eight(place: Path, undisturbed: Path, device: str, tmp_path: Path) -> None:
     words = ("--device", device, "--save", "topk,logits,embedding")
@@ -160,7 +161,8 @@ def start(place: Path, output: Path, *words: object, hold: Path | None = None) -
 
     With `hold` the decoder waits until that file exists.
     """
-    environment = {**os.environ, "PYTHONPATH": str(place / "slow"), "SLOW_S": "0.1", **({"HOLD": str(hold)} if hold else {})}
+    slow = {"PYTHONPATH": python_path(place / "slow"), "SLOW_S": "0.1"}
+    environment = {**os.environ, **slow, **({"HOLD": str(hold)} if hold else {})}
     return subprocess.Popen(
         command("infer_launch", "--model_name", "tiny", "--num_devices", 8, "--num_workers", 1, "--batches_per_step", 1,
                 "--save", "topk,logits,embedding", "--output", output, *on_cpu_unless_said(words)),
@@ -187,6 +189,7 @@ def shared_segments() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("bulkinfer-test-", "bulkinfer-fuzz-"))}
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 @pytest.mark.parametrize("victim", ["worker", "launcher"])

@@ -18,7 +18,7 @@ pytestmark = long
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, openvino_for_module: None) -> Path:
     """A folder with a graph, its recipe, 120 pictures, and the network with its variant in models/net."""
     home = tmp_path_factory.mktemp("home")
     files = {f"{n:03d}.png": pictures.encode(pictures.photo(24, 20, seed=n)) for n in range(120)}

@@ -306,6 +306,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
     assert "closed" in found.stderr
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
     """Its telemetry would write a device id and a store of events there."""

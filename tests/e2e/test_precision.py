@@ -52,6 +52,7 @@ def test_where_there_is_nothing_cheaper_it_says_so(place: Path) -> None:
     assert kept(place)["precision"] == "fp32"
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     verdict = (
@@ -76,6 +77,7 @@ def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     assert f"precision: bf16 (auto: {verdict})" in other.stdout.splitlines()
 
 
+@pytest.mark.usefixtures("openvino")
 def test_what_a_dry_run_cannot_know(place: Path) -> None:
     done = launch(place, "--device", "openvino", "--dry_run", native=True)
     assert "precision: fp32 (auto: a launch would first judge bf16)" in done.stdout.splitlines()

@@ -55,6 +55,7 @@ def worker_log(place: Path) -> str:
     return (place / "logs" / "latest" / "worker-0.log").read_text()
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("device", only_first(["cpu", "openvino"]))
 def test_b34_one_cpu_means_one_thread_and_clean_streams(device: str, place: Path) -> None:
     found = on_one_cpu("infer_launch", *LAUNCH, "--device", device, "--output", "out", cwd=place)

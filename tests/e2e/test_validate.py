@@ -1,4 +1,4 @@
-"""bulkinfer validate on networks that no run has made: published weights from a package, random ones, and what is wrong."""
+"""bulkinfer validate on networks that were not trained here: published weights, random ones, and faults."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_random_weights_are_said(tmp_path: Path) -> None:
         (["--model", "efficientnet_lite0", "--data_dir", "D", "--weights", "none.pth"], "no such file"),
         (["--model", "efficientnet_lite0", "--data_dir", "photos"], "holds no data set"),
         (["--model", "efficientnet_lite0", "--dataset", "generated"], "--generated_data measures the speed"),
-        (["logs/x", "--weights", "random"], "--weights is for the accuracy of a network that no run has made"),
+        (["logs/x", "--weights", "random"], "--weights is for the accuracy of a network that was not trained here"),
     ],
 )
 def test_wrong_use_is_one_sentence(home: Path, words: list[object], told: str) -> None:

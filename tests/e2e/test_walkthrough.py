@@ -86,6 +86,7 @@ def test_scores_agree_when_fed_the_same_pixels(place: Path, output: Path) -> Non
         assert np.abs(scores[row["class_ids"]] - row["scores"]).max() < 1e-4, key
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Path) -> None:
     words = ("--model_name", "efficientnet_lite0", "--device", "openvino", "--precision", "fp32", "--save", "topk,logits")
@@ -97,6 +98,7 @@ def test_openvino_gives_the_same_classes(place: Path, output: Path, tmp_path: Pa
     assert np.abs(logits[0] - logits[1]).max() < 1e-3 * np.abs(logits[0]).max()
 
 
+@pytest.mark.usefixtures("openvino")
 @long
 def test_bf16_runs_natively_or_is_refused_in_one_sentence(place: Path, tmp_path: Path) -> None:
     flags = Path("/proc/cpuinfo").read_text()

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
-from bulkinfer.errors import advising
 from bulkinfer.host.process_setup import spin_briefly
 
 if TYPE_CHECKING:
-    from bulkinfer.export.from_zoo import Provided
+    from bulkinfer.export.model_folder import ModelFolder
     from bulkinfer.model.card import Calibration
 
 _SOURCES = {
@@ -35,25 +34,9 @@ def _get_model(config: GetModelConfig) -> int:
         _print_networks()
         return 0
     spin_briefly()
-    from bulkinfer.export.from_onnx import adopt, widen
-    from bulkinfer.export.from_zoo import provide
+    from bulkinfer.export.get_model import make_model
 
-    if config.precision != EXACT:
-        from bulkinfer.export.variants.request import check_request
-        from bulkinfer.export.variants.variant import provide_variant
-
-        check_request(config)
-    with advising("run get_model again"):
-        if config.checkpoint:
-            from bulkinfer.export.from_checkpoint import provide_trained
-
-            provided = provide_trained(config)
-        else:
-            provided = adopt(config) if config.onnx else widen(config) or provide(config)
-        if config.precision != EXACT:
-            print(f"{EXACT}: {provided.folder}, {provided.done} in {provided.seconds:.1f} s", flush=True)
-            provided = provide_variant(config, provided)
-    _print_result(config, provided)
+    _print_result(config, make_model(config))
     return 0
 
 
@@ -73,13 +56,13 @@ def _print_networks() -> None:
     print("any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
 
 
-def _print_result(config: GetModelConfig, provided: Provided) -> None:
-    card, folder = provided.card, provided.folder
-    graph = f"model_{config.batch_size}.onnx"
-    took = f"in {provided.seconds:.1f} s"
-    if provided.done == "exported":
+def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
+    card, folder = model.card, model.folder
+    graph = model.graph.name
+    took = f"in {model.seconds:.1f} s"
+    if model.done == "exported":
         print(f"{_MADE[card.precision] if card.calibration else 'exported'} and checked {took}")
-    elif provided.done == "added":
+    elif model.done == "added":
         print(f"{card.name} was already there; added and checked {graph} {took}")
     else:
         print(f"{graph} is already there, and its files are as recorded (checked {took})")
@@ -87,13 +70,13 @@ def _print_result(config: GetModelConfig, provided: Provided) -> None:
     if card.calibration:
         print(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
     source = f"the {card.precision} graph of each picture alone" if card.calibration else _SOURCES[card.source]
-    for output, values in provided.sidecar.parity.items():
+    for output, values in model.sidecar.parity.items():
         print(
             f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
             f"where the largest is {values['max_abs_value']:.3g}"
         )
     for path, meaning in (
-        (folder / graph, f"input {card.input}, batch {config.batch_size}, {card.precision}"),
+        (model.graph, f"input {card.input}, batch {config.batch_size}, {card.precision}"),
         *([] if card.fixed_batch else [(folder / "model.onnx", "free batch")]),
         (folder / card.external_data, "weights, shared by all graphs here"),
         (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
@@ -113,10 +96,13 @@ def _pictures(facts: Calibration) -> str:
 
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
+    from bulkinfer.runtime.providers import PROVIDERS
+
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
     if config.precision != EXACT:
         words += ["--precision", config.precision]
-        words += ["--device", "cuda"] if config.precision == "fp16" else []
+        runs_on = [name for name, provider in PROVIDERS.items() if config.precision in provider.variants]
+        words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])

@@ -1,4 +1,4 @@
-"""partition_dataset: shard a folder of pictures, or a list of them, into one directory per device."""
+"""partition_dataset: split a folder or a list of pictures into one directory per device."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _partition(config: PartitionConfig) -> int:
     from bulkinfer.records.make_partitions import make_partitions
 
-    is_whole = make_partitions(config)
+    is_complete = make_partitions(config)
     print(f"next: infer_launch --data_dir {shlex.quote(config.output)}", flush=True)
-    return 0 if is_whole else 3
+    return 0 if is_complete else 3

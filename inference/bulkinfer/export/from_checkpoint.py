@@ -1,85 +1,84 @@
-"""From a checkpoint of a training run to a finished models/<name>/, with the recipe that the run was validated with."""
+"""get_model --checkpoint: the network of a training run, with the recipe that the run was validated with."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
-from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
-from bulkinfer.export.from_zoo import Provided, export_versions
-from bulkinfer.files.file_lock import exclusive
-from bulkinfer.model.card import ModelCard, Recipe, Weights, graph_path, read_sidecar
-from bulkinfer.model.integrity import damage
+from bulkinfer.model.card import ModelCard, Recipe, Weights
 
 if TYPE_CHECKING:
+    from bulkinfer.model.graph_file import Export
     from bulkinfer.train.checkpoint import Checkpoint
 
 log = logging.getLogger("bulkinfer")
 
 
-def provide_trained(config: GetModelConfig) -> Provided:
-    """Make models/<name>/ hold the network of --checkpoint, doing only what is missing.
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A checkpoint that was read whole."""
 
-    Raises UsageError where there is no checkpoint or the name is no good, RunError where it is damaged or cannot be exported.
-    """
+    config: GetModelConfig
+    name: str
+    checkpoint: Checkpoint
+    kind: str = "checkpoint"
+    card: None = None
+    instead: str = ""
+
+    @property
+    def _recipe(self) -> Recipe:
+        return Recipe(**self.checkpoint.state["recipe"])
+
+    @property
+    def _sha256(self) -> str:
+        return str(self.checkpoint.state["sha256"]["weights.safetensors"])
+
+    def differences(self, existing: ModelCard) -> list[str]:
+        """Why an export is not of this checkpoint, or was made otherwise."""
+        reasons = model_folder.differences(existing, self._recipe, self.config.input)
+        if existing.weights.sha256 != self._sha256:
+            reasons.append(f"its weights are those of {existing.weights.origin}, asked for are those of {self.checkpoint.path}")
+        return reasons
+
+    def export(self) -> tuple[ModelCard, Export]:
+        """Rebuild the network with its weights and export it. Raises RunError where torch cannot."""
+        with zoo.quiet():
+            from bulkinfer.export.torch_export import export_network
+            from bulkinfer.train.networks import rebuild
+        found, state = self.checkpoint, self.checkpoint.state
+        log.info(f"exporting {self.name} with the weights of {found.path}, {found.step} updates")
+        export = export_network(rebuild(state["network"], found.weights), self._recipe, self.config.input)
+        card = ModelCard(
+            name=self.name,
+            recipe=self._recipe,
+            weights=Weights("weights.safetensors", self._sha256, os.path.abspath(found.path)),
+            licence=self.config.licence or "not stated",
+            origin=f"trained on {state['dataset']}, {state['num_samples']} pictures, {found.step} updates",
+            input=self.config.input,
+            outputs={output: output for output in export.golden.outputs},
+            labels=tuple(state["class_names"]),
+            num_parameters=export.num_parameters,
+            versions=model_folder.export_versions(),
+            external_data=export.weights_file,
+            external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            source="checkpoint",
+        )
+        return card, export
+
+
+def find(config: GetModelConfig) -> TrainedNetwork:
+    """The network of --checkpoint. Raises UsageError where there is none or the name is illegal, RunError if it is damaged."""
     from bulkinfer.train import checkpoint
 
-    start = time.monotonic()
     found = checkpoint.find(Path(config.checkpoint))
-    network = str(found.state["network"]["model"]).removeprefix("timm_")  # such a name would be one of timm's
-    name = config.name or f"{network}-{found.state['dataset']}"
+    architecture = str(found.state["network"]["model"]).removeprefix("timm_")  # names with it are those of timm's networks
+    name = config.name or f"{architecture}-{found.state['dataset']}"
     model_folder.check_own_name(name)
-    folder = model_folder.open_folder(config.model_path, name)
-    with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
-        card, done = model_folder.existing_card(folder), "verified"
-        if card is None or not _is_of(card, found, config) or damage(folder, card):
-            if card is not None and card.source != "checkpoint":
-                raise UsageError(f"{folder} holds another network, {card.name} of {card.origin}: give this one another --name")
-            card, done = _export(config, name, found, folder), "exported"
-        elif not model_folder.has_batch_size(folder, config.batch_size):
-            model_folder.add_batch_size(folder, card, config.batch_size)
-            done = "added"
-        return Provided(folder, card, read_sidecar(graph_path(folder, config.batch_size)), done, time.monotonic() - start)
-
-
-def _is_of(card: ModelCard, found: Checkpoint, config: GetModelConfig) -> bool:
-    """Whether a model folder holds the export that is asked for."""
-    return (
-        card.weights.sha256 == found.state["sha256"]["weights.safetensors"]
-        and card.recipe == Recipe(**found.state["recipe"])
-        and card.input == config.input
-        and card.versions == export_versions()
-    )
-
-
-def _export(config: GetModelConfig, name: str, found: Checkpoint, folder: Path) -> ModelCard:
-    with zoo.quiet():
-        from bulkinfer.export.torch_export import export_network
-        from bulkinfer.train.networks import rebuild
-    log.info(f"exporting {name} with the weights of {found.path}, {found.step} updates")
-    recipe = Recipe(**found.state["recipe"])
-    export = export_network(rebuild(found.state["network"], found.weights), recipe, config.input)
-    card = ModelCard(
-        name=name,
-        recipe=recipe,
-        weights=Weights("weights.safetensors", found.state["sha256"]["weights.safetensors"], os.path.abspath(found.path)),
-        licence=config.licence or "not stated",
-        origin=f"trained on {found.state['dataset']}, {found.state['num_samples']} pictures, {found.step} updates",
-        input=config.input,
-        outputs={output: output for output in export.golden.outputs},
-        labels=tuple(found.state["class_names"]),
-        num_parameters=export.num_parameters,
-        versions=export_versions(),
-        external_data=export.weights_file,
-        external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
-        source="checkpoint",
-    )
-    model_folder.publish(folder, card, export, config.batch_size)
-    return card
+    return TrainedNetwork(config, name, found)

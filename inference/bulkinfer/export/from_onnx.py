@@ -1,4 +1,4 @@
-"""get_model --onnx: somebody else's graph becomes models/<name>/, checked against itself in onnxruntime. Imports no torch."""
+"""get_model --onnx: somebody else's graph, checked against itself in onnxruntime. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import copy
 import hashlib
 import importlib.metadata
 import logging
-import time
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bulkinfer import __version__, zoo
+from bulkinfer import __version__
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import model_folder
-from bulkinfer.export.from_zoo import Provided
 from bulkinfer.export.onnx_import import rewrite as graph_rewrite
 from bulkinfer.export.onnx_import.batch import look
 from bulkinfer.export.onnx_import.graph import Foreign, open_foreign, precision, run_each
@@ -24,89 +23,42 @@ from bulkinfer.export.onnx_import.outputs import choose, meaning_of_scores, plan
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
-from bulkinfer.export.variants.request import check_network
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.file_lock import exclusive
-from bulkinfer.model.card import GraphSidecar, ModelCard, Weights, graph_path, read_card, read_sidecar
-from bulkinfer.model.get_model_hint import source_words
+from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.graph_checks import Golden, golden_images
 from bulkinfer.model.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
-from bulkinfer.model.integrity import CARD, damage
-from bulkinfer.model.lookup import named_folder
 
 log = logging.getLogger("bulkinfer")
 
 
-def adopt(config: GetModelConfig) -> Provided:
-    """Make models/<name>/ of the graph of `config`. Raises UsageError or RunError with one sentence for all that hinders it."""
-    start = time.monotonic()
+@dataclass(frozen=True)
+class AdoptedGraph:
+    """A file that was read, looked at and rewritten: that takes a moment, and tells all that its card will say."""
+
+    name: str
+    card: ModelCard
+    rewritten: Export
+    kind: str = "onnx"
+    instead: str = ""
+
+    def differences(self, existing: ModelCard) -> list[str]:
+        """What its card would say otherwise."""
+        other = [field.name for field in fields(ModelCard) if getattr(existing, field.name) != getattr(self.card, field.name)]
+        return [f"its {', '.join(other)} would be {'another' if len(other) == 1 else 'others'}"] if other else []
+
+    def export(self) -> tuple[ModelCard, Export]:
+        """The graph as it is published."""
+        return self.card, self.rewritten
+
+
+def find(config: GetModelConfig) -> AdoptedGraph:
+    """The graph of --onnx. Raises UsageError or RunError with one sentence for all that hinders it."""
     model_folder.check_own_name(config.name)
-    try:
-        card, export = _prepare(config)
-    except ModuleNotFoundError as error:
-        raise zoo.missing_package(error) from error
-    folder = model_folder.open_folder(config.model_path, config.name)
-    with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
-        there = model_folder.existing_card(folder)
-        if there is not None and there.source != "onnx":
-            of = "of the zoo" if there.source == "zoo" else "that was trained"
-            raise UsageError(f"--name {config.name}: {folder} holds a network {of}: give another name")
-        check_network(config, card, folder)
-        if there == card and not damage(folder, card) and not card.fixed_batch:
-            return _widen(folder, card, config.batch_size, start)
-        if removed := model_folder.publish(folder, card, export, config.batch_size):
-            log.info(f"removed the graphs of the export before: {', '.join(removed)}")
-    return Provided(folder, card, _sidecar(folder, config.batch_size), "exported", time.monotonic() - start)
+    return AdoptedGraph(config.name, *_read_and_rewrite(config))
 
 
-def widen(config: GetModelConfig) -> Provided | None:
-    """Add a batch size to a network that was adopted or trained, from its folder alone; None if none of these has the name."""
-    start = time.monotonic()
-    folder, _ = named_folder(config.model_path, config.model_name)
-    if not _is_adopted(folder, config.model_name):
-        return None
-    folder = model_folder.open_folder(config.model_path, folder.name)
-    with exclusive(folder / model_folder.LOCK, lambda: None):
-        card = read_card(folder / CARD)
-        made = "adopted from" if card.source == "onnx" else "made of"
-        option, source, *_ = source_words(card, folder.name)
-        if config.weights != "auto" or config.weights_sha256:
-            raise UsageError(f"--weights: {card.name} was {made} {source}, which holds its own")
-        if config.input not in (card.input, GetModelConfig.input):
-            raise UsageError(f"--input {config.input}: {card.name} was {made.split()[0]} with --input {card.input}")
-        if config.batch_size != (card.fixed_batch or config.batch_size):
-            raise UsageError(f"{card.name} runs at batch {card.fixed_batch} only: its graph fixes that batch inside")
-        check_network(config, card, folder)
-        if told := damage(folder, card):
-            raise RunError(f"{folder}: {told}: run get_model {option} again with {source}")
-        return _widen(folder, card, config.batch_size, start)
-
-
-def _is_adopted(folder: Path, name: str) -> bool:
-    """Whether a folder holds an adopted network. A damaged card of a network of the zoo is made anew, so it is none."""
-    if not (folder / CARD).is_file():
-        return False
-    try:
-        return read_card(folder / CARD).source != "zoo"
-    except RunError:
-        zoo.find(name)  # raises where nothing could make it anew but the file it was adopted from
-        return False
-
-
-def _widen(folder: Path, card: ModelCard, batch_size: int, start: float) -> Provided:
-    done = "verified"
-    if not model_folder.has_batch_size(folder, batch_size):
-        model_folder.add_batch_size(folder, card, batch_size)
-        done = "added"
-    return Provided(folder, card, _sidecar(folder, batch_size), done, time.monotonic() - start)
-
-
-def _sidecar(folder: Path, batch_size: int) -> GraphSidecar:
-    return read_sidecar(graph_path(folder, batch_size))
-
-
-def _prepare(config: GetModelConfig) -> tuple[ModelCard, Export]:
-    """Everything but publishing: read, look at, check, rewrite."""
+def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
+    """Read the file, look at what it computes, check it against itself, rewrite it."""
     path = Path(config.onnx)
     foreign = open_foreign(path, read_recipe(config.recipe), config.input)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
@@ -125,14 +77,26 @@ def _prepare(config: GetModelConfig) -> tuple[ModelCard, Export]:
     for case in read_user_golden(Path(config.golden)) if config.golden else ():
         log.info(f"--golden {case.name}: {check_user_golden(foreign, case, outputs, classified)}")
     export = _rewrite(foreign, config.input, outputs, fixed_batch, golden)
+    return _card(config, foreign, fixed_batch, meanings, labels, export), export
+
+
+def _card(
+    config: GetModelConfig,
+    foreign: Foreign,
+    fixed_batch: int,
+    meanings: dict[str, str],
+    labels: tuple[str, ...],
+    export: Export,
+) -> ModelCard:
+    path = Path(config.onnx)
     sha256 = file_sha256(path)
+    beside = f", weights beside it {foreign.external_sha256}" if foreign.external_sha256 else ""
     return ModelCard(
         name=config.name,
         recipe=foreign.recipe,
         weights=Weights(path.name, sha256, "file given to get_model --onnx"),
         licence=config.licence or "not stated",
-        origin=f"{path.name}, sha256 {sha256}"
-        + (f", weights beside it {beside}" if (beside := foreign.external_sha256) else ""),
+        origin=f"{path.name}, sha256 {sha256}{beside}",
         input=config.input,
         outputs=meanings,
         labels=labels,
@@ -143,7 +107,7 @@ def _prepare(config: GetModelConfig) -> tuple[ModelCard, Export]:
         source="onnx",
         precision=precision(foreign),
         fixed_batch=fixed_batch,
-    ), export
+    )
 
 
 def _golden_rows(

@@ -6,19 +6,22 @@ without a card is made anew. Callers hold the folder's lock.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import re
+import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 
-from bulkinfer import zoo
+from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
-from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
+from bulkinfer.model.card import GraphSidecar, ModelCard, Recipe, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.names import plain
@@ -29,8 +32,36 @@ if TYPE_CHECKING:
 log = logging.getLogger("bulkinfer")
 
 GOLDEN, LOCK = GOLDEN_FILE, ".lock"
+_EXPORTERS = ("torch", "onnx", "onnxscript")  # they decide the bytes of a graph, beside weights, recipe and input
 _LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A finished folder of a network or of its variant, every graph in it checked.
+
+    `graph` is the graph of the batch size asked for, `sidecar` what is recorded of it. `done` is "exported", "added" (one more
+    batch size) or "verified" (all was there), and took `seconds`.
+    """
+
+    folder: Path
+    card: ModelCard
+    graph: Path
+    sidecar: GraphSidecar
+    done: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The name of the network, as --model_name takes it."""
+        return self.card.name
+
+
+def finished(folder: Path, card: ModelCard, batch_size: int, done: str, start: float) -> ModelFolder:
+    """The result of what began at `start` (of time.monotonic) and is done."""
+    graph = graph_path(folder, batch_size)
+    return ModelFolder(folder, card, graph, read_sidecar(graph), done, time.monotonic() - start)
 
 
 def check_own_name(name: str) -> None:
@@ -66,6 +97,38 @@ def existing_card(folder: Path) -> ModelCard | None:
         if not graph.with_suffix(".json").exists():
             raise UsageError(f"{graph} was not made by get_model (no card, no {graph.stem}.json beside it): move it away")
     return None
+
+
+def export_versions() -> dict[str, str]:
+    """Versions of what makes a graph, as far as installed: an export can be used and given a batch size without torch."""
+    found = {"bulkinfer": __version__}
+    for package in _EXPORTERS:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def differences(card: ModelCard, recipe: Recipe, input_kind: str) -> list[str]:
+    """Why an export by torch is not one with this recipe and input, made by the versions installed here."""
+    reasons = []
+    if card.input != input_kind:
+        reasons.append(f"its input is {card.input}, {input_kind} is asked for")
+    if card.recipe != recipe:
+        reasons.append("its recipe is another")
+    for package, version in export_versions().items():
+        if (recorded := card.versions.get(package)) != version:
+            reasons.append(f"it was made by {package} {recorded}, now {version}")
+    return reasons
+
+
+def complete(folder: Path, card: ModelCard, batch_size: int) -> str:
+    """Add the graph of this batch size if it is not there; returns what was done, "added" or "verified"."""
+    if has_batch_size(folder, batch_size):
+        return "verified"
+    add_batch_size(folder, card, batch_size)
+    return "added"
 
 
 def has_batch_size(folder: Path, batch_size: int) -> bool:

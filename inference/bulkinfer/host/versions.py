@@ -27,6 +27,11 @@ def processor() -> str:
     return _cpuinfo("model name") or platform.machine()
 
 
+def processor_vendor() -> str:
+    """The vendor as the processor names it, such as AuthenticAMD; the machine's architecture where the system gives none."""
+    return _cpuinfo("vendor_id") or platform.machine()
+
+
 def processor_features() -> frozenset[str]:
     """Instruction sets of the processor as the system names them, such as amx_bf16; empty where it does not list them."""
     return frozenset(_cpuinfo("flags", "Features").split())

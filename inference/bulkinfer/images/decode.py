@@ -103,9 +103,9 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:  # no file object: its making takes as long as the reading of a small picture
         status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             raise RecordError("read", "not a regular file")
         if status.st_size > max_file_bytes:
             raise RecordError("read", f"too large: {status.st_size} bytes, limit {max_file_bytes}")
@@ -150,26 +150,34 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
     if not content.readable:
         raise RecordError("decode", f"unsupported format {content.name}")
     try:
+        header = _jpeg_header(data) if content.name == "JPEG" else None
+        if header:
+            check_scans(data, header)
+        else:
+            check_claims(data, content.name, max_pixels)
+        if header and header.is_plain and (picture := _decode_plain_jpeg(data, header, max_pixels, at_least)):
+            return picture
         with io.BytesIO(data) as file:
-            return _decode(file, data, content.name, orientation, max_pixels, at_least)
+            return _decode(file, data, content.name, header, orientation, max_pixels, at_least)
     except RecordError:
         raise
     except Exception as error:  # decoders raise SyntaxError, struct.error, MemoryError ...: all of it is about this file
         raise RecordError("decode", _reason(error, data, content.name)) from error
 
 
-def _decode(file: io.BytesIO, data: bytes, name: str, orientation: str, max_pixels: int, at_least: int) -> Picture:
-    header = _jpeg_header(data) if name == "JPEG" else None
-    if header:
-        check_scans(data, header)
-    else:
-        check_claims(data, name, max_pixels)
-    if header and header.is_plain and data.endswith(_END_MARKER):  # nothing in it that Pillow would have to tell
-        width, height = header.size
-        check_size(width, height, max_pixels)
-        image = turbo_decode(data, header, header.size, at_least)
-        if image is not None:
-            return Picture(image, "JPEG", 1, width, height)
+def _decode_plain_jpeg(data: bytes, header: Header, max_pixels: int, at_least: int) -> Picture | None:
+    """A JPEG whose header holds nothing that Pillow would have to interpret; None if Pillow must decode it all the same."""
+    if not data.endswith(_END_MARKER):
+        return None
+    width, height = header.size
+    check_size(width, height, max_pixels)
+    image = turbo_decode(data, header, header.size, at_least)
+    return Picture(image, "JPEG", 1, width, height) if image is not None else None
+
+
+def _decode(
+    file: io.BytesIO, data: bytes, name: str, header: Header | None, orientation: str, max_pixels: int, at_least: int
+) -> Picture:
     opened: Image.Image = Image.open(file, formats=(name,))
     width, height = opened.size
     check_size(width, height, max_pixels)

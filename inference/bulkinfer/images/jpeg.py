@@ -10,8 +10,6 @@ import importlib
 import importlib.util
 import io
 import re
-import sys
-import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +20,7 @@ from PIL import Image
 
 from bulkinfer.errors import RecordError, UsageError, first_line
 from bulkinfer.images.pillow_warnings import count_notice
-from bulkinfer.images.pixel_memory import as_image
+from bulkinfer.images.pixel_memory import canvas_for
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 _SCAN = 0xDA
@@ -40,10 +38,6 @@ _LEAST_JFIF = 14  # bytes; Pillow fails on shorter ones
 _EIGHTHS = (1, 2, 4, 5)
 _FULL = 8
 _MIN_SHORT_SIDE = 64  # below, there is nothing to gain
-_MAX_KEPT_BYTES = 64 << 20  # of a thread's canvas: 16 million pixels
-_MOST_SIZES = 32  # of pictures that a thread keeps an image of
-
-_kept = threading.local()
 
 
 def require_turbo() -> None:
@@ -70,6 +64,8 @@ def eighths_for(short_side: int, at_least: int) -> int:
 
 def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
     """What a picture of that size becomes when it is decoded in so many eighths."""
+    if eighths == _FULL:
+        return size
     width, height = (-(-side * eighths // _FULL) for side in size)
     return width, height
 
@@ -106,15 +102,16 @@ def read_header(data: bytes) -> Header:
         segments += 1
         if segments > _MOST_SEGMENTS:
             raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        end = at + 2 + 256 * data[at + 2] + data[at + 3]
+        if marker in _SILENT:
+            at = end
+            continue
         segment = data[at + 4 : end]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC8, 0xCC):
             is_plain = is_plain and not frame and _is_plain_frame(segment)
             frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
             channels = segment[5] if len(segment) > 5 else 0
-        elif marker not in _SILENT and not (
-            len(segment) >= _LEAST_JFIF and segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-"))
-        ):
+        elif len(segment) < _LEAST_JFIF or not segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-")):
             is_plain = False
         at = end
     return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)
@@ -156,52 +153,11 @@ def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: i
         return None
     width, height = reduced_size(size, eighths)
     try:
-        canvas = _canvas(width * height)
+        canvas = canvas_for(width * height)
         pixels_HWX = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=canvas.memory)
     except ValueError:  # all it has, for damaged and for odd files
         return None
-    return canvas.image(pixels_HWX) if pixels_HWX.shape == (height, width, 4) else None
-
-
-class _Canvas:
-    """Memory for one picture of up to so many pixels, with an image of each size that was decoded into it lately.
-
-    Fresh memory costs a page fault for every 4 KiB, which shows in the time that 12 million pixels take. Making an image costs
-    more than all else that is done for a small picture: it takes and releases the interpreter lock four times.
-    """
-
-    def __init__(self, num_pixels: int) -> None:
-        self.memory = np.empty(4 * num_pixels, np.uint8)
-        self._images: dict[tuple[int, int], Image.Image] = {}
-        self._last: Image.Image | None = None
-        self._references = 0  # to the last image, where nobody else holds it; their number differs between versions of Python
-
-    def is_free(self) -> bool:
-        """Whether nobody holds the last image any more."""
-        return self._last is None or sys.getrefcount(self._last) <= self._references
-
-    def image(self, pixels_HWX: np.ndarray[Any, Any]) -> Image.Image:
-        """The image over the beginning of the memory, which `pixels_HWX` is."""
-        height, width, _ = pixels_HWX.shape
-        image = self._images.get((width, height))
-        if image is None:
-            if len(self._images) == _MOST_SIZES:
-                self._images.clear()
-            image = self._images[width, height] = as_image(pixels_HWX)
-        if image is not self._last:
-            self._last = image
-            self._references = sys.getrefcount(self._last) - 1  # but for this function's own
-        return image
-
-
-def _canvas(num_pixels: int) -> _Canvas:
-    """The thread's canvas, or a new one where a picture still lies in it, or it is too small."""
-    if 4 * num_pixels > _MAX_KEPT_BYTES:
-        return _Canvas(num_pixels)
-    kept: _Canvas | None = getattr(_kept, "canvas", None)
-    if kept is None or len(kept.memory) < 4 * num_pixels or not kept.is_free():
-        kept = _kept.canvas = _Canvas(num_pixels)
-    return kept
+    return canvas.image(width, height) if pixels_HWX.shape == (height, width, 4) else None
 
 
 @cache

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from bulkinfer.errors import RecordError
-from bulkinfer.images.pixel_memory import write_rgb
+from bulkinfer.images.pixel_memory import cut, write_rgb
 from bulkinfer.model.card import Recipe
 
 _FILTERS = {
@@ -80,15 +82,15 @@ def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_
 
 
 def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], full_size: tuple[int, int]) -> None:
-    x, y = plan(*full_size, recipe)
-    if image.size != full_size:
-        x, y = _reduced(x, image.width), _reduced(y, image.height)
+    way = _way(full_size, image.size, recipe)
     if image.mode != "RGB":
         image = image.convert("RGB")
-    kept = _resize(image, x, y, recipe)
-    if (x.length, y.length) != (recipe.width, recipe.height):
+    kept = _resize_kept(image, way.passes) if way.passes else _resize_whole(image, way.x, way.y, recipe)
+    if way.place is None:
+        write_rgb(kept, out)
+    else:
         out[:] = recipe.fill
-    write_rgb(kept, out[y.place : y.place + y.length, x.place : x.place + x.length])
+        write_rgb(kept, out[way.place])
 
 
 def plan(width: int, height: int, recipe: Recipe) -> tuple[Axis, Axis]:
@@ -127,16 +129,48 @@ def _reduced(axis: Axis, pixels: int) -> Axis:
     return replace(axis, source=source)
 
 
-def _resize(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:
-    """The kept part of the resized picture, y.length x x.length."""
+class _Passes(NamedTuple):
+    """What is cut out of the picture, and resized to a size from a box of it: horizontally, then vertically."""
+
+    cut: tuple[int, int, int, int]
+    resample: Image.Resampling
+    size: tuple[int, int]
+    box: tuple[float, float, float, float]
+    final_size: tuple[int, int]
+    final_box: tuple[float, float, float, float]
+
+
+class _Way(NamedTuple):
+    """How pictures of one size are prepared. Those without `passes` are resized whole, those without `place` fill the slot."""
+
+    x: Axis
+    y: Axis
+    passes: _Passes | None
+    place: tuple[slice, slice] | None
+
+
+@lru_cache(maxsize=1024)
+def _way(full_size: tuple[int, int], size: tuple[int, int], recipe: Recipe) -> _Way:
+    """For a picture of `full_size` (width, height) that was decoded at `size`."""
+    x, y = plan(*full_size, recipe)
+    if size != full_size:
+        x, y = _reduced(x, size[0]), _reduced(y, size[1])
+    is_whole = (x.start, y.start, x.length, y.length) == (0, 0, x.resized, y.resized)
+    has_its_size = (x.resized, y.resized) == (x.source, y.source)
+    is_small = x.resized * y.resized <= _MAX_WHOLE_PIXELS
+    resizes_whole = is_whole or has_its_size or (is_small and not _may_cut_first(x, y, recipe))
+    fills_slot = (x.length, y.length) == (recipe.width, recipe.height)
+    place = None if fills_slot else (slice(y.place, y.place + y.length), slice(x.place, x.place + x.length))
+    return _Way(x, y, None if resizes_whole else _passes(x, y, recipe.interpolation), place)
+
+
+def _resize_whole(image: Image.Image, x: Axis, y: Axis, recipe: Recipe) -> Image.Image:
+    """The kept part, y.length x x.length, of the whole picture resized."""
     region = (x.start, y.start, x.start + x.length, y.start + y.length)
     size = (x.resized, y.resized)
-    is_whole = region == (0, 0, *size)
     if size == (x.source, y.source):
-        return image if is_whole else image.crop(region)
-    if is_whole or (x.resized * y.resized <= _MAX_WHOLE_PIXELS and not _may_cut_first(x, y, recipe)):
-        return image.resize(size, _FILTERS[recipe.interpolation], box=(0, 0, x.source, y.source)).crop(region)
-    return _resize_kept(image, x, y, recipe.interpolation)
+        return image if region == (0, 0, *size) else image.crop(region)
+    return image.resize(size, _FILTERS[recipe.interpolation], box=(0, 0, x.source, y.source)).crop(region)
 
 
 def _may_cut_first(x: Axis, y: Axis, recipe: Recipe) -> bool:
@@ -150,18 +184,29 @@ def _may_cut_first(x: Axis, y: Axis, recipe: Recipe) -> bool:
     return recipe.interpolation in ("bicubic", "lanczos") and recipe.resize == "short_side" and y.source < 1.9 * x.source
 
 
-def _resize_kept(image: Image.Image, x: Axis, y: Axis, interpolation: str) -> Image.Image:
-    """Cut out what the kept part is made of, then resize it to y.length x x.length: horizontally, then vertically.
+def _passes(x: Axis, y: Axis, interpolation: str) -> _Passes:
+    """How the kept part is resized to y.length x x.length from what it is made of.
 
     Two calls, not one with a box, because given a box Pillow chooses the order of its passes by what is cheaper; and cut out
     first, because it holds a box in 32-bit floats, too coarse for very wide pictures.
     """
-    filter_, support = _FILTERS[interpolation], _SUPPORT[interpolation]
+    support = _SUPPORT[interpolation]
     left, right, box_left, box_right = x.source_box(support)
     top, bottom, box_top, box_bottom = y.source_box(support)
-    part = image.crop((left, top, right, bottom))
-    part = part.resize((x.length, part.height), filter_, box=(box_left, 0, box_right, part.height))
-    return part.resize((x.length, y.length), filter_, box=(0, box_top, x.length, box_bottom))
+    return _Passes(
+        cut=(left, top, right, bottom),
+        resample=_FILTERS[interpolation],
+        size=(x.length, bottom - top),
+        box=(box_left, 0, box_right, bottom - top),
+        final_size=(x.length, y.length),
+        final_box=(0, box_top, x.length, box_bottom),
+    )
+
+
+def _resize_kept(image: Image.Image, passes: _Passes) -> Image.Image:
+    """The kept part, without making the rest."""
+    part = cut(image, passes.cut).resize(passes.size, passes.resample, passes.box)
+    return part.resize(passes.final_size, passes.resample, passes.final_box)
 
 
 def normalise(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.config import LaunchConfig
+from bulkinfer.config import GetModelConfig, LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import (
+    CALIBRATED,
     VARIANTS,
     GraphSidecar,
     ModelCard,
@@ -21,8 +23,7 @@ from bulkinfer.model.card import (
     read_card,
     variant_folder,
 )
-from bulkinfer.model.get_model_hint import get_model_command
-from bulkinfer.model.integrity import CARD, readable_card
+from bulkinfer.model.integrity import CARD, damage, readable_card, variant_damage
 from bulkinfer.model.names import plain
 from bulkinfer.runtime.providers import PROVIDERS
 
@@ -144,3 +145,36 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
         return models / same[0], []
     near = difflib.get_close_matches(wanted, by_name.values(), 3, 0)
     return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]
+
+
+def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
+    """What makes the graph of `config` anew in `folder`, which is `network` or that of its variant, as one can type it.
+
+    Without the options of the network that is there, get_model would replace it by another. A sound variant gets another
+    batch size without pictures; a network of a file or of a run is damaged for good without that.
+    """
+    of_network = readable_card(network)
+    card = of_network or readable_card(folder)  # that of a variant tells the same of its network
+    named = ["--model_name", config.model_name]
+    options = ["--batch_size", str(config.batch_size)]
+    if card is not None and card.source != "zoo" and network.is_dir() and (of_network is None or damage(network, of_network)):
+        named = source_options(card, network.name)
+    elif card is not None and card.source == "zoo" and card.weights.option != GetModelConfig.weights:
+        options += ["--weights", card.weights.option]
+    if card is not None and card.input != GetModelConfig.input:
+        options += ["--input", card.input]
+    if config.model_path != LaunchConfig.model_path:
+        options += ["--model_path", config.model_path]
+    if folder != network:
+        options += ["--precision", folder.name]
+        if folder.name in CALIBRATED and variant_damage(folder, of_network):
+            options += ["--calibration_dir", "PICTURES"]
+    return shlex.join(["get_model", *named, *options])
+
+
+def source_options(card: ModelCard, name: str) -> list[str]:
+    """The options of get_model that make a network anew which is not of the zoo: its file, or its run."""
+    assert card.source != "zoo", card.name
+    if card.source == "checkpoint":
+        return ["--checkpoint", card.weights.origin, "--name", name]
+    return ["--onnx", card.weights.source, "--name", name, "--recipe", "RECIPE.json"]

@@ -1,4 +1,4 @@
-"""Partitions out of a folder or a list of pictures: find them, split them, publish the partitions, log what was done."""
+"""Make partitions from a folder or a list: find the pictures, split them, publish the partitions, log what was done."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def partition_dataset(
     list_file: str | os.PathLike[str] = "",
     include_hidden: bool = False,
 ) -> Dataset:
-    """Shard the pictures in the folder `data_dir` into `partitions` folders below `output`, and open the result.
+    """Split the pictures in the folder `data_dir` into `partitions` folders below `output`, and open the result.
 
-    The parameters are the flags of the command partition_dataset (README), with the same defaults; a second call with the same
+    The parameters are the flags of the command partition_dataset (README), with the same defaults. A second call with the same
     arguments changes nothing. Folders that cannot be read and files that are missing are logged as warnings.
-    Raises UsageError, before anything is written, for wrong arguments or where no pictures are found, RunError if the
-    partitions cannot be written.
+    Raises UsageError, before anything is written, for wrong arguments or if there are no pictures, RunError if the partitions
+    cannot be written.
     """
     config = PartitionConfig(
         data_dir=os.fspath(data_dir),
@@ -59,9 +59,9 @@ def partition_dataset(
 
 
 def make_partitions(config: PartitionConfig) -> bool:
-    """Make the partitions that `config` asks for; True if every folder could be read and no file is missing.
+    """Make the partitions of `config`; True if every folder could be read and no file is missing.
 
-    Raises as partition_dataset does.
+    Raises the same errors as partition_dataset.
     """
     if config.partitions > _MOST:
         raise UsageError(f"--partitions {config.partitions} is too many: give at most {_MOST:,}, one for each device")
@@ -86,7 +86,7 @@ def _log_lines(lines: Iterable[str]) -> None:
 
 
 class _Input(NamedTuple):
-    """What the partitions will hold: entries and their sizes in order, what has no file, and the facts for dataset.json.
+    """The content of the partitions: entries and their sizes in order, keys without a file, and facts for dataset.json.
 
     `unread` are the lines about folders that could not be read.
     """
@@ -140,7 +140,7 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
             raise UsageError(f"--list_file: none of its {len(listing):,} paths is a file in {printable(listing.root)}")
     _log_lines(listing.summary())
     if config.include_hidden:
-        log.info("note: --include_hidden changes nothing: every path of the list is taken")
+        log.info("note: --include_hidden changes nothing: every path of the list is used")
     missing = None if listing.sizes_bytes is None else len(listing.missing)
     about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
     facts = _facts(config, listing.root, {"found": len(listing), "list_file": about})
@@ -148,7 +148,7 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
 
 
 def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:
-    """The facts of dataset.json that the partitions do not tell; the same for the same input (no times)."""
+    """The fields of dataset.json beside the partitions. Equal input gives equal facts: they contain no times."""
     return {
         "source": key_text(root),
         "source_bytes": None if key_text(root).encode() == root else root.hex(),
@@ -173,7 +173,7 @@ def _annotation_lines(matched: Matched, num_strays: int) -> list[str]:
 def _missing_lines(missing: list[bytes]) -> list[str]:
     if not missing:
         return []
-    return [f"missing or out of reach, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
+    return [f"missing or not accessible, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
 
 
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:
@@ -181,7 +181,7 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     ways = ", ".join(f"{count:,} {_WAY_NOUNS[way]}" for way, count in sorted(published.ways.items()))
     folder = config.output.rstrip("/") or "/"
     last = f" to {folder}/{len(published.sizes) - 1}" if len(published.sizes) > 1 else ""
-    lines = [f"note: {told}" for told in published.fallbacks]
+    lines = [f"note: {fallback}" for fallback in published.fallbacks]
     lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
     if config.balance == "bytes" and 1 < len(published.sizes) <= _FEW:
         pairs = enumerate(zip(published.sizes, published.sizes_bytes, strict=True))
@@ -192,14 +192,14 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     done = [f"wrote {counted(len(published.written), 'partition')}"] if published.written else []
     done += [f"repaired {counted(published.repaired, 'link')}"] if published.repaired else []
     done += [f"removed {counted(len(published.removed), 'partition')} no longer wanted"] if published.removed else []
-    lines.append(", ".join(done) or "nothing to do: all partitions are there already")
+    lines.append(", ".join(done) or "nothing to do: all partitions exist already")
     if published.left_over:
-        lines.append(f"note: left alone, not known to be ours: {first_names(published.left_over)}")
+        lines.append(f"note: left alone, perhaps not from partition_dataset: {first_names(published.left_over)}")
     return lines
 
 
 def _sizes_text(config: PartitionConfig, published: Published) -> str:
-    """How many pictures partitions hold, and under --balance bytes how many MB."""
+    """The number of pictures in a partition and, with --balance bytes, its MB."""
     largest, smallest = max(published.sizes), min(published.sizes)
     between = "or" if largest == smallest + 1 else "to"
     text = counted(largest, "picture") if largest == smallest else f"{smallest:,} {between} {counted(largest, 'picture')}"

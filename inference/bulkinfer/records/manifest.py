@@ -199,12 +199,13 @@ def read_description(path: Path) -> DatasetDescription:
     return cast(DatasetDescription, found)
 
 
-def open_dataset(data_dir: Path) -> Dataset:
+def open_dataset(data_dir: str | os.PathLike[str]) -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
     Raises RunError if the partitions are incomplete or inconsistent (a missing number, a manifest that does not match
     dataset.json, an unknown numbered folder, an unfinished partition_dataset), UsageError if there are no pictures.
     """
+    data_dir = Path(data_dir)
     root = os.fsencode(data_dir)
     if carries_dataset(root):
         return _open_partitions(data_dir)

@@ -1,4 +1,4 @@
-"""The rows of a job as Arrow tables, read out of its results folder."""
+"""Read the rows of a job from its results folder, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NO_OUTPUTS = Task(1, frozenset(), True, 0, (), "", {})  # its columns are those
 
 
 class Results:
-    """The rows that a job has published, one per picture; a look at them may be taken while it still runs.
+    """The rows that a job has published, one per picture; the job may still be running.
 
     `output` is the folder, `job` the content of its _job.json, `parts` are the paths of the Parquet files, ordered by partition
-    and first record. `len()` is the number of rows in them. What a job publishes later is seen by another `read_results`.
+    and first record. `len()` is the number of rows in them. Call `read_results` again to see what the job publishes later.
     """
 
     def __init__(self, output: Path, job: dict[str, Any], steps: list[Step]) -> None:
@@ -37,34 +37,34 @@ class Results:
 
     @property
     def is_complete(self) -> bool:
-        """Every picture of the job has its row."""
+        """True if every picture of the job has its row."""
         return len(self) == int(self.job["num_records"])
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, in the order of the parts, with `columns` in the order given, or all (README, "Results").
+        """All rows, in the order of the parts, with `columns` in the given order, or all columns (README, "What a row holds").
 
-        Each part is checked as it is read: page checksums, keys, the job that it belongs to; `verify` compares file hashes too.
-        Raises UsageError for a column that is not there, RunError naming the file for a part that is damaged or of another job.
+        Each part is checked when it is read: page checksums, keys, its job; only `verify` also compares file hashes.
+        Raises UsageError for an unknown column, RunError that names the file for a part that is damaged or of another job.
         """
         tables = list(self.tables(columns))
-        if not tables:  # nothing is published yet
+        if not tables:  # no part is published yet
             return self._select(schema(_NO_OUTPUTS).empty_table(), columns)
         return pa.concat_tables(tables)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The same, a table per part, for results that memory does not hold. Raises as `table` does."""
+        """The same rows, one table per part, for results larger than memory. Raises the errors of `table`."""
         if isinstance(columns, str):
-            raise UsageError(f"columns is the text {columns!r}: give a list of names")
+            raise UsageError(f"columns is the string {columns!r}: give a list of names")
         for step in self._steps:
             _, table = read_part(self.output, step, self.job["fingerprint"], columns)
             if columns is not None and not set(columns) <= set(table.column_names):
-                _, table = read_part(self.output, step, self.job["fingerprint"])  # for the names of all columns
+                _, table = read_part(self.output, step, self.job["fingerprint"])  # all columns, for the error message
             yield self._select(table.replace_schema_metadata(), columns)
 
     def errors(self) -> pa.Table:
         """The error rows: key, key_bytes, partition, stage (read, decode, preprocess or infer), error, size_bytes.
 
-        Raises RunError as `table` does.
+        Raises the RunErrors of `table`.
         """
         rows = self.table(_OF_AN_ERROR)
         return rows.filter(pc.is_valid(rows["stage"]))
@@ -76,10 +76,10 @@ class Results:
 
 
 def read_results(output: str | os.PathLike[str]) -> Results:
-    """Open the results folder of a job (`--output`, by default logs/<job>/results); rows are read when they are asked for.
+    """Open the results folder of a job (`--output`, by default logs/<job>/results); rows are read later, by its methods.
 
-    Raises UsageError if `output` is no results folder or of a newer bulkinfer, RunError if its _job.json is damaged or two of
-    its parts overlap.
+    Raises UsageError if `output` is not a results folder or a newer bulkinfer wrote it, RunError if its _job.json is damaged
+    or two of its parts overlap.
     """
     folder = Path(output)
     return Results(folder, JobFile.require(folder).content, published_steps(folder))

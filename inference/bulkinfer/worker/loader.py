@@ -39,20 +39,20 @@ class Limits:
 
 
 def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
-    """One picture's way from file to slot. Raises RecordError with the stage that failed."""
+    """Read, decode and prepare one picture, which enters stages of the meter. Raises RecordError with the stage that failed."""
     if record.fault is not None:
         raise RecordError(record.fault.stage, record.fault.message)
-    with meter.timing("read"):
-        data = read_picture(record.path, limits.max_file_bytes)
+    meter.enter("read")
+    data = read_picture(record.path, limits.max_file_bytes)
     return load_bytes(data, recipe, limits, out_HWC, meter)
 
 
 def load_bytes(data: bytes, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
-    """The rest of that way, for the bytes of a picture file. Raises RecordError with the stage that failed."""
-    with meter.timing("decode"):
-        picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
-    with meter.timing("preprocess"):
-        prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
+    """The same, for the bytes of a picture file."""
+    meter.enter("decode")
+    picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
+    meter.enter("preprocess")
+    prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
     return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags, len(data))
 
 
@@ -67,7 +67,8 @@ class Loader:
     `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
     makes the memory of one, as empty_batch does. Steps are taken as soon as there is room: loading runs across their borders.
     Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
-    There are as many threads as `marks`; each keeps its own.
+    There are as many threads as `marks`; each keeps its own. `load(record, slot)` fills the slot, and enters its stages of the
+    meter.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class Loader:
     def _work(self, mark: Mark) -> None:
         try:
             while True:
-                with self._meter.timing("wait_for_slot"), self._assign_lock:
+                self._meter.enter("wait_for_slot")
+                with self._assign_lock:
                     slot = None if self._stopping else next(self._slots, None)
                 if slot is None:
                     break
@@ -128,6 +130,7 @@ class Loader:
         except BaseException as error:  # delivered, not swallowed: raised in a consumer; the others get their end
             self._ready.put(error)
             self.stop()
+        self._meter.leave()
         with self._count_lock:
             self._threads_left -= 1
             last = self._threads_left == 0

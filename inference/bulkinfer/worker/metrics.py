@@ -65,13 +65,48 @@ class Timing:
         self._meter.end(self)
 
 
+class _Lap:
+    """The stage that one thread is in, since when, and its seconds in earlier ones. `lock` is free but during a snapshot."""
+
+    __slots__ = ("lock", "seconds", "stage", "start")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.seconds: Counter[str] = Counter()
+        self.stage, self.start = "", 0.0
+
+
 class Meter:
-    """Thread-safe collector of one worker's Metrics."""
+    """Thread-safe collector of one worker's Metrics.
+
+    A thread either times blocks (`timing`), or goes from stage to stage (`enter`, `leave`), which takes a third of the time: no
+    other thread waits for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._metrics = Metrics()
         self._open: set[Timing] = set()  # timings that have not ended yet
+        self._laps: list[_Lap] = []
+        self._of_thread = threading.local()
+
+    def enter(self, stage: str) -> None:
+        """This thread's time counts for `stage` from now on, until it enters another one, or leaves."""
+        try:
+            lap: _Lap = self._of_thread.lap
+        except AttributeError:
+            lap = self._of_thread.lap = _Lap()
+            with self._lock:
+                self._laps.append(lap)
+        with lap.lock:  # the clock is read under the lock: a snapshot never counts more than the end does
+            now = time.perf_counter()
+            if lap.stage:
+                lap.seconds[lap.stage] += now - lap.start  # type: ignore[assignment]  # Counter holds floats as well
+            lap.stage, lap.start = stage, now
+
+    def leave(self) -> None:
+        """This thread's time counts for no stage from now on."""
+        self.enter("")
 
     def timing(self, stage: str) -> Timing:
         """Add the wall time of the block that enters it to `stage`; time inside the network also counts as a run."""
@@ -93,7 +128,7 @@ class Meter:
                 self._metrics.count_run(seconds)
 
     def snapshot(self) -> Metrics:
-        """A copy of what has been counted so far, with the elapsed part of timings that are still open.
+        """A copy of what has been counted so far, with the elapsed part of timings and stages that have not ended.
 
         So the difference of two snapshots is what was spent between them, to whichever side of a step's border it began.
         """
@@ -102,4 +137,10 @@ class Meter:
             copy = Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
             for timing in self._open:
                 copy.add_seconds(timing.stage, now - timing.start)
-            return copy
+            laps = list(self._laps)
+        for lap in laps:
+            with lap.lock:
+                copy.seconds.update(lap.seconds)
+                if lap.stage:
+                    copy.add_seconds(lap.stage, time.perf_counter() - lap.start)
+        return copy

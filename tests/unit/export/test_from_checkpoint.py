@@ -1,4 +1,4 @@
-"""trained.py: a checkpoint as a network for infer_launch; what is there already, what is another's, and how it is told."""
+"""from_checkpoint.py: a checkpoint as a network for infer_launch; what exists already, or is another's, and its message."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from bulkinfer.config import GetModelConfig, LaunchConfig
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.export.from_checkpoint import provide_trained
-from bulkinfer.export.from_onnx import widen
+from bulkinfer.export.get_model import make_network
 from bulkinfer.model.card import read_card, write_card
-from bulkinfer.model.get_model_hint import get_model_command
+from bulkinfer.model.lookup import get_model_command
 
 from tests.training import trained
 
@@ -22,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of a few updates and models/net made of it at batch 2."""
     home = tmp_path_factory.mktemp("home")
     config = config_of(home, trained(home))
-    assert provide_trained(config).done == "exported"
+    assert make_network(config).done == "exported"
     return home
 
 
@@ -34,20 +33,19 @@ def config_of(home: Path, run: Path | None = None, **options: object) -> GetMode
 
 
 def test_what_is_there_is_verified_or_widened(home: Path) -> None:
-    assert provide_trained(config_of(home)).done == "verified"
-    assert provide_trained(config_of(home, batch_size=3)).done == "added"
-    found = provide_trained(config_of(home))
+    assert make_network(config_of(home)).done == "verified"
+    assert make_network(config_of(home, batch_size=3)).done == "added"
+    found = make_network(config_of(home))
     assert os.path.isabs(found.card.weights.origin), "a hint must hold wherever it is typed"
     assert found.card.labels == tuple(map(str, range(10)))
 
 
 def test_a_batch_size_more_needs_no_run(home: Path) -> None:
     config = GetModelConfig(model_name="net", model_path=str(home / "models"), batch_size=4)
-    added = widen(config)
-    assert added is not None
+    added = make_network(config)
     assert added.done == "added"
     with pytest.raises(UsageError, match=r"--weights: net was made of /.*step-\d+, which holds its own"):
-        widen(replace(config, weights="random"))
+        make_network(replace(config, weights="random"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_a_batch_size_more_needs_no_run(home: Path) -> None:
 )
 def test_names_are_those_of_own_networks(home: Path, name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        provide_trained(config_of(home, name=name))
+        make_network(config_of(home, name=name))
 
 
 def test_a_network_of_another_kind_stays(home: Path) -> None:
@@ -69,8 +67,10 @@ def test_a_network_of_another_kind_stays(home: Path) -> None:
     card = read_card(path)
     write_card(path, replace(card, source="onnx"))
     try:
-        with pytest.raises(UsageError, match=r"holds another network, net of trained on .*: give this one another --name"):
-            provide_trained(config_of(home, input="float32"))
+        with pytest.raises(
+            UsageError, match=r"holds a network from an ONNX file \(trained on .*\): give this one another --name"
+        ):
+            make_network(config_of(home, input="float32"))
     finally:
         write_card(path, card)
 
@@ -85,12 +85,12 @@ def test_a_damaged_one_is_made_of_its_run_again(home: Path) -> None:
     told = get_model_command(launch, folder, folder)
     assert told == f"get_model --checkpoint {card.weights.origin} --name net --batch_size 2 --model_path {home / 'models'}"
     with pytest.raises(RunError, match=r"run get_model --checkpoint again with /.*step-"):
-        widen(GetModelConfig(model_name="net", model_path=str(home / "models"), batch_size=2))
-    assert provide_trained(config_of(home)).done == "exported"
+        make_network(GetModelConfig(model_name="net", model_path=str(home / "models"), batch_size=2))
+    assert make_network(config_of(home)).done == "exported"
     assert weights.read_bytes() == whole
 
 
 def test_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no checkpoint that can be read: give a run folder"):
-        provide_trained(GetModelConfig(checkpoint=str(tmp_path), model_path=str(tmp_path / "models")))
+        make_network(GetModelConfig(checkpoint=str(tmp_path), model_path=str(tmp_path / "models")))
     assert not (tmp_path / "models").exists()

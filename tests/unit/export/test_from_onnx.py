@@ -10,8 +10,9 @@ import onnx
 import pytest
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import BulkinferError, RunError, UsageError
-from bulkinfer.export.from_onnx import adopt, widen
-from bulkinfer.export.from_zoo import Provided
+from bulkinfer.export import from_folder
+from bulkinfer.export.get_model import make_network
+from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.model import integrity as model_damage
 from bulkinfer.model.card import read_card
 from bulkinfer.model.graph_checks import read_golden
@@ -33,11 +34,11 @@ class Home:
         given = {"model_path": str(self.folder / "models"), "onnx": str(self.folder / "m.onnx"), "name": "net"}
         return GetModelConfig(**{**given, "recipe": str(self.recipe), **flags})
 
-    def adopt(self, model: onnx.ModelProto | None = None, **flags: Any) -> Provided:
+    def adopt(self, model: onnx.ModelProto | None = None, **flags: Any) -> ModelFolder:
         if model is not None:
             save(model, self.folder)
         self.said = []
-        return logged(self.said, adopt, self.config(**flags))
+        return logged(self.said, make_network, self.config(**flags))
 
     def refusal(self, model: onnx.ModelProto, kind: type[BulkinferError] = UsageError, **flags: Any) -> str:
         with pytest.raises(kind) as caught:
@@ -115,9 +116,9 @@ def test_a_damaged_card_of_the_zoo_is_no_matter_of_adopted_networks(home: Home) 
         folder = home.folder / "models" / name
         folder.mkdir(parents=True)
         (folder / "card.json").write_text("{")
-    assert widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="efficientnet_lite0")) is None
+    assert from_folder.find(GetModelConfig(model_path=str(home.folder / "models"), model_name="efficientnet_lite0")) is None
     with pytest.raises(UsageError, match="mine"):
-        widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="mine"))
+        from_folder.find(GetModelConfig(model_path=str(home.folder / "models"), model_name="mine"))
 
 
 @pytest.mark.parametrize(("flags", "told"), [
@@ -128,21 +129,20 @@ def test_a_damaged_card_of_the_zoo_is_no_matter_of_adopted_networks(home: Home) 
 def test_flags_that_an_adopted_network_cannot_follow(home: Home, flags: dict[str, Any], told: str) -> None:
     home.adopt(foreign_graph(), scores="logits")
     with pytest.raises(UsageError, match=told):
-        widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="Net", **flags))
+        make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="Net", **flags))
 
 
 def test_a_batch_size_is_added_without_the_file(home: Home) -> None:
     home.adopt(foreign_graph(4), scores="logits")
     (home.folder / "m.onnx").unlink()
     config = GetModelConfig(model_path=str(home.folder / "models"), model_name="net", batch_size=3)
-    first, again = widen(config), widen(config)
-    assert first is not None
-    assert again is not None
+    first, again = make_network(config), make_network(config)
     assert (first.done, again.done) == ("added", "verified")
     (first.folder / "model.onnx").unlink()
     with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx again with m\.onnx"):
-        widen(config)
-    assert widen(GetModelConfig(model_path=str(home.folder / "models"), model_name="another")) is None
+        make_network(config)
+    with pytest.raises(UsageError, match="no network is called 'another'"):
+        make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="another"))
 
 
 @pytest.mark.parametrize("batch", [1, 6])
@@ -168,8 +168,8 @@ def test_b26_or_taken_with_that_batch_alone(home: Home, batch: int) -> None:
     assert not (provided.folder / "model.onnx").exists()
     words = GetModelConfig(model_path=str(home.folder / "models"), model_name="net", batch_size=batch + 1)
     with pytest.raises(UsageError, match=f"net runs at batch {batch} only"):
-        widen(words)
-    assert widen(GetModelConfig(model_path=words.model_path, model_name="net", batch_size=batch)) is not None
+        make_network(words)
+    assert make_network(GetModelConfig(model_path=words.model_path, model_name="net", batch_size=batch)) is not None
 
 
 @pytest.mark.parametrize("batch", ["N", 6])
@@ -325,7 +325,7 @@ def test_a_folder_of_the_zoo_is_not_replaced(home: Home) -> None:
     write_tiny_model(home.folder / "models", "net")
     before = sorted(path.name for path in (home.folder / "models" / "net").iterdir())
     save(foreign_graph(), home.folder)
-    with pytest.raises(UsageError, match="holds a network of the zoo: give another name"):
+    with pytest.raises(UsageError, match=r"holds a network from the zoo \(made by the tests\): give this one another --name"):
         home.adopt(scores="logits")
     assert set(before) <= {path.name for path in (home.folder / "models" / "net").iterdir()}
 

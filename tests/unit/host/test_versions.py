@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 import pytest
-from bulkinfer.host.versions import processor, processor_features, versions
+from bulkinfer.host.versions import processor, processor_features, processor_vendor, versions
 
 
 def test_versions_are_those_of_installed_packages() -> None:
@@ -34,6 +34,12 @@ def test_versions_are_those_of_installed_packages() -> None:
 def test_the_processor(text: str, name: str, features: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", lambda _: text)
     assert (processor(), processor_features()) == (name, features)
+
+
+def test_c33_the_vendor_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, vendor in (("vendor_id\t: AuthenticAMD\n" * 2, "AuthenticAMD"), ("Features\t: fp\n", platform.machine())):
+        monkeypatch.setattr(Path, "read_text", lambda _, text=text: text)
+        assert processor_vendor() == vendor
 
 
 def test_a_system_without_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from bulkinfer.errors import RecordError, UsageError
 from bulkinfer.images import decode as decode_module
 from bulkinfer.images import jpeg as jpeg_module
+from bulkinfer.images import pixel_memory
 from bulkinfer.images.jpeg import eighths_for, read_header, reduced_size, require_turbo, turbo_agrees, turbo_decode
 from PIL import Image
 
@@ -135,49 +136,17 @@ def test_memory_is_used_again_only_when_no_picture_is_in_it() -> None:
         assert part is not None
         assert np.array_equal(np.asarray(kept), expected), "overwritten while in use"
     del kept, part
-    address = jpeg_module._kept.canvas.memory.ctypes.data
+    address = pixel_memory._of_thread.canvas.memory.ctypes.data
     turbo(first)
-    assert jpeg_module._kept.canvas.memory.ctypes.data == address
+    assert pixel_memory._of_thread.canvas.memory.ctypes.data == address
 
 
 def test_memory_of_very_large_pictures_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jpeg_module, "_MAX_KEPT_BYTES", 64 * 48 * 4)
+    monkeypatch.setattr(pixel_memory, "_MAX_KEPT_BYTES", 64 * 48 * 4)
     turbo(jpeg())
-    before = len(jpeg_module._kept.canvas.memory)
+    before = len(pixel_memory._of_thread.canvas.memory)
     turbo(jpeg(1000, 1000))
-    assert len(jpeg_module._kept.canvas.memory) == before
-
-
-def test_one_image_per_size_is_kept_and_not_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jpeg_module, "_MOST_SIZES", 3)
-    jpeg_module._kept.__dict__.clear()
-    large = turbo(jpeg(64, 48))  # the largest first: the memory stays
-    first = id(large)
-    del large
-    for width in (60, 61):
-        for seed in (1, 2):
-            data = jpeg(width, 48, seed=seed)
-            found = turbo(data)
-            assert found is not None
-            assert np.array_equal(np.asarray(found), by_pillow(data))
-            del found
-    found = turbo(jpeg(64, 48, seed=3))
-    assert id(found) == first
-    assert np.array_equal(np.asarray(found), by_pillow(jpeg(64, 48, seed=3)))
-    del found
-    assert set(jpeg_module._kept.canvas._images) == {(64, 48), (60, 48), (61, 48)}
-    turbo(jpeg(62, 48))
-    assert set(jpeg_module._kept.canvas._images) == {(62, 48)}
-
-
-def test_memory_is_not_used_again_while_only_the_image_of_another_size_is_free() -> None:
-    jpeg_module._kept.__dict__.clear()
-    turbo(jpeg(64, 48))
-    held = turbo(jpeg(60, 48))
-    assert held is not None
-    expected = by_pillow(jpeg(60, 48))
-    turbo(jpeg(64, 48, seed=5))
-    assert np.array_equal(np.asarray(held), expected)
+    assert len(pixel_memory._of_thread.canvas.memory) == before
 
 
 def test_exif_may_hold_a_whole_jpeg() -> None:

@@ -93,6 +93,7 @@ def test_a_resume_takes_what_was_there(job: Job, output: Path, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("openvino")
 def test_what_auto_became_is_kept(
     job: Job, output: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

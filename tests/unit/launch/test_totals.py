@@ -1,4 +1,4 @@
-"""aggregate.py: when the line of all workers is due and what it says, and what goes into the summary."""
+"""totals.py: when the line of all workers is due and what it says, and what goes into the summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("bulkinfer.launch.totals.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_the_data_set_comes_back_open(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[-1] == "wrote 3 partitions"
     again = logged(lines, partition_dataset, photos, partitions=3, output=tmp_path / "shards")
     assert again.content_hash == dataset.content_hash
-    assert lines[-1] == "nothing to do: all partitions are there already"
+    assert lines[-1] == "nothing to do: all partitions exist already"
     assert "next:" not in capsys.readouterr().out, "that is for who types commands"
 
 

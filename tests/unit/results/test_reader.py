@@ -1,4 +1,4 @@
-"""reader.py: the rows of a results folder as tables, checked as they are read."""
+"""reader.py: the rows of a results folder as tables, checked when they are read."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(output: Path) -
     there = ", ".join(schema(TASK).names)
     with pytest.raises(UsageError, match=f"has no column 'logits'; there are {there}$"):
         read_results(output).table(["key", "logits"])
-    with pytest.raises(UsageError, match="columns is the text 'key': give a list of names"):
+    with pytest.raises(UsageError, match="columns is the string 'key': give a list of names"):
         read_results(output).table("key")
 
 
@@ -110,7 +110,7 @@ def test_damage_is_never_read_over(output: Path) -> None:
     path.unlink()
     assert (len(read_results(output)), read_results(output).is_complete) == (7, False)
     pq.write_table(pa.table({"key": ["a"]}), path)
-    with pytest.raises(RunError, match="its metadata says nothing of a job"):
+    with pytest.raises(RunError, match="its metadata names no job"):
         read_results(output).table()
     (output / part_name(Step(0, 2, 4))).write_bytes(b"")
     with pytest.raises(RunError, match="overlap"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,13 +11,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from bulkinfer.errors import RunError
+from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export.variants import quantize
 from bulkinfer.export.variants.activation_ranges import TensorRange, batches, collect
 from bulkinfer.export.variants.evaluate import Chosen, Judge, Tried, feed
 from bulkinfer.model.accuracy_gate import rank
 from bulkinfer.model.card import ModelCard
-from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.runtime.devices import Request, find_candidates
 
 log = logging.getLogger("bulkinfer")
 
@@ -67,9 +66,11 @@ def _choose(model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: Judge
 
 
 def _other_judges() -> Iterator[str]:
-    """Providers beside the first that could run the variant here."""
+    """Providers beside the first that can run the variant on this host."""
     for provider in _JUDGES[1:]:
-        if all(importlib.util.find_spec(module) for module in PROVIDERS[provider].modules):
-            yield provider
+        try:
+            find_candidates(Request(provider, (), "int8"))
+        except UsageError as error:
+            log.info(f"int8: not judged on {provider}, which is not available here ({error})")
         else:
-            log.info(f"int8: not judged on {provider}, which is not installed here")
+            yield provider

@@ -16,13 +16,36 @@ def check_request(config: GetModelConfig) -> None:
     """Raises UsageError for pictures that are missing, for what no variant can be made of, and where it could not be put."""
     if config.calibration_dir and not Path(config.calibration_dir).is_dir():
         raise UsageError(f"--calibration_dir: {config.calibration_dir} is no folder: give a folder of pictures")
-    network = Path(config.model_path) / config.name if config.onnx else named_folder(config.model_path, config.model_name)[0]
-    folder, card = variant_folder(network, config.precision), None if config.onnx else readable_card(network)
+    if config.checkpoint and not config.name:
+        return  # the run will tell the name
+    is_given = bool(config.onnx or config.checkpoint)  # else the network may be there
+    network = Path(config.model_path) / config.name if is_given else named_folder(config.model_path, config.model_name)[0]
+    folder, card = variant_folder(network, config.precision), None if is_given else readable_card(network)
     _check_place(folder)
     if card is not None:
         check_network(config, card, network)
     else:  # of a network that is known only when it is there
         check_pictures(config, folder, None)
+
+
+def check_before_export(
+    config: GetModelConfig, card: ModelCard | None, existing: ModelCard | None, network: Path, reasons: list[str]
+) -> None:
+    """Raises UsageError where the network in the folder `network` would be exported for a variant that is refused afterwards.
+
+    `card` is what it will get (None: only the export tells), `existing` what is there now and goes for `reasons`, if any.
+    """
+    if config.precision == EXACT:
+        return
+    if card is not None:
+        check_network(config, card, network)
+    elif existing is None:
+        check_pictures(config, variant_folder(network, config.precision), None)
+    elif reasons and config.precision in CALIBRATED and not config.calibration_dir:
+        raise UsageError(
+            f"{network} would be exported again ({'; '.join(reasons)}), and a variant in {config.precision} cannot be made "
+            "of that without --calibration_dir PICTURES: give it, or the options that the network was made with"
+        )
 
 
 def check_network(config: GetModelConfig, card: ModelCard, network: Path) -> None:

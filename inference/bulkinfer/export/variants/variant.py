@@ -19,7 +19,7 @@ from bulkinfer import __version__
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError
 from bulkinfer.export import model_folder
-from bulkinfer.export.from_zoo import Provided
+from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.calibration_set import Sample, most_pictures, pictures_for, sample_pictures
 from bulkinfer.export.variants.evaluate import Chosen, Judge, feed
 from bulkinfer.export.variants.fp16 import make_fp16
@@ -29,7 +29,7 @@ from bulkinfer.export.variants.simplify import simplified
 from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.model.accuracy_gate import MIN_CLEAR
-from bulkinfer.model.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, read_sidecar, variant_folder
+from bulkinfer.model.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, variant_folder
 from bulkinfer.model.graph_checks import Golden, Outputs, cpu_session, read_golden
 from bulkinfer.model.graph_file import Export, move_weights_out
 from bulkinfer.model.integrity import CARD, variant_damage
@@ -40,7 +40,7 @@ log = logging.getLogger("bulkinfer")
 _WORK_PREFIX = "bulkinfer-"  # of folders for files to work with
 
 
-def provide_variant(config: GetModelConfig, network: Provided) -> Provided:
+def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
     """Make the variant of a finished network hold a checked graph of the batch size, doing only what is missing.
 
     Raises UsageError for a network or pictures that do not lead to one, RunError for a variant that does not pass the gate.
@@ -61,14 +61,10 @@ def provide_variant(config: GetModelConfig, network: Provided) -> Provided:
         if config.calibration_dir:
             sample = sample_pictures(config.calibration_dir, card.recipe, all_held_out=precision not in CALIBRATED)
         if found is not None and _is_current(found, sample):
-            done = "verified"
-            if not model_folder.has_batch_size(folder, config.batch_size):
-                model_folder.add_batch_size(folder, found, config.batch_size)
-                done = "added"
+            done = model_folder.complete(folder, found, config.batch_size)
         else:
             found, done = _make(config, network, sample), "exported"
-        sidecar = read_sidecar(graph_path(folder, config.batch_size))
-        return Provided(folder, found, sidecar, done, time.monotonic() - start)
+        return model_folder.finished(folder, found, config.batch_size, done, start)
 
 
 def _is_current(card: ModelCard, sample: Sample | None) -> bool:
@@ -84,7 +80,7 @@ def _versions() -> dict[str, str]:
     return {"bulkinfer": __version__, "onnxruntime": runtime().__version__, **made_with}  # in a package of either name
 
 
-def _make(config: GetModelConfig, network: Provided, sample: Sample | None) -> ModelCard:
+def _make(config: GetModelConfig, network: ModelFolder, sample: Sample | None) -> ModelCard:
     """Convert, judge, publish."""
     card, fixed, precision = network.card, network.card.fixed_batch, config.precision
     images_NHWC = read_golden(network.folder / model_folder.GOLDEN).images_NHWC

@@ -1,45 +1,51 @@
-"""Intel's OpenVINO plugin, on processors, GPUs and NPUs: one entry for each kind of device."""
+"""Intel's OpenVINO plugin: one provider for processors, one for GPUs, one for NPUs."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 from typing import Any
 
-from bulkinfer.errors import UsageError, first_line
-from bulkinfer.host.versions import processor_features
+from bulkinfer.errors import AbsentError, UsageError, first_line
+from bulkinfer.host.versions import processor_features, processor_vendor
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 EP_NAME = "OpenVINOExecutionProvider"
 _MODULE = "onnxruntime_ep_openvino"
 _INSTALL = "pip install 'bulkinfer[openvino]'"
-# What the plugin calls a precision, and the word with which a device says that it computes in it natively. In int8 the graph
-# says itself what is quantised; the hint is for the rest.
+# The plugin's word for a precision, and the word by which a device declares that it computes in it natively. An int8 graph
+# marks what is quantised; the hint is for the rest.
 _HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
-_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # as Linux calls them: the last one is Arm's
+_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # Linux's names; the last one is Arm's
 _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
 
 
 def plugin_devices(kind: str) -> list[Any]:
-    """The plugin's devices of a kind (CPU, GPU or NPU), by number; the plugin is registered with the runtime the first time.
+    """The plugin's devices of a kind (CPU, GPU or NPU) in the order of their numbers; empty if it serves none on this host.
 
-    Raises UsageError where plugin and runtime do not fit.
+    The first call registers the plugin with the runtime. Raises UsageError if the plugin does not fit the runtime.
     """
     onnxruntime = runtime()
+    if not any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices()):
+        _register(onnxruntime)
     devices = onnxruntime.get_ep_devices()
-    if not any(device.ep_name == EP_NAME for device in devices):
-        plugin = importlib.import_module(_MODULE)
-        try:
-            onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
-        except Exception as error:  # onnxruntime raises many classes, none of them documented
-            found = f"{_version(plugin)} with onnxruntime {onnxruntime.__version__}"
-            raise UsageError(
-                f"--device openvino: the plugin {_MODULE} {found} does not load ({first_line(error)}): "
-                "pip install --upgrade onnxruntime onnxruntime-ep-openvino"
-            ) from error
-        devices = onnxruntime.get_ep_devices()
     names = {device.ep_metadata.get("ov_device", ""): device for device in devices if device.ep_name == EP_NAME}
     return [names[name] for name in sorted(names) if name.partition(".")[0] == kind]  # GPU, or GPU.0 and GPU.1
+
+
+@functools.cache  # a plugin without devices is registered all the same, and a second time is an error
+def _register(onnxruntime: Any) -> None:
+    """Load the plugin into the runtime. Raises UsageError if the plugin does not fit the runtime."""
+    plugin = importlib.import_module(_MODULE)
+    try:
+        onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
+    except Exception as error:  # onnxruntime raises many classes, none of them documented
+        found = f"{_version(plugin)} with onnxruntime {onnxruntime.__version__}"
+        raise UsageError(
+            f"--device openvino: the plugin {_MODULE} {found} does not load ({first_line(error)}): "
+            "pip install --upgrade onnxruntime onnxruntime-ep-openvino"
+        ) from error
 
 
 def _version(plugin: Any) -> str:
@@ -49,7 +55,7 @@ def _version(plugin: Any) -> str:
 def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
     devices = plugin_devices(kind)
     if len(devices) <= spec.device:
-        raise UsageError(f"--device {spec.provider}: its plugin offers no {kind} here: use --device cpu, or again {_INSTALL}")
+        raise _no_device(kind)
     device = devices[spec.device]
     name = device.ep_metadata.get("FULL_DEVICE_NAME", f"this {kind}")
     hint, capability = _HINTS[spec.precision]
@@ -57,11 +63,11 @@ def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
         lacks = _LACKS.get(spec.precision, f"does not compute in {spec.precision}")
         raise UsageError(f"--precision {spec.precision}: {name} {lacks}: use --precision fp32")
     settings = {"INFERENCE_PRECISION_HINT": hint}
-    if kind != "NPU":  # which decides about its streams by itself
+    if kind != "NPU":  # an NPU chooses its number of streams itself
         settings["NUM_STREAMS"] = str(spec.streams)
     if kind == "CPU":
         settings["INFERENCE_NUM_THREADS"] = str(spec.streams * spec.threads_per_stream)
-        # the process's affinity pins; the plugin would put every process on the first core
+        # the affinity of the process pins its threads; the plugin would put every process on the first core
         settings["ENABLE_CPU_PINNING"] = "NO"
     refuse_other_nodes(options, spec)
     options.add_provider_for_devices([device], {"load_config": json.dumps({kind: settings})})
@@ -81,12 +87,24 @@ def _native(kind: str, numbers: tuple[int, ...]) -> tuple[str, str]:
 
 
 def _find(kind: str) -> list[str]:
+    """See Provider.find_devices: the plugin is asked, since it serves the processors of some vendors only."""
     devices = plugin_devices(kind)
     if not devices:
-        raise UsageError(
-            f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device openvino"
-        )
+        raise _no_device(kind)
+    if kind == "CPU":
+        return ["the processor"]
     return [device.ep_metadata.get("FULL_DEVICE_NAME", f"{kind} {number}") for number, device in enumerate(devices)]
+
+
+def _no_device(kind: str) -> UsageError:
+    """The error for a plugin that offers no device of a kind; on processors it counts as not installed."""
+    if kind == "CPU":
+        vendor = processor_vendor()
+        return AbsentError(f"--device openvino: its plugin does not serve this processor ({vendor}): use --device cpu")
+    other = "openvino" if plugin_devices("CPU") else "cpu"
+    return UsageError(
+        f"--device openvino:{kind.lower()}: OpenVINO finds no {kind} here: install its driver, or use --device {other}"
+    )
 
 
 def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
@@ -96,12 +114,11 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         ("onnxruntime", _MODULE),
         _INSTALL,
         precisions,
-        # every machine has a processor: the plugin need not be loaded to know, and the worker that loads it proves it
-        (lambda: ["the processor"]) if is_processor else (lambda: _find(kind)),
+        lambda: _find(kind),
         lambda options, spec: _attach(kind, options, spec),
         variants=("int8",) if is_processor else (),
         is_counted=not is_processor,
-        is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
+        is_automatic=is_processor,  # an integrated GPU is not always faster than the processor
         native=lambda numbers: _native(kind, numbers),
         only_native=("bf16",) if is_processor else ("fp16",),
     )

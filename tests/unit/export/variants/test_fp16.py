@@ -1,4 +1,4 @@
-"""fp16_variant.py: what makes a variant in fp16, with and without pictures, and what refuses one."""
+"""fp16.py: what makes a variant in fp16, with and without pictures, and what refuses one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.export.from_onnx import widen
+from bulkinfer.export.get_model import make_network
 from bulkinfer.export.variants import variant
 from bulkinfer.model.card import graph_path, read_card, read_sidecar
 
@@ -97,8 +97,7 @@ def test_another_batch_size(home: Home) -> None:
     home.adopt(deep_graph())
     home.make(calibration_dir="")
     config = home.config(calibration_dir="", batch_size=3)
-    network = widen(config)
-    assert network is not None
+    network = make_network(config)
     home.network = network
     provided = home.make(calibration_dir="", batch_size=3)
     assert (provided.done, provided.sidecar.batch_size) == ("added", 3)

@@ -1,4 +1,4 @@
-"""int8_variant.py: which candidate is taken, by which judges, and what refuses all of them."""
+"""int8.py: which candidate is taken, by which judges, and what refuses all of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.export.variants import int8 as int8_variant
 from bulkinfer.export.variants.evaluate import Judge
+from bulkinfer.host.versions import processor_vendor
 
 from tests.foreign_graphs import deep_graph
 from tests.variants import Home, listing
@@ -47,9 +48,19 @@ def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.
     assert not home.variant.exists()
 
 
+@pytest.mark.usefixtures("without_openvino")
+def test_c33_a_plugin_that_does_not_serve_this_processor_is_no_judge(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu", "openvino"))
+    home.adopt(deep_graph())
+    assert list((home.make().card.calibration or {})["judged"]) == ["cpu"]
+    why = f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu"
+    assert f"int8: not judged on openvino, which is not available here ({why})" in home.said
+
+
 def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu", "openvino"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     home.adopt(deep_graph())
     assert list(home.make().card.calibration or {}) != []
-    assert "int8: not judged on openvino, which is not installed here" in home.said
+    why = "--device openvino needs the package onnxruntime: pip install 'bulkinfer[openvino]'"
+    assert f"int8: not judged on openvino, which is not available here ({why})" in home.said

@@ -1,4 +1,4 @@
-"""variant_request.py: what is refused before a network is made, adopted or widened, and so before minutes of work."""
+"""request.py: what is refused before a network is made, adopted or widened, and so before minutes of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 import pytest
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.export.from_onnx import adopt, widen
+from bulkinfer.export.get_model import make_network
 from bulkinfer.export.variants.request import check_request
 from bulkinfer.model.card import variant_folder
 from bulkinfer.model.integrity import variant_damage
@@ -81,7 +81,7 @@ def test_a_changed_file_is_not_adopted_where_its_variant_will_be_refused(
     config = onnx_config(home, graph, **flags)
     check_request(config)  # the graph has not been looked at yet
     with pytest.raises(UsageError, match=told):
-        adopt(config)
+        make_network(config)
     assert listing(home.variant.parent) == before
 
 
@@ -100,11 +100,11 @@ def test_no_batch_size_is_added_to_the_network_where_it_cannot_be_added_to_the_v
     before = listing(home.variant.parent)
     config = home.config(calibration_dir="", batch_size=3)
     reason = "does not exist" if (name, harm) == ("card.json", Path.unlink) else r"is damaged \(.*\)"
-    for refuse in (check_request, widen):
+    for refuse in (check_request, make_network):
         with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PICTURES"):
             refuse(config)
     with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PICTURES"):
-        adopt(onnx_config(home, deep_graph(), batch_size=3))
+        make_network(onnx_config(home, deep_graph(), batch_size=3))
     assert listing(home.variant.parent) == before
 
 

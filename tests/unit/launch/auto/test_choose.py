@@ -22,6 +22,8 @@ from tests.launches import config_of
 from tests.models import tiny_graph, write_tiny_model
 from tests.unit.launch.auto.test_precision import changed
 
+pytestmark = pytest.mark.usefixtures("openvino")
+
 
 class Judge:
     """Stands in for precision.judge: gives its verdict and keeps what it was asked."""

@@ -1,4 +1,4 @@
-"""probe.py: candidates are measured by processes of their own, once, and a failing one fails alone."""
+"""device_trial.py: candidates are measured by processes of their own, once, and a failing one fails alone."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def candidate(graph: str, provider: str = "cpu") -> Trial:
     return Trial(SessionSpec(graph, provider, "fp32", 1, 1), ["the processor"], ["logits"], [0])
 
 
+@pytest.mark.usefixtures("openvino")
 def test_rates_of_real_sessions(graph: str, tmp_path: Path) -> None:
     kept = tmp_path / KEPT_FILE
     rates = measure([candidate(graph), candidate(graph, "openvino")], SHA256, kept)
@@ -48,6 +49,43 @@ def test_a_graph_that_does_not_run_is_a_sentence_and_is_not_kept(tmp_path: Path)
     assert not (tmp_path / KEPT_FILE).exists()
 
 
+@pytest.mark.usefixtures("without_openvino")
+def test_c33_that_a_provider_does_not_run_is_kept_with_the_rates_of_the_others(
+    graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, both = tmp_path / KEPT_FILE, [candidate(graph), candidate(graph, "openvino")]
+    measured = measure(both, SHA256, kept)
+    assert isinstance(measured["cpu"], float)
+    assert str(measured["openvino"]).startswith("--device openvino: its plugin does not serve this processor (")
+    monkeypatch.setattr(probe, "_measure_apart", lambda trial: 1 / 0)
+    again = f"{measured['openvino']}; kept in {kept}, remove it to measure again"
+    assert measure(both, SHA256, kept) == {"cpu": measured["cpu"], "openvino": again}
+    assert measure(both, SHA256, kept, only_kept=True)["openvino"] == again
+
+
+@pytest.mark.parametrize("failing", [("cuda",), ("cpu", "openvino", "cuda")], ids=["a GPU", "all"])
+def test_what_may_be_repaired_tomorrow_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...]
+) -> None:
+    def measured(trial: Trial) -> float | str:
+        return "a library is missing" if trial.session.provider in failing else 10.0
+
+    monkeypatch.setattr(probe, "_measure_apart", measured)
+    trials = [candidate("a.onnx", name) for name in ("cuda", "cpu", "openvino")]
+    assert measure(trials, SHA256, tmp_path / KEPT_FILE)["cuda"] == "a library is missing"
+    assert not (tmp_path / KEPT_FILE).exists()
+
+
+@pytest.mark.parametrize("failures", [["openvino"], {"openvino": 1}, {"cpu": "no", "openvino": "no"}, {"another": "no"}])
+def test_failures_that_are_damaged_are_measured_again(counting: Counting, tmp_path: Path, failures: Any) -> None:
+    kept, both = tmp_path / KEPT_FILE, [candidate("a.onnx"), candidate("a.onnx", "openvino")]
+    measure(both, SHA256, kept)
+    note = json.loads(kept.read_text())
+    note["measured"][0] |= {"images_per_s": {"cpu": 5.0}, "does_not_run": failures}
+    kept.write_text(json.dumps(note))
+    assert measure(both, SHA256, kept) == {"cpu": 30.0, "openvino": 40.0}
+
+
 class Counting:
     """Stands in for the child processes; counts them."""
 
@@ -62,7 +100,7 @@ class Counting:
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     counting = Counting()
-    monkeypatch.setattr(probe, "_one", counting)
+    monkeypatch.setattr(probe, "_measure_apart", counting)
     return counting
 
 

@@ -1,4 +1,4 @@
-"""local_engine.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
+"""local.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def test_a_stop_does_not_wait_for_workers_that_are_not_ready(tmp_path: Path) -> 
 
 def test_a_launch_that_must_stop_is_stopped_without_any_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate stays shut: workers wait and report nothing."""
-    monkeypatch.setattr("bulkinfer.launch.engines.local._LOOK_S", 0.1)
+    monkeypatch.setattr(local_engine, "_LOOK_S", 0.1)
     launch = Launch(tmp_path, 1, [Step(0, 0, 4)], gate=2)
     launch.stop_for = RunError("the lock is gone")
     started = time.monotonic()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, openvino
 
 NATIVE = "WINOGRAD FP32 INT8 BF16 BIN"
@@ -140,19 +140,35 @@ def test_devices_are_counted_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvino, "runtime", lambda: FakeRuntime([device("GPU.0"), device("NPU"), device("GPU.1")]))
     assert PROVIDERS["openvino:gpu"].find_devices() == ["Some GPU.0", "Some GPU.1"]
     assert PROVIDERS["openvino:npu"].find_devices() == ["Some NPU"]
-    monkeypatch.setattr(openvino, "runtime", lambda: FakeRuntime([device("CPU")]))
-    with pytest.raises(UsageError, match=r"--device openvino:npu: OpenVINO finds no NPU here: install its driver"):
-        PROVIDERS["openvino:npu"].find_devices()
+    for others, way_out in (([device("CPU")], "openvino"), ([], "cpu")):
+        monkeypatch.setattr(openvino, "runtime", lambda others=others: FakeRuntime(others))
+        missing = rf"--device openvino:npu: OpenVINO finds no NPU here: install its driver, or use --device {way_out}$"
+        with pytest.raises(UsageError, match=missing):
+            PROVIDERS["openvino:npu"].find_devices()
 
 
-def test_the_processor_is_counted_without_loading_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openvino, "runtime", lambda: 1 / 0)
+def test_the_processor_is_one_device_whatever_the_plugin_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openvino, "runtime", lambda: FakeRuntime([device("CPU"), device("GPU")]))
     assert PROVIDERS["openvino"].find_devices() == ["the processor"]
 
 
-def test_a_plugin_without_a_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"--device openvino: its plugin offers no CPU here: use --device cpu, or again pip"):
-        attach(monkeypatch, [device("GPU")])
+@pytest.mark.parametrize("devices", [[], [device("GPU")]], ids=["nothing", "a GPU"])
+def test_c33_a_plugin_that_does_not_serve_the_processor_counts_as_absent_and_the_vendor_is_named(
+    monkeypatch: pytest.MonkeyPatch, devices: list[Device]
+) -> None:
+    monkeypatch.setattr(openvino, "processor_vendor", lambda: "AuthenticAMD")
+    sentence = r"^--device openvino: its plugin does not serve this processor \(AuthenticAMD\): use --device cpu$"
+    with pytest.raises(AbsentError, match=sentence):
+        attach(monkeypatch, devices)
+    with pytest.raises(AbsentError, match=sentence):
+        PROVIDERS["openvino"].find_devices()
+
+
+def test_c33_a_plugin_without_devices_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = FakeRuntime([])
+    monkeypatch.setattr(openvino, "runtime", lambda: runtime)
+    assert [openvino.plugin_devices(kind) for kind in ("CPU", "CPU", "GPU")] == [[], [], []]
+    assert runtime.registered == ["plugin.so"]
 
 
 def test_a_plugin_that_does_not_fit_the_runtime_names_both_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, describe_proof, open_session, prove
+from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
+from bulkinfer.runtime.providers.openvino import plugin_devices
+from bulkinfer.runtime.session import describe_proof, open_session, prove
 from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
 from tests.graphs import save, solid_batch
 from tests.models import COLOURS, tiny_graph
+from tests.openvino import plugin
 
 HERE = ("cpu", "openvino")  # what every machine that runs the tests has
 
@@ -46,6 +49,14 @@ def test_allow_cpu_nodes_lets_some_through_but_not_all() -> None:
         prove(spec(mixed=True), Counter({"CPUExecutionProvider": 9}), "CPU", "1.32.0")
 
 
+@pytest.mark.parametrize("mode", ["absent", "present"])
+def test_c33_the_devices_of_a_plugin_may_be_asked_for_twice(mode: str) -> None:
+    with plugin(mode):
+        assert len(plugin_devices("CPU")) == len(plugin_devices("CPU")) == (mode == "present")
+        assert plugin_devices("NPU") == []
+
+
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind: str) -> None:
@@ -61,6 +72,7 @@ def test_a_real_graph_runs_where_it_was_asked_to(tmp_path: Path, name: str, kind
     assert logits.argmax(axis=1).tolist() == [4, 5, 6, 7]
 
 
+@pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("name", HERE)
 def test_a_graph_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.onnx").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
@@ -69,6 +81,7 @@ def test_a_graph_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, name: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("openvino")
 def test_nodes_that_the_plugin_cannot_run(tmp_path: Path) -> None:
     """Refused as asked for; run on the CPU provider, and told, if that is allowed."""
     nodes = [helper.make_node("Det", ["images"], ["volume"]), helper.make_node("Add", ["images", "volume"], ["out"])]
@@ -110,6 +123,7 @@ def test_a_session_that_silently_fell_back_is_caught(tmp_path: Path, monkeypatch
             open_session(spec(graph, "cuda", mixed=mixed))
 
 
+@pytest.mark.usefixtures("openvino")
 def test_a_provider_that_fails_in_the_middle_of_a_run_is_not_replaced(tmp_path: Path) -> None:
     """The runtime's own habit is to go on with another provider, and nobody would know."""
     session, _ = open_session(spec(save(tiny_graph(4), tmp_path), "openvino", mixed=True))

@@ -1,0 +1,68 @@
+"""get_model --model_name of a network that was adopted or trained: its folder is enough for one more batch size, no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bulkinfer import zoo
+from bulkinfer.config import GetModelConfig
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.model.card import ModelCard, read_card
+from bulkinfer.model.graph_file import Export
+from bulkinfer.model.integrity import CARD
+from bulkinfer.model.lookup import named_folder, source_options
+
+
+@dataclass(frozen=True)
+class ExistingNetwork:
+    """A network whose file or run is not at hand: it can get another batch size, but no other export."""
+
+    config: GetModelConfig
+    name: str
+    card: ModelCard
+
+    @property
+    def kind(self) -> str:
+        return self.card.source
+
+    def differences(self, existing: ModelCard) -> list[str]:
+        """None. Raises UsageError for flags that only another export could follow."""
+        config, made = self.config, "adopted" if existing.source == "onnx" else "made"
+        if config.weights != "auto" or config.weights_sha256:
+            of = "from" if existing.source == "onnx" else "of"
+            raise UsageError(f"--weights: {existing.name} was {made} {of} {self._origin[1]}, which holds its own")
+        if config.input not in (existing.input, GetModelConfig.input):
+            raise UsageError(f"--input {config.input}: {existing.name} was {made} with --input {existing.input}")
+        if config.batch_size != (existing.fixed_batch or config.batch_size):
+            raise UsageError(f"{existing.name} runs at batch {existing.fixed_batch} only: its graph fixes that batch inside")
+        return []
+
+    def export(self) -> tuple[ModelCard, Export]:
+        """Impossible: see `instead`."""
+        raise AssertionError(self.instead)
+
+    @property
+    def instead(self) -> str:
+        option, source = self._origin
+        return f"run get_model {option} again with {source}"
+
+    @property
+    def _origin(self) -> tuple[str, str]:
+        option, source, *_ = source_options(self.card, self.name)
+        return option, source
+
+
+def find(config: GetModelConfig) -> ExistingNetwork | None:
+    """The adopted or trained network that is called so; None if there is none, and the zoo is to be asked.
+
+    Raises UsageError for a damaged card of a network that the zoo does not have: only its file or run could make it again.
+    """
+    folder, _ = named_folder(config.model_path, config.model_name)
+    if not (folder / CARD).is_file():
+        return None
+    try:
+        card = read_card(folder / CARD)
+    except RunError:
+        zoo.find(config.model_name)
+        return None
+    return ExistingNetwork(config, folder.name, card) if card.source != "zoo" else None

@@ -1,0 +1,163 @@
+"""From a request to a finished models/<name>/: the one sequence found -> checked -> exported -> published.
+
+Each place a network can come from is one file beside this one, which supplies what differs (see Source): from_zoo,
+from_checkpoint, from_onnx, and from_folder for an adopted or trained network that only gets one more batch size.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from bulkinfer import zoo
+from bulkinfer.config import EXACT, GetModelConfig
+from bulkinfer.errors import RunError, UsageError, advising
+from bulkinfer.export import model_folder
+from bulkinfer.export.model_folder import ModelFolder
+from bulkinfer.export.variants.request import check_before_export, check_request
+from bulkinfer.files.file_lock import exclusive
+from bulkinfer.model.card import ModelCard
+from bulkinfer.model.graph_file import Export
+from bulkinfer.model.integrity import damage
+
+log = logging.getLogger("bulkinfer")
+
+_KINDS = {"zoo": "the zoo", "checkpoint": "a training run", "onnx": "an ONNX file"}  # by the card's `source`
+
+
+class Source(Protocol):
+    """A network that was found, not yet exported.
+
+    `name` is that of its folder. `kind` is what its card says of its source: zoo, checkpoint or onnx. `card` is the card it
+    will get where that is known before the export. `instead` is what to do where it cannot be exported from here.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def card(self) -> ModelCard | None: ...
+    @property
+    def instead(self) -> str: ...
+
+    def differences(self, existing: ModelCard) -> list[str]:
+        """Why the export of card `existing` is not the one asked for; empty if it is. Raises UsageError for illegal flags."""
+
+    def export(self) -> tuple[ModelCard, Export]:
+        """The card and the graph, not yet published. Raises RunError or DownloadError."""
+
+
+def get_model(
+    model_name: str = GetModelConfig.model_name, *, batch_size: int = GetModelConfig.batch_size, **options: Any
+) -> ModelFolder:
+    """Make models/<name>/ hold a checked graph of `batch_size` pictures, doing only what is missing.
+
+    `model_name` is a name that `get_model --list` prints, or timm:NAME. `options` are the other fields of GetModelConfig, as
+    the flags of the command get_model: model_path="models" is the folder of model folders, precision="int8" with
+    calibration_dir="photos" makes a variant, onnx="net.onnx" with name and recipe adopts a file. Prints nothing; progress is
+    logged to the logger "bulkinfer".
+
+    Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
+    an option that does not exist.
+    """
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
+    _check_values(config)
+    return make_model(config)
+
+
+def _check_values(config: GetModelConfig) -> None:
+    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
+
+    For a command the parser of flags has checked this.
+    """
+    for known in fields(config):
+        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
+        if choices and value not in choices:
+            raise UsageError(f"{known.name} is {value!r}: legal are {', '.join(choices)}")
+        if minimum is not None and value < minimum:
+            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
+
+
+def make_model(config: GetModelConfig) -> ModelFolder:
+    """The network of `config`, then its variant if one is asked for; returns the folder of what was asked for.
+
+    Raises UsageError for a wrong name, flag or folder, RunError or DownloadError where something fails on the way.
+    """
+    if config.precision != EXACT:
+        check_request(config)
+    with advising("run get_model again"):
+        network = make_network(config)
+        if config.precision == EXACT:
+            return network
+        from bulkinfer.export.variants.variant import make_variant
+
+        log.info(f"{EXACT}: {network.folder}, {network.done} in {network.seconds:.1f} s")
+        return make_variant(config, network)
+
+
+def make_network(config: GetModelConfig) -> ModelFolder:
+    """Make models/<name>/ hold the network itself, doing only what is missing. Raises like make_model."""
+    start = time.monotonic()
+    try:
+        source = _find(config)
+        folder = model_folder.open_folder(config.model_path, source.name)
+        with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
+            card, done = _checked_or_published(config, source, folder)
+            return model_folder.finished(folder, card, config.batch_size, done, start)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("bulkinfer"):
+            raise
+        raise zoo.missing_package(error) from error
+
+
+def _find(config: GetModelConfig) -> Source:
+    """Found: the network that `config` names."""
+    if config.checkpoint:
+        from bulkinfer.export import from_checkpoint
+
+        return from_checkpoint.find(config)
+    if config.onnx:
+        from bulkinfer.export import from_onnx
+
+        return from_onnx.find(config)
+    from bulkinfer.export import from_folder, from_zoo
+
+    return from_folder.find(config) or from_zoo.find(config)
+
+
+def _checked_or_published(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
+    """Checked: what is in the folder stays if it is sound and as asked for. Else exported, then published in its place."""
+    existing = model_folder.existing_card(folder)
+    reasons = _why_replace(source, existing, folder)
+    check_before_export(config, source.card, existing, folder, reasons)
+    if existing is not None and not reasons:
+        return existing, model_folder.complete(folder, existing, config.batch_size)
+    if source.instead:
+        raise RunError(f"{folder}: {'; '.join(reasons) or 'its card cannot be read'}: {source.instead}")
+    if reasons:
+        log.info(f"exporting again: {'; '.join(reasons)}")
+    card, export = source.export()
+    if removed := model_folder.publish(folder, card, export, config.batch_size):
+        log.info(f"removed the graphs of the export before: {', '.join(removed)}")
+    return card, "exported"
+
+
+def _why_replace(source: Source, existing: ModelCard | None, folder: Path) -> list[str]:
+    """Why the network in the folder cannot stay; empty if it can, or there is none.
+
+    Raises UsageError for a network of another source: no other is ever replaced.
+    """
+    if existing is None:
+        return []
+    if existing.source != source.kind:
+        made_of = _KINDS.get(existing.source, existing.source)
+        raise UsageError(f"{folder} holds a network from {made_of} ({existing.origin}): give this one another --name")
+    if reasons := source.differences(existing):
+        return reasons
+    return [found] if (found := damage(folder, existing)) else []
