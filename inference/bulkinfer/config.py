@@ -11,6 +11,10 @@ from bulkinfer.errors import STAGES, UsageError
 
 DECODE_MODES = ("exact", "fast")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
+ENGINES = {  # module:class of each; a new engine is one file and one line here
+    "local": "bulkinfer.launch.engines.local:LocalEngine",
+    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+}
 
 
 def option(
@@ -153,7 +157,7 @@ class LaunchConfig:
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
-    tuned_for: str = option("", "what a flag file of bulkinfer bench --tune was made for; another use of it is told")
+    tuned_for: str = option("", "conditions of a flag file of bulkinfer bench --tune; a warning is logged if they differ")
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
         ("topk",),
@@ -178,7 +182,7 @@ class LaunchConfig:
         minimum=0,
     )
     engine: str = option(
-        "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
+        "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
     skip_done: tuple[str, ...] = option(
         (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"

@@ -91,20 +91,16 @@ def _pictures(facts: Calibration) -> str:
 
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
+    from bulkinfer.runtime.providers import PROVIDERS
+
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
     if config.precision != EXACT:
-        words += ["--precision", config.precision, *_device_options(config.precision)]
+        words += ["--precision", config.precision]
+        runs_on = [name for name, provider in PROVIDERS.items() if config.precision in provider.variants]
+        words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])
-
-
-def _device_options(precision: str) -> list[str]:
-    """--device for a variant that no processor of the host runs; with one that does, `auto` is left to choose."""
-    from bulkinfer.runtime.providers import PROVIDERS
-
-    able = {name: provider.is_counted for name, provider in PROVIDERS.items() if precision in provider.variants}
-    return ["--device", next(iter(able))] if all(able.values()) else []
 
 
 def size_text(size_bytes: int) -> str:

@@ -18,8 +18,9 @@ def launch(config: LaunchConfig) -> LaunchResult:
     """Run a network over every picture of `config`, one row per picture, going on with what an earlier launch has done.
 
     Blocks until all is done, and logs to `logging.getLogger("bulkinfer")`. While workers run, SIGINT, SIGTERM and SIGHUP end
-    the launch: what is finished is published, and the result has the exit code 130, 143 or 129. With `dry_run` nothing is
-    written, and the result counts what is there.
+    the launch: what is finished is published, and the result has the exit code 130, 143 or 129; called in
+    another thread than the main one, it leaves signals alone. With `dry_run` nothing is written, and the result counts what is
+    there.
 
     Raises UsageError if the config, or what it names, is wrong, before anything is started; RunError if the job cannot be done
     or finished, LockedError if another launch owns its folders.

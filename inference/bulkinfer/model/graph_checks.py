@@ -24,8 +24,8 @@ from bulkinfer.files.atomic import file_sha256, publishing
 from bulkinfer.model.card import GraphSidecar
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
-from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
+from bulkinfer.runtime.session import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
 PARITY_TOLERANCES = {

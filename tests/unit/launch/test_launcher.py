@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from bulkinfer.launch.job import fields_of
 from bulkinfer.launch.launcher import launch
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.worker.protocol import STOP_SIGNALS
 
 from tests.commands import records, summary
 from tests.launches import config_of
@@ -43,6 +46,15 @@ def test_a_launch_and_its_resume(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert summary(tmp_path / "logs")["pictures"] == 4
     assert records(tmp_path / "out") == found
     assert not list(tmp_path.rglob("_lock.json"))
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_a_launch_in_a_thread_leaves_signals_alone(tmp_path: Path, engine: str) -> None:
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(launch, config_of(tmp_path, engine=engine, num_devices=1)).result().exit_code == 0
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+    assert len(records(tmp_path / "out")) == 10
 
 
 def test_a_synthetic_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -431,7 +431,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(model: str, near: str) -> 
 
 
 def test_a_name_like_no_other_is_answered_with_ours() -> None:
-    with pytest.raises(UsageError, match="ours are cifar_resnet8, "):
+    with pytest.raises(UsageError, match="known are cifar_resnet8, "):
         find_trainable("0?!")
 
 

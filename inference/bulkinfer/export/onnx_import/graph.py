@@ -20,8 +20,8 @@ from bulkinfer.export.onnx_import.file import read_model
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
-from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
+from bulkinfer.runtime.session import runtime_reason
 
 DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16"}
 _NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # output types that numpy lacks

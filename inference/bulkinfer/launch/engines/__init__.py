@@ -1,31 +1,34 @@
-"""The seam between a launch and what runs its workers; the table of engines."""
+"""The interface between a launch and the engine that runs its workers; the table of engines is config.ENGINES."""
 
 from __future__ import annotations
 
 import importlib
+import signal
+import threading
 from pathlib import Path
 from typing import Protocol
 
+from bulkinfer.config import ENGINES
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.types import Step
-from bulkinfer.worker.protocol import Event, Refused
+from bulkinfer.worker.protocol import STOP_SIGNALS, Event, Refused
 
 
 class Hooks(Protocol):
-    """What an engine asks of the launch and tells it."""
+    """What an engine asks of the launch, and reports to it."""
 
     def make_steps(self, rate: float) -> list[Step]:
         """The steps to run; asked once, with the warm-up rate of the first worker in pictures per second."""
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
-        """Hear of every event; `busy_workers` still have something to finish. An error returned ends the launch."""
+        """Called with every event; `busy_workers` still have something to finish. An error that is returned ends the launch."""
 
     def must_stop(self) -> BulkinferError | None:
         """Why the launch must end although nothing was reported; asked every few seconds."""
 
     def is_published(self, step: Step) -> bool:
-        """Whether a step has its file, or needs none."""
+        """True if the part of `step` is published."""
 
 
 class Engine(Protocol):
@@ -36,12 +39,6 @@ class Engine(Protocol):
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
-
-
-ENGINES = {
-    "local": "bulkinfer.launch.engines.local:LocalEngine",
-    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
-}
 
 
 def make_engine(
@@ -56,7 +53,7 @@ def make_engine(
 ) -> Engine:
     """The engine called `name`. With `own_partition` worker i only gets the steps of partition i.
 
-    A worker in a process of its own that has work and gets nothing done for `stall_timeout_s` is ended and replaced; 0: never.
+    A worker process that has work and makes no progress for `stall_timeout_s` seconds is ended and replaced; 0: never.
     """
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(importlib.import_module(module), attribute)(
@@ -68,3 +65,12 @@ def make_engine(
 def refusal(event: Refused, *, started: bool) -> BulkinferError:
     """The error that a worker's refusal is for the user; wrong use (exit 2) only if nothing has been done yet."""
     return UsageError(event.message) if event.exit_code == UsageError.exit_code and not started else RunError(event.message)
+
+
+def signals_to_handle() -> list[signal.Signals]:
+    """The signals that end a launch. None outside the main thread, where Python delivers them; one that is ignored, as SIGHUP
+    under nohup, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -9,10 +9,10 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.engines import Hooks, refusal
+from bulkinfer.launch.engines import Hooks, refusal, signals_to_handle
 from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.process import Worker
-from bulkinfer.worker.protocol import STOP_SIGNALS, End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
+from bulkinfer.worker.protocol import End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
 
 
 class InlineEngine:
@@ -22,7 +22,7 @@ class InlineEngine:
         self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
     ) -> None:
         assert plan.num_devices == 1, plan
-        del batch_size, own_partition, stall_timeout_s  # nothing dies or is ended alone here, and there is one worker
+        del batch_size, own_partition, stall_timeout_s  # there is one worker, in this process: it cannot be ended or replaced
         self._hooks = hooks
         self._log = (run_file.parent / "worker-0.log").open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
         spec = RunSpec.read(run_file)
@@ -35,9 +35,7 @@ class InlineEngine:
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
-        # under nohup SIGHUP is ignored, and stays so
-        handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._on_signal) for number in handled}
+        before = {number: signal.signal(number, self._on_signal) for number in signals_to_handle()}
         try:
             self._worker.serve()
         finally:

@@ -1,4 +1,4 @@
-"""make.py: which candidate is taken, by which judges, and what refuses all of them."""
+"""make.py, int8: which candidate is chosen, by which judges, and what refuses all of them."""
 
 from __future__ import annotations
 
