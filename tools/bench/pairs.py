@@ -4,8 +4,8 @@
         -- --model_name efficientnet_lite0 --device openvino --precision fp32
 
 Words behind `--` go to both. With `--baseline` the second one runs the package of another checkout. Pictures per second are
-those between the first and the last published step of one worker; with `--synthetic` among the words no pictures are needed. Prints
-each pair, and medians with quartiles.
+those between the first and the last published step of one worker; with `--synthetic` among the words no pictures are needed.
+Prints each pair, and medians with quartiles.
 """
 
 from __future__ import annotations
