@@ -26,7 +26,7 @@ from bulkinfer.launch.job import (
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.manifest import Dataset, open_dataset
 from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
 from bulkinfer.runtime.devices import AUTO, plan_workers

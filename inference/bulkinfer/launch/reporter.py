@@ -10,7 +10,7 @@ from bulkinfer.launch.progress_bar import Screen
 from bulkinfer.launch.step_queue import plan_steps
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.part_names import part_name
-from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.runtime.session import describe_proof
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
