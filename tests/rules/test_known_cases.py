@@ -1,4 +1,4 @@
-"""The table of known cases is whole, and every test it names is there."""
+"""The table of known cases is complete, and every test that it names exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--help answers at once, because it loads nothing heavy; other tests look at what it says."""
+"""--help is fast because it loads nothing heavy; other tests check its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""House rules that can be read off the source: sizes, names, docstrings, no swallowed errors, no skipped tests."""
+"""Rules of the repository that the source shows: sizes, names, docstrings, no swallowed errors, no skipped tests."""
 
 from __future__ import annotations
 

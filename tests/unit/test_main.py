@@ -1,4 +1,4 @@
-"""__main__.py: what holds before a command is there to answer for itself; the rest is tested by calling the commands."""
+"""__main__.py: an interrupt before a command handles it; other tests call the commands."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:  # no file object: its making takes as long as the reading of a small picture
         status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             raise RecordError("read", "not a regular file")
         if status.st_size > max_file_bytes:
             raise RecordError("read", f"too large: {status.st_size} bytes, limit {max_file_bytes}")

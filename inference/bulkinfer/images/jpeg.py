@@ -64,6 +64,8 @@ def eighths_for(short_side: int, at_least: int) -> int:
 
 def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
     """What a picture of that size becomes when it is decoded in so many eighths."""
+    if eighths == _FULL:
+        return size
     width, height = (-(-side * eighths // _FULL) for side in size)
     return width, height
 
@@ -100,7 +102,7 @@ def read_header(data: bytes) -> Header:
         segments += 1
         if segments > _MOST_SEGMENTS:
             raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        end = at + 2 + 256 * data[at + 2] + data[at + 3]
         if marker in _SILENT:
             at = end
             continue

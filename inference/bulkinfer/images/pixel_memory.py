@@ -115,7 +115,8 @@ def write_rgb(image: Image.Image, out_HWC: Pixels) -> None:
 
     The quick way holds the interpreter lock for a few microseconds only, where Pillow's tobytes() holds it all the time.
     """
-    if not out_HWC.flags.c_contiguous or not _copies_in_order(out_HWC.size // 3) or (found := _memory(image)) is None:
+    num_pixels = out_HWC.size // 3
+    if not out_HWC.flags.c_contiguous or not _copies_in_order(num_pixels) or (found := _memory(image, num_pixels)) is None:
         out_HWC[:] = np.frombuffer(image.tobytes(), np.uint8).reshape(out_HWC.shape)
         return
     pixels_X, owner = found
@@ -162,17 +163,16 @@ _ArrowArray._fields_ = [
 _address_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
-def _memory(image: Image.Image) -> tuple[Pixels, object] | None:
-    """The four bytes of every pixel in a row, and the object that keeps them; None where Pillow does not lend them.
+def _memory(image: Image.Image, num_pixels: int) -> tuple[Pixels, object] | None:
+    """The four bytes of all its pixels, and the object that keeps them; None where Pillow does not lend them.
 
     Not by pyarrow, which releases and takes the interpreter lock twice for it.
     """
     try:
         capsule = image.im.__arrow_c_array__()  # the image's own method would describe the type as well
-    except (AttributeError, ValueError):  # a Pillow before 11.3; a picture in several pieces of memory
+    except (AssertionError, AttributeError, ValueError):  # not loaded yet; Pillow before 11.3; in several pieces of memory
         return None
     array = _ArrowArray.from_address(_address_in(capsule, b"arrow_array"))
-    num_pixels = image.width * image.height
     if (array.length, array.n_children) != (num_pixels, 1):
         return None
     memory: Any = (ctypes.c_uint8 * (4 * num_pixels)).from_address(array.children[0][0].buffers[1])

@@ -1,4 +1,4 @@
-"""bench_figures.py: the arithmetic of a bench on made-up measurements."""
+"""report.py: the arithmetic of a bench on made-up measurements."""
 
 from __future__ import annotations
 

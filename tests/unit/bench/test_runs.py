@@ -1,4 +1,4 @@
-"""bench_runs.py: pictures that come again and again, and what each kind of measurement asks of the workers."""
+"""runs.py: pictures that come again and again, and what each kind of measurement asks of the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trained.py: a checkpoint as a network for infer_launch; what is there already, what is another's, and how it is told."""
+"""from_checkpoint.py: a checkpoint as a network for infer_launch; what exists already, or is another's, and its message."""
 
 from __future__ import annotations
 

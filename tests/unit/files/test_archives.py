@@ -1,4 +1,4 @@
-"""Archives: what is in them comes out whole, and nothing lands outside."""
+"""archives.py: all members are unpacked, and nothing is written outside the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""paths.py: files are whole or absent, temporaries of dead processes go, JSON of ours is read or refused in a sentence."""
+"""atomic.py: files are complete or absent, files of dead processes are removed, JSON is read or refused in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers that are cut, redirected, resumed and refused, against a server on the loopback interface."""
+"""download.py: transfers that are interrupted, redirected, resumed and refused, against a server on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock between processes: one holder, waiting said once, released by a crash, nothing left behind."""
+"""file_lock.py: one holder, waiting reported once, released by a crash, nothing left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flag_file.py: which flag files lack their end, however they are named; test_tuned_flags.py cuts whole ones."""
+"""flag_file.py: which flag files lack their end, however they are named; test_tuned_flags.py cuts complete ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""structure.py: what does not fit is named by its place, and what fits is let through."""
+"""json_validation.py: a mismatch is named with its place, and matching values are accepted."""
 
 from __future__ import annotations
 

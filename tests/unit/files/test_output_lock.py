@@ -1,4 +1,4 @@
-"""output_lock.py: one launcher at a time on an output directory, whatever happened to the one before."""
+"""output_lock.py and lease.py: one launcher at a time on an output directory, whatever happened to the previous one."""
 
 from __future__ import annotations
 

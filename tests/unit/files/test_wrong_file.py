@@ -1,4 +1,4 @@
-"""What lies in the place of a file: each kind by its own words, with its size; and whole files are called nothing."""
+"""wrong_file.py: each kind of wrong file is described, with its size; sound files are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""console.py: the line that others' parsers know, and what a command prints; the JSON lines."""
+"""console.py: the per-step line that other programs parse, what a command prints, and the JSON lines."""
 
 from __future__ import annotations
 

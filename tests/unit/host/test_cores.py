@@ -1,4 +1,4 @@
-"""cores.py: the quota of fake control groups, and how cores are shared out over workers."""
+"""cores.py: the quota of fake control groups, and how workers share the cores."""
 
 from __future__ import annotations
 

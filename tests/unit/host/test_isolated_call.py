@@ -1,4 +1,4 @@
-"""child.py: an answer, or a sentence, whatever becomes of the process that is asked."""
+"""isolated_call.py: an answer or a sentence, whatever happens to the process that is asked."""
 
 from __future__ import annotations
 

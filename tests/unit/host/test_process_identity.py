@@ -1,4 +1,4 @@
-"""processes.py: one process for good, and the table that its number is of."""
+"""process_identity.py: a process is identified for good, and so is its process table."""
 
 from __future__ import annotations
 

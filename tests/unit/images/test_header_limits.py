@@ -1,4 +1,4 @@
-"""claims.py and the limits of jpeg.py: files that ask for memory or time out of all proportion are rows, soon and cheaply."""
+"""header_limits.py and the limits of jpeg.py: files that would take too much memory or time are rows, soon and cheaply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""progress.py: plain lines into a file, a bar below them on a terminal."""
+"""progress_bar.py: plain lines into a file, a bar below them on a terminal."""
 
 from __future__ import annotations
 

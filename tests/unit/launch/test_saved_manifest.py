@@ -1,4 +1,4 @@
-"""kept_listing.py: an unfinished job of a plain folder goes on with what it listed, whatever came of the folder since."""
+"""saved_manifest.py: an unfinished job of a plain folder goes on with what it listed, whatever came of the folder since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""steps.py: how long steps are, order, two steps in hand, what happens to those of dead workers, how a killer is found."""
+"""step_queue.py: how long steps are, order, two steps in hand, what happens to those of dead workers, how a killer is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aggregate.py: when the line of all workers is due and what it says, and what goes into the summary."""
+"""totals.py: when the line of all workers is due and what it says, and what goes into the summary."""
 
 from __future__ import annotations
 

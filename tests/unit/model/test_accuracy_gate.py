@@ -1,4 +1,4 @@
-"""gate.py: what counts as the same answer, and when nothing can be said."""
+"""accuracy_gate.py: what counts as the same answer, and when nothing can be said."""
 
 from __future__ import annotations
 

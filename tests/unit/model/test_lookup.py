@@ -1,4 +1,4 @@
-"""model_lookup.py: the network of a launch by any spelling of its name, and the command that helps where it is not whole."""
+"""lookup.py: the network of a launch by any spelling of its name, and the command that helps where it is not whole."""
 
 from __future__ import annotations
 

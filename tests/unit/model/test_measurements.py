@@ -1,4 +1,4 @@
-"""kept.py: notes come back as they were written, or not at all."""
+"""measurements.py: notes come back as they were written, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manifest.py: what is written is read back, damage is found, data sets are opened or refused in a sentence."""
+"""manifest.py: manifests are read as written, damage is found, data sets are opened or refused in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manifest_file.py: a manifest is written and read a block at a time, and only where it is asked for."""
+"""manifest_file.py: a manifest is written and read a block at a time, and only where lines are used."""
 
 from __future__ import annotations
 

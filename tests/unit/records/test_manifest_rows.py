@@ -1,4 +1,4 @@
-"""entries.py: keys as columns and as a hash, in whatever blocks they come."""
+"""manifest_rows.py: keys as columns and as a hash, in blocks of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""split.py: nothing is lost or taken twice, and shares are as even as contiguous ranges allow."""
+"""split.py: every record is in exactly one partition, and shares are as even as contiguous ranges allow."""
 
 from __future__ import annotations
 

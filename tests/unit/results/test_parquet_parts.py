@@ -1,4 +1,4 @@
-"""results.py: rows as a table, parts that are whole, damage that is found, and which records are still missing."""
+"""parquet_parts.py and part_names.py: rows as a table, complete parts, damage that is found, records that are still missing."""
 
 from __future__ import annotations
 

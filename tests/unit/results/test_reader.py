@@ -1,4 +1,4 @@
-"""reader.py: the rows of a results folder as tables, checked as they are read."""
+"""reader.py: the rows of a results folder as tables, checked when they are read."""
 
 from __future__ import annotations
 

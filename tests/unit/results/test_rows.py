@@ -1,4 +1,4 @@
-"""postprocess.py: scores and classes against a naive computation, rows in input order however batches come in."""
+"""rows.py: scores and classes against a naive computation, rows in input order whatever the order of batches."""
 
 from __future__ import annotations
 

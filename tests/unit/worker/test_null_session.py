@@ -1,4 +1,4 @@
-"""no_network.py: takes batches like a session."""
+"""null_session.py: takes batches like a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""worker.py: the main path with a fake network; what fails costs its own row, what must not fail is raised."""
+"""pipeline.py: the main path with a fake network; what fails costs its own row, what must not fail is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""worker_process.py: a worker inside this process on a tiny network, its ear for the launcher, and once the real process."""
+"""process.py: a worker inside this process on a tiny network, its ear for the launcher, and once the real process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""messages.py: what one side says is what the other side hears, and a word that only one side knows is no silent loss."""
+"""protocol.py: what one side says is what the other side hears, and a word that only one side knows is no silent loss."""
 
 from __future__ import annotations
 

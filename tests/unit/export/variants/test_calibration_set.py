@@ -1,4 +1,4 @@
-"""calibration_pictures.py: which pictures are taken, and what is told of the others."""
+"""calibration_set.py: which pictures are taken, and what is told of the others."""
 
 from __future__ import annotations
 

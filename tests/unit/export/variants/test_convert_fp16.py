@@ -1,4 +1,4 @@
-"""half.py: a graph in fp16, and the graph that computes what it computes where fp16 is more than a way of storing."""
+"""convert_fp16.py: a graph in fp16, and the graph that computes what it computes where fp16 is more than a way of storing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""judge.py: what is compared with what, and that nothing that is not finite is missed."""
+"""evaluate.py: what is compared with what, and that nothing that is not finite is missed."""
 
 from __future__ import annotations
 

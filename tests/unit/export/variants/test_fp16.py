@@ -1,4 +1,4 @@
-"""fp16_variant.py: what makes a variant in fp16, with and without pictures, and what refuses one."""
+"""fp16.py: what makes a variant in fp16, with and without pictures, and what refuses one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""int8_variant.py: which candidate is taken, by which judges, and what refuses all of them."""
+"""int8.py: which candidate is taken, by which judges, and what refuses all of them."""
 
 from __future__ import annotations
 

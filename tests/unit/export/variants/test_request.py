@@ -1,4 +1,4 @@
-"""variant_request.py: what is refused before a network is made, adopted or widened, and so before minutes of work."""
+"""request.py: what is refused before a network is made, adopted or widened, and so before minutes of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""probe.py: candidates are measured by processes of their own, once, and a failing one fails alone."""
+"""device_trial.py: candidates are measured by processes of their own, once, and a failing one fails alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""inline_engine.py: the same worker without a process around it; how it ends early."""
+"""inline.py: the same worker without a process around it; how it ends early."""
 
 from __future__ import annotations
 

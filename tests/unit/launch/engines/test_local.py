@@ -1,4 +1,4 @@
-"""local_engine.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
+"""local.py with fake workers: hand-over, replacement, bisection, refusal and the end after a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scan.py: which files are pictures, what is counted instead, and that nothing is swallowed."""
+"""folder.py: which files are pictures, what is counted instead, and that every error is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""listing.py: which keys the lines of a list file name, in which order, and what is refused with its line number."""
+"""list_file.py: the keys of the lines of a list file, their order, and what is refused with its line number."""
 
 from __future__ import annotations
 
