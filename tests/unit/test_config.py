@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig
+from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, check_values
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
 
-PUBLIC = (GetModelConfig, PartitionConfig, LaunchConfig, BenchConfig, TrainConfig)
+PUBLIC = (GetModelConfig, PartitionConfig, LaunchConfig, BenchConfig)
 
 
 @pytest.mark.parametrize("kind", PUBLIC)
@@ -24,7 +24,15 @@ def test_paths_become_text_and_lists_become_tuples() -> None:
     assert config == LaunchConfig(data_dir="photos", save=("topk", "logits"), skip_done=("a", "b"))
     assert isinstance(config.data_dir, str)
     assert GetModelConfig(model_path=Path("models")) == GetModelConfig(model_path="models")  # type: ignore[arg-type]
-    assert TrainConfig(log_path=Path("logs")).log_path == "logs"  # type: ignore[arg-type]
+
+
+def test_training_checks_when_it_begins() -> None:
+    """Its configs are also made out of what runs hold."""
+    config = TrainConfig(log_path=Path("logs"))  # type: ignore[arg-type]
+    check_values(config)
+    assert config == TrainConfig(log_path="logs")
+    with pytest.raises(UsageError, match="norm is 'layer': legal are batch, group, none"):
+        check_values(TrainConfig(norm="layer"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +44,6 @@ def test_paths_become_text_and_lists_become_tuples() -> None:
         (LaunchConfig, {"skip_done": Path("out")}, r"give a list, as in \['out'\]"),
         (PartitionConfig, {"mode": "link"}, "mode is 'link': legal are symlink, hardlink, copy, manifest"),
         (GetModelConfig, {"precision": "int4"}, "precision is 'int4': legal are fp32, fp16, int8"),
-        (TrainConfig, {"norm": "layer"}, "norm is 'layer': legal are batch, group, none"),
     ],
 )
 def test_what_no_flag_would_take_is_refused(kind: type[Any], values: dict[str, Any], told: str) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from bulkinfer.config import check_values, option
+from bulkinfer.config import option
 from bulkinfer.errors import UsageError
 
 PRECISIONS = ("32.32", "16.32", "16.16")
@@ -199,7 +199,6 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     def __post_init__(self) -> None:
-        check_values(self)
         refuse_beside_resume(self)
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both give the length: leave one out")
