@@ -10,6 +10,10 @@ from bulkinfer.errors import STAGES, UsageError
 
 DECODE_MODES = ("exact", "fast")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
+ENGINES = {  # module:class of each; a new engine is one file and one line here
+    "local": "bulkinfer.launch.engines.local:LocalEngine",
+    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+}
 
 
 def option(
@@ -51,7 +55,7 @@ def check_values(config: Any) -> None:
 
 @dataclass(frozen=True)
 class GetModelConfig:
-    """Turn a pretrained network into models/<name>/: a dynamic graph, one of fixed batch, and the card."""
+    """Turn a pretrained network into models/<name>/: a graph of free batch, one of fixed batch, and the card."""
 
     batch_size: int = option(6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1)
     model_name: str = option("resnext101_32x4d", "network: a name that --list prints, or timm:NAME")
@@ -59,30 +63,30 @@ class GetModelConfig:
     weights: str = option(
         "auto", "auto (cache, package, hub, then URL), random, a file (pth or safetensors), or a URL", aliases=("url",)
     )
-    weights_sha256: str = option("", "full sha256 that the weights file must have; empty: the prefix in its name")
+    weights_sha256: str = option("", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name")
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     precision: str = option(
         EXACT,
-        "of the graph; the others add a variant beside it: models/<name>/fp16/ or int8/",
+        "arithmetic of the graph; fp16 and int8 add a variant in models/<name>/fp16/ or int8/",
         choices=("fp32", "fp16", "int8"),
     )
     calibration_dir: str = option(
-        "", "of fp16 and int8: folder of pictures (or partitions) to judge the variant by, and to calibrate int8 with"
+        "", "for fp16 and int8: folder of pictures (or partitions) that judge the variant, and calibrate int8"
     )
     list: bool = option(False, "print the networks with origin, licence and size, and stop")
     onnx: str = option("", "adopt this ONNX file instead of a network of the list")
-    name: str = option("", "of an adopted file: the folder below --model_path that it gets")
-    recipe: str = option("", "of an adopted file: JSON file with the recipe, or a network of the list that has the same one")
-    labels: str = option("", "of an adopted file: class names, as text (one a line) or JSON (list or object)")
-    output_name: str = option("", "of an adopted file: the output with the class values, if there are several")
+    name: str = option("", "for an adopted file or a checkpoint: its folder below --model_path")
+    recipe: str = option("", "for an adopted file: JSON file with the recipe, or a network of the list with the same recipe")
+    labels: str = option("", "for an adopted file: class names, as text (one a line) or JSON (list or object)")
+    output_name: str = option("", "for an adopted file: the output with the class values, if there are several outputs")
     scores: str = option(
         "auto",
-        "of an adopted file: what the class values are; none: nothing is classified",
+        "for an adopted file: what the class values are; none: it has no class values",
         choices=("auto", "logits", "probabilities", "none"),
     )
     checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints")
-    golden: str = option("", "of an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
-    licence: str = option("", "of an adopted file: its licence, for the card")
+    golden: str = option("", "for an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
+    licence: str = option("", "for an adopted file or a checkpoint: its licence, for the card")
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -100,12 +104,12 @@ class GetModelConfig:
         if self.onnx and self.model_name != type(self).model_name:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
-            raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own")
+            raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own weights")
         if self.calibration_dir and self.precision == EXACT:
             raise UsageError("--calibration_dir belongs to --precision int8 or fp16")
         if self.output_name and self.scores == "none":
             raise UsageError(
-                "--output_name names the output to classify, --scores none says that there is none: give one of them"
+                "--output_name names the output with the class values, --scores none says that there is none: give one of them"
             )
 
 
@@ -174,7 +178,7 @@ class LaunchConfig:
     )
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
-    tuned_for: str = option("", "what a flag file of bulkinfer bench --tune was made for; another use of it is told")
+    tuned_for: str = option("", "conditions of a flag file of bulkinfer bench --tune; a warning is logged if they differ")
     top_k: int = option(5, "classes kept per picture", minimum=1)
     save: tuple[str, ...] = option(
         ("topk",),
@@ -199,7 +203,7 @@ class LaunchConfig:
         minimum=0,
     )
     engine: str = option(
-        "local", "what runs the workers: processes on this host, or this process itself", choices=("local", "inline")
+        "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
     skip_done: tuple[str, ...] = option(
         (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"

@@ -69,7 +69,7 @@ def test_generated_pictures(tmp_path: Path) -> None:
         "arguments.json", "checkpoints", "log.txt", "training.csv", "validation.csv",
     ]  # fmt: skip
     assert checkpoints(folder) == ["step-00000006"]
-    assert "there are none to validate with" in refused(tmp_path, folder, "--again", name="validate")
+    assert "it has no validation pictures" in refused(tmp_path, folder, "--again", name="validate")
     again = train(tmp_path, *words, "--seed", 0, "--name_suffix", "again")
     assert again.returncode == 0
     (other,) = set((tmp_path / "logs").iterdir()) - {folder}
@@ -252,7 +252,7 @@ DIGITS = ["--dataset", "digits", "--data_dir", "data", *TINY]
 
 def test_wrong_uses(tmp_path: Path) -> None:
     """The others are in tests/unit/test_train_refusals.py."""
-    assert "unknown data set 'mnis': legal are cifar10," in refused(tmp_path, "--dataset", "mnis")
+    assert "unknown data set 'mnis': known data sets are cifar10," in refused(tmp_path, "--dataset", "mnis")
     assert "give a checkpoint or a run" in refused(tmp_path, name="validate")
 
 
@@ -280,7 +280,7 @@ def test_a_network_that_cannot_be_compiled(tmp_path: Path) -> None:
 def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     words = ["--model", "cifar_resnet8", "--image_size", 8, "--generated_data", "--repeat", 1, "--valid_batch_size", 1]
     done = train(tmp_path, *words, name="validate")
-    assert "random weights: only the speed means anything" in done.stdout
+    assert "random weights: only the speed has a meaning" in done.stdout
     assert re.search(r"images/sec; latency of a batch in ms: mean [\d.]+, p50 [\d.]+, p95 [\d.]+, p99 [\d.]+\n", done.stdout)
 
 

@@ -1,9 +1,8 @@
 """bulkinfer bench: how fast this host decodes, infers, and does both; with --tune, which plan of threads is fastest.
 
-Every measurement is one start of the launcher's own worker processes, by its engine, with the plan, loader, session and
-publisher of infer_launch: the decode ceiling has a stand-in for the session and all cores for loader threads, the inference
-ceiling is a synthetic run, and end to end writes rows. Steps are a fifth of --seconds, shorter than those of a long run, so
-writing weighs more here than there.
+Every measurement starts the worker processes of infer_launch once, with its engine, plan, loader, session and publisher. The
+decode ceiling has a stand-in for the session and all cores for loader threads, the inference ceiling is a synthetic run, and
+end to end writes rows. Steps last a fifth of --seconds. They are shorter than in a long run, so writing has more weight here.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from bulkinfer.bench.report import KINDS, Throughput, report, throughput
-from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, tell_bad
+from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
 from bulkinfer.config import BenchConfig
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
@@ -34,7 +33,7 @@ from bulkinfer.launch.job import Job, count_records
 from bulkinfer.launch.plan import refuse_inside_partition, unused
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
-from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.runtime.session import describe_proof
 from bulkinfer.worker.protocol import STOP_SIGNALS
 
 log = logging.getLogger("bulkinfer")
@@ -43,7 +42,7 @@ BENCH_FILE = "bench.json"
 
 
 def bench(config: BenchConfig) -> int:
-    """Measure and tell; returns the exit code. Raises StoppedError after a signal, when all of this run is gone again."""
+    """Measure, and log the result; returns the exit code. Raises StoppedError after a signal, and removes its files."""
     with ending_on_signals():
         if config.tune:
             require_place(config)
@@ -69,10 +68,10 @@ def bench(config: BenchConfig) -> int:
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """A signal ends the block with StoppedError; while workers run it is the engine that takes it, and ends them first.
+    """A signal ends the block with StoppedError; while workers run, the engine handles it, and ends them first.
 
-    Only the first one does: the way out is short. Inside it is a KeyboardInterrupt: what goes on where a file or a device
-    fails it must not go on after a signal.
+    Only the first signal counts: the way out is short. Inside the block it is a KeyboardInterrupt: code that goes on after
+    the failure of a file or a device must not go on after a signal.
     """
     came: list[int] = []
 
@@ -93,7 +92,7 @@ def ending_on_signals() -> Iterator[None]:
 
 
 def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
-    """The job on pictures that come again and again; what will be measured is told."""
+    """The job on repeated pictures; logs what will be measured."""
     budget = core_budget()
     plan = plan_workers(job.config, job.choice, budget)
     assert job.dataset is not None, "a bench is on pictures"
@@ -114,7 +113,7 @@ def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
 
 
 def run(config: BenchConfig, place: Bench) -> None:
-    """Measure, tell, and write bench.json and the flag file: both, or after a signal neither."""
+    """Measure, log, and write bench.json and the flag file: both, or neither after a signal."""
     loads = [os.getloadavg()]
     flag_file = Path(config.write_flags or place.log_dir / "tuned.flags")
     found: dict[str, Any]
@@ -126,7 +125,7 @@ def run(config: BenchConfig, place: Bench) -> None:
         total = throughput(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
         for line in report(total, place.plan):
             log.info(line)
-        tell_bad([measured["end_to_end"] for measured in rounds])
+        warn_of_error_rows([measured["end_to_end"] for measured in rounds])
         found |= in_json(total, rounds)
     loads.append(os.getloadavg())
     ignore_stop_signals()
@@ -139,7 +138,7 @@ def run(config: BenchConfig, place: Bench) -> None:
 
 
 def measure_rounds(place: Bench, count: int) -> tuple[list[dict[str, Measurement]], dict[str, Any]]:
-    """All kinds in turn, `count` times; and what the workers proved to have run."""
+    """All kinds of measurement in turn, `count` times; and the proof of what the workers ran."""
     log.info(f"measuring: {count} round(s) of {', '.join(KINDS.values())}; {place.seconds} s each")
     rounds: list[dict[str, Measurement]] = []
     ran: dict[str, Any] = {}
@@ -156,13 +155,13 @@ def measure_rounds(place: Bench, count: int) -> tuple[list[dict[str, Measurement
                 ran = {"ran": ready.proof, "load_s": ready.load_s}
                 log.info(f"worker 0: {describe_proof(ready.proof)}")
         rounds.append(measured)
-        told = ", ".join(f"{KINDS[kind]} {one.images_per_s:.1f}" for kind, one in measured.items())
-        log.info(f"round {number}: {told} images/sec")
+        rates_now = ", ".join(f"{KINDS[kind]} {one.images_per_s:.1f}" for kind, one in measured.items())
+        log.info(f"round {number}: {rates_now} images/sec")
     return rounds, ran
 
 
 def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:
-    """Everything that the figures depend on."""
+    """The conditions of the measurements: everything that the figures depend on."""
     job = place.job
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),

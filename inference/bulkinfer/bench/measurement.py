@@ -1,7 +1,7 @@
 """One measurement: a launch's own worker processes, run for some seconds, and what they report between two finished steps.
 
-The workers are those of infer_launch, started, fed and ended by its engine. What is measured lies between the first and the
-last step that a worker finished: start, loading, warm-up, and the filling and draining of the pipeline are outside.
+The workers are those of infer_launch, run by its engine. The measured time lies between the first and the last step that a
+worker finished: it holds no start, loading or warm-up, and no filling or draining of the pipeline.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bulkinfer.worker.metrics import Metrics
 from bulkinfer.worker.protocol import STOP_SIGNALS, Died, Event, Ready, StepDone
 
 _STEPS = 5  # in a measurement; the first one more is not counted
-_SPARE = 40  # times as many steps are at hand, for hosts that are faster than expected
+_SPARE = 40  # times as many steps are prepared, for hosts that are faster than expected
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What all workers did together. `stages` are thread-seconds, `seconds` the longest worker's.
+    """The work of all workers together. `stages` are thread-seconds, `seconds` is the time of the slowest worker.
 
     `bad` of the `pictures` got error rows.
     """
@@ -80,7 +80,7 @@ class Stopwatch:
         self._seconds, self._start, self._over = seconds, 0.0, False
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
-        """Note a finished step. A worker that dies spoils the measurement."""
+        """Keep a finished step. A worker that dies makes the measurement useless."""
         del busy_workers
         if isinstance(event, Ready):
             self.ready = self.ready or event
@@ -97,10 +97,10 @@ class Stopwatch:
         return None
 
     def must_stop(self) -> None:
-        """Nothing but what is reported ends a measurement."""
+        """None: only events end a measurement."""
 
     def is_published(self, step: Step) -> bool:
-        """Nothing is run again."""
+        """False: no step runs again."""
         del step
         return False
 
@@ -148,13 +148,13 @@ class StoppedError(BulkinferError):
 
 
 def stopped_by(number: int) -> StoppedError:
-    """What a signal makes of a bench: one sentence, and the exit code that says which it was."""
+    """The error of a bench that a signal ended: one sentence, and the exit code of that signal."""
     error = StoppedError("stopped before the end: nothing is kept")
     error.exit_code = 128 + number
     return error
 
 
 def ignore_stop_signals() -> None:
-    """From now on they change nothing, until somebody handles them again: what is left to do takes milliseconds."""
+    """Ignore further stop signals until they are handled again: what is left to do takes milliseconds."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

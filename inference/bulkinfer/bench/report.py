@@ -1,4 +1,4 @@
-"""The arithmetic of bench, and how it is told: medians with quartiles, the ideal, the bottleneck, where the time goes.
+"""The arithmetic of bench and its report: medians with quartiles, the ideal, the bottleneck, where the time goes.
 
 All three kinds of measurement come in rounds; the figure of a kind is the median over them.
 """
@@ -13,7 +13,7 @@ from bulkinfer.bench.measurement import Measurement
 from bulkinfer.host.cores import ThreadPlan
 
 KINDS = {"decode": "decode ceiling", "inference": "inference ceiling", "end_to_end": "end to end"}
-_IDLE = 0.85  # less of the cores in use is more than the border between two steps explains
+_IDLE = 0.85  # cores in use below this share cannot be explained by the border between two steps
 
 # Of the wall time of each thread of a kind: stage as the meter calls it -> in words. `rows` turns outputs into columns.
 _LOADERS = {"read": "read", "decode": "decode", "preprocess": "preprocess", "wait_for_slot": "wait for model"}
@@ -39,7 +39,7 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What the rounds of one bench say together. `shared` tells that decoding and the network use the same processor.
+    """The result of all rounds of one bench. `shared`: decoding and the network use the same processor.
 
     `threads` is how many threads share the stages: loaders and streams of all workers.
     """
@@ -65,9 +65,9 @@ class Throughput:
 
     @property
     def cpu_over_parts(self) -> float:
-        """CPU time of a picture end to end, over that of decoding and inference: the part of a loss that is ours.
+        """CPU time of a picture end to end, over that of decoding and inference: the loss that bulkinfer itself causes.
 
-        Other programs on the host hardly change it.
+        Other programs on the host hardly affect it.
         """
         return self.cpu_s["end_to_end"].median / (self.cpu_s["decode"].median + self.cpu_s["inference"].median)
 
@@ -159,6 +159,6 @@ def report(found: Throughput, plan: ThreadPlan) -> list[str]:
     }
     lines.append("end to end, share of the wall time of")
     for kind, stages in found.split.items():
-        told = ", ".join(f"{words} {100 * share:.1f} %" for words, share in stages.items())
-        lines.append(f"  {names[kind] + ':':<20}{told}")
+        parts = ", ".join(f"{words} {100 * share:.1f} %" for words, share in stages.items())
+        lines.append(f"  {names[kind] + ':':<20}{parts}")
     return lines

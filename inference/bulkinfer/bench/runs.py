@@ -1,4 +1,4 @@
-"""What a bench runs: the launch of each kind of measurement, over pictures that come again and again."""
+"""What a bench runs: the launch of each kind of measurement, over repeated pictures."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bulkinfer.worker.protocol import Ready, RunSpec
 
 log = logging.getLogger("bulkinfer")
 
-_PICTURES = 1000  # different ones at most; they are spread evenly over the data set
+_PICTURES = 1000  # different pictures at most; they are spread evenly over the data set
 _RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
-_WARM_UP_S = 0.5  # tells how long a step may be; the first step warms up the rest
+_WARM_UP_S = 0.5  # gives the rate from which the length of a step follows; the first step warms up the rest
 FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measured
 
 
@@ -56,10 +56,10 @@ class Bench:
     pictures: int
 
     def run(self, kind: str, plan: ThreadPlan, rate: float | None, name: str = "") -> tuple[Measurement, Ready]:
-        """One measurement of a kind of bench_figures.KINDS; its logs go into a folder called `name`, by default the kind.
+        """One measurement of a kind of report.KINDS; its logs go into a folder called `name`, by default the kind.
 
-        `rate` is what one worker is expected to reach; None: what its warm-up does. Raises RunError where no picture is good,
-        and what measurement.measure raises.
+        `rate` is the expected rate of one worker in pictures per second; None: that of its warm-up. Raises RunError if no
+        picture is usable, and what measurement.measure raises.
         """
         folder = self.log_dir / (name or kind)
         results = folder / "results"
@@ -88,13 +88,13 @@ class Bench:
         if kind == "end_to_end" and measured.bad == measured.pictures:
             raise RunError(
                 f"none of the {measured.pictures} pictures that were tried can be used, so there is nothing to measure: "
-                "infer_launch tells for each of them why"
+                "infer_launch gives the reason for each of them"
             )
         return measured, ready
 
 
-def tell_bad(measurements: Sequence[Measurement]) -> None:
-    """Pictures that got error rows are cheap, so they make everything look faster."""
+def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
+    """Log one warning if pictures got error rows: they take little time, so they make everything look faster."""
     bad, pictures = sum(one.bad for one in measurements), sum(one.pictures for one in measurements)
     if bad:
         share = 100 * bad / pictures
@@ -102,14 +102,14 @@ def tell_bad(measurements: Sequence[Measurement]) -> None:
 
 
 def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:
-    """The same workers with all cores for their loader threads, which one stream empties."""
+    """The same workers with all cores for their loader threads; one stream takes their batches."""
     return replace(plan, streams=1, threads_per_stream=1, num_workers=max(1, budget.usable // plan.num_devices))
 
 
 def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset, int]:
-    """A data set of some of the pictures, again and again, with its manifest in `folder`; and how many different ones it has.
+    """A data set that repeats some of the pictures, with its manifest in `folder`; and how many different ones it has.
 
-    Every worker reads it like any other manifest: nothing of a bench is in the path that is measured.
+    Workers read it like any other manifest: the measured path holds no code of bench.
     """
     stride = max(1, -(-dataset.num_records // _PICTURES))
     entries = [

@@ -1,7 +1,7 @@
 """bulkinfer bench --tune: a few plans of streams and threads against the one that infer_launch would take, end to end.
 
-All plans take turns in every round, so that a host that is busy with other things hits them alike. A plan replaces the one
-before it only by the rule of `verdict`; what that leaves open is told as not decided.
+All plans take turns in every round, so that other work on the host affects them equally. A plan replaces the one before it only
+by the rule of `verdict`; what the rule leaves open is reported as not decided.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from bulkinfer.bench.measurement import Measurement
 from bulkinfer.bench.report import Quartiles
-from bulkinfer.bench.runs import FIRST_GUESS, Bench, tell_bad
+from bulkinfer.bench.runs import FIRST_GUESS, Bench, warn_of_error_rows
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import ThreadPlan
@@ -22,9 +22,9 @@ from bulkinfer.host.cores import ThreadPlan
 log = logging.getLogger("bulkinfer")
 
 _LEAST_ROUNDS = 3
-_BETTER = 1.03  # less is not worth leaving the plan that everybody has
+_BETTER = 1.03  # a smaller gain is not worth a change of the default plan
 _HOPELESS = 0.7  # of the plan without tuning, in each of the rounds so far: no further round would change that
-_HOPELESS_ROUNDS = 2  # at least: one alone can be a neighbour's doing
+_HOPELESS_ROUNDS = 2  # at least: in a single round other work on the host can be the cause
 _START_S = 4.0  # a measurement takes so much more than its seconds, at most
 _COUNTED_STREAMS = (1, 2, 3)  # of a worker on a GPU
 
@@ -38,10 +38,10 @@ def verdict(challenger: Sequence[float], incumbent: Sequence[float]) -> str:
     """
     if min(len(challenger), len(incumbent)) < _LEAST_ROUNDS:
         return OPEN
-    ours, theirs = Quartiles.of(challenger), Quartiles.of(incumbent)
-    if ours.median >= _BETTER * theirs.median and ours.lower > theirs.median:
+    new, old = Quartiles.of(challenger), Quartiles.of(incumbent)
+    if new.median >= _BETTER * old.median and new.lower > old.median:
         return REPLACES
-    return OPEN if ours.median > theirs.median else SLOWER
+    return OPEN if new.median > old.median else SLOWER
 
 
 def alternatives(plan: ThreadPlan, cores: int, config: LaunchConfig, *, counted: bool) -> list[ThreadPlan]:
@@ -72,16 +72,16 @@ def alternatives(plan: ThreadPlan, cores: int, config: LaunchConfig, *, counted:
 
 
 def short(plan: ThreadPlan) -> str:
-    """Streams x threads + loader threads."""
+    """The name of a plan: streams x threads + loader threads."""
     return f"{plan.streams} x {plan.threads_per_stream} + {plan.num_workers}"
 
 
 def compare(
     names: Sequence[str], run: Callable[[str], float], *, tune_s: float, max_rounds: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Rates of each name from whole rounds, as many as fit into `tune_s` by the longest measurement so far.
+    """Rates of each plan from whole rounds, as many as fit into `tune_s`, judging by the longest measurement so far.
 
-    A name that is hopeless against the first takes no further part, and its list is shorter.
+    A plan that has no chance against the first is not measured again, and its list is shorter.
     """
     start, longest = clock(), 0.0
     rates: dict[str, list[float]] = {name: [] for name in names}
@@ -105,13 +105,12 @@ def compare(
 
 
 def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
-    """The winner, and what became of each other name against the incumbent of its turn, best median last."""
+    """The winner, and the verdict on each other plan. Plans challenge the winner so far in the order of their medians."""
     first, *others = rates
     winner, fates = first, {}
     for name in sorted(others, key=lambda name: Quartiles.of(rates[name] or [0.0]).median):
-        ours, theirs = rates[name], rates[winner]
-        was_dropped = len(ours) < len(rates[first])
-        fates[name] = DROPPED if was_dropped else verdict(ours, theirs)
+        was_dropped = len(rates[name]) < len(rates[first])
+        fates[name] = DROPPED if was_dropped else verdict(rates[name], rates[winner])
         if fates[name] == REPLACES:
             winner = name
     return winner, fates
@@ -145,9 +144,9 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
     if not rates[first]:
         one_round = f"one round of {len(plans)} plans, {place.seconds} s each and the time to start"
         raise RunError(f"--tune_s {tune_s:g} is too short for {one_round}: give it more, or less --seconds")
-    tell_bad([measured for _, measured in runs])
+    warn_of_error_rows([measured for _, measured in runs])
     winner, fates = decide(rates)
-    lines = told(rates, winner, fates)
+    lines = format_lines(rates, winner, fates)
     if dropped := len(runs) - sum(map(len, rates.values())):
         lines.append(
             f"not counted: {dropped} measurement(s) of a last round that did not fit into --tune_s {tune_s:g} as a whole"
@@ -171,12 +170,12 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
 
 
 def seconds_each(num_plans: int, tune_s: float, asked: int) -> int:
-    """Seconds of a measurement: as asked, or as many as leave time for the rounds that a decision needs; 1 at least."""
+    """Seconds of a measurement: as asked, or fewer, so that the rounds that a decision needs fit; at least 1."""
     return max(1, min(asked, int(tune_s / (num_plans * _LEAST_ROUNDS) - _START_S)))
 
 
-def told(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> list[str]:
-    """Figures and fates, a line each; then what was not decided."""
+def format_lines(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> list[str]:
+    """Figures and verdict of each plan, one line each; then what was not decided."""
     lines = []
     for name, values in rates.items():
         found = Quartiles.of(values or [0.0])
@@ -190,6 +189,6 @@ def told(rates: dict[str, list[float]], winner: str, fates: dict[str, str]) -> l
         lines.append(
             f"not decided: {'; '.join(undecided)}: a plan must be {100 * (_BETTER - 1):.0f} % faster in the median of at least "
             f"{_LEAST_ROUNDS} rounds, with its lower quartile above the median to beat; longer --tune_s, --seconds and "
-            "--rounds tell more"
+            "--rounds can decide it"
         )
     return lines

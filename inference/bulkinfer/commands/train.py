@@ -71,7 +71,7 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
             signal.signal(number, handler)
 
 
-# What says the same in two ways: where one is given now, what a run or --config says of the others does not hold.
+# Options that set the same thing. If one is given, a run or --config does not set the others.
 _RIVALS = (
     ("epochs", "steps"),
     ("lr", "base_learning_rate"),

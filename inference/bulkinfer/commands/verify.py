@@ -24,7 +24,7 @@ def _run(config: VerifyConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
-    from bulkinfer.results.verify import together, verify
+    from bulkinfer.results.verify import compare_outputs, verify
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
@@ -34,10 +34,10 @@ def _run(config: VerifyConfig) -> int:
     verdicts = []
     for output in outputs:
         verdicts.append(verify(output, with_ok_rows=len(outputs) > 1))
-        _tell(output, verdicts[-1])
+        _print_verdict(output, verdicts[-1])
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
-        num_pictures, doubled = together(outputs, verdicts)
+        num_pictures, doubled = compare_outputs(outputs, verdicts)
         print(f"together: {num_pictures} different pictures are ok in {len(outputs)} folders")
         for fault in doubled:
             print(f"bulkinfer verify: {fault}", file=sys.stderr)
@@ -45,12 +45,12 @@ def _run(config: VerifyConfig) -> int:
     return 1 if faults else 0
 
 
-def _tell(output: Path, verdict: Verdict) -> None:
+def _print_verdict(output: Path, verdict: Verdict) -> None:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
     print(f"{output}: fingerprint {verdict.job.fingerprint}")
-    told = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
-    print(f"records: {verdict.job.num_records}, rows: {told} in {len(verdict.parts)} parts")
+    counts = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
+    print(f"records: {verdict.job.num_records}, rows: {counts} in {len(verdict.parts)} parts")
     for note in verdict.notes:
         print(note)
     for fault in verdict.faults:

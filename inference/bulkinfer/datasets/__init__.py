@@ -21,38 +21,41 @@ READERS = {
     "digits": Reader(digits.holds, digits.read),
     "folder": Reader(folders.holds, folders.read, has_class_folders=True),
 }
-# What the same is called elsewhere.
+# Names of the same data sets in other programs.
 ALIASES = {"imagenet": "folder", "imagefolder": "folder", "fashion": "fashion_mnist"}
 
 
 def dataset_name(name: str) -> str:
-    """Our name of a data set: `-` is `_`, and letters may be large. Raises UsageError with the legal names."""
+    """The name of a data set in READERS; case does not matter, `-` is `_`. Raises UsageError with the known names."""
     bare = name.lower().replace("-", "_")
     for key in (bare, ALIASES.get(bare, ""), bare.replace("cifar_", "cifar")):
         if key in READERS:
             return key
-    raise UsageError(f"unknown data set {name!r}: legal are {', '.join(READERS)}")
+    raise UsageError(f"unknown data set {name!r}: known data sets are {', '.join(READERS)}")
 
 
 def find_reader(name: str) -> Reader:
-    """The reader of a name, however it is spelled. Raises UsageError with the legal names."""
+    """The reader of a data set by any spelling of its name. Raises UsageError with the known names."""
     return READERS[dataset_name(name)]
 
 
 def read_dataset(name: str, data_dir: Path, split: str, *, class_order: str = "text") -> ArrayPictures | FilePictures:
-    """One split ("train" or "valid") of a data set. Notes are logged as warnings; `class_order` is for class folders.
+    """Read one split ("train" or "valid") of a data set; logs notes as warnings. `class_order` is for class folders.
 
-    Raises UsageError for an unknown name, and with one sentence that names the file which is missing or broken, and where.
+    Raises UsageError for an unknown name, and for a missing or broken file, which it names.
     """
     assert split in SPLITS, split
     reader = find_reader(name)
     _check_folder(data_dir)
     if not reader.has_class_folders:
         if class_order == "number":
-            raise UsageError(f"--class_order belongs to data sets in class folders, and {name} is none")
-        return reader.read(data_dir, split)
+            raise UsageError(f"--class_order is for data sets in class folders, and {name} is not one")
+        pictures = reader.read(data_dir, split)
+        for note in pictures.notes:
+            log.warning(note)
+        return pictures
     if class_order not in (*folders.CLASS_ORDERS, folders.BY_NAME):
-        raise UsageError(f"--class_order {class_order}: legal are {' and '.join(folders.CLASS_ORDERS)}")
+        raise UsageError(f"--class_order {class_order}: the choices are {' and '.join(folders.CLASS_ORDERS)}")
     return reader.read(data_dir, split, class_order)
 
 
@@ -62,11 +65,11 @@ def holds_any(data_dir: Path) -> bool:
 
 
 def detect(data_dir: Path) -> str:
-    """The name of the data set in a folder. Raises UsageError if there is none, or more than one."""
+    """The name of the data set in a folder. Raises UsageError if it holds none or may hold several."""
     _check_folder(data_dir)
     found = [name for name, reader in READERS.items() if reader.holds(data_dir)]
     if not found:
-        raise UsageError(f"{data_dir} holds no data set that is known ({', '.join(READERS)})")
+        raise UsageError(f"{data_dir} holds none of the known data sets ({', '.join(READERS)})")
     if len(found) > 1:
         raise UsageError(f"{data_dir} may be {' or '.join(found)}: say which with --dataset")
     return found[0]

@@ -1,4 +1,4 @@
-"""Data sets that can be fetched: where their files are published, their checksums, and where they go."""
+"""Data sets that can be fetched: where their files are published, their checksums, and their layout on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COCO_HOSTS = ("http://images.cocodataset.org/",)
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A file to fetch: its path below the host, and the checksums (md5 or sha256, in hex) that it may have; none: unknown."""
+    """A file to fetch: its path below the host, and its possible checksums (md5 or sha256, in hex; none: unknown)."""
 
     path: str
     checksums: tuple[str, ...] = ()
@@ -25,9 +25,9 @@ class PublishedFile:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the set lies on disk: `folder` below --data_dir, with all of `contents`, which are files or folders in it.
+    """The layout of a set on disk: `folder` below --data_dir, with all of `contents`, which are files or folders in it.
 
-    In an archive the contents lie together in any one folder; `extras` are taken along if they are there.
+    In an archive the contents lie together in any one folder. `extras` are kept if the archive has them.
     """
 
     folder: str
@@ -37,10 +37,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSet:
-    """One data set: its hosts, of which the first that answers is taken, its files, and its layouts.
+    """One data set: its hosts (the first that answers is used), its files, and its possible layouts.
 
-    `are_archives` says that the files are archives of the contents, not the contents themselves. `reader` names the reader
-    of readers/ that must read the set before it is published; empty: none does.
+    `are_archives`: the files are archives of the contents, not the contents themselves. `reader` is the name in READERS that
+    must be able to read the set before it is published; empty if there is no reader.
     """
 
     hosts: tuple[str, ...]
@@ -65,7 +65,7 @@ _IDX_NAMES = (
 SETS = {
     "cifar10": PublishedSet(
         (_CIFAR_HOST,),
-        (  # the second checksum is that of the binary form
+        (  # the second checksum is of the binary form
             PublishedFile("cifar-10-python.tar.gz", ("c58f30108f718f92721af3b95e74349a", "c32a1d4ab5d03f1284b67883e8d87530")),
         ),
         (
@@ -99,7 +99,7 @@ SETS = {
     ),
     "fashion_mnist": PublishedSet(
         _FASHION_HOSTS,
-        _idx_files(  # the second checksum is that of Debian's package, which compressed the files again
+        _idx_files(  # the second checksum is of Debian's package, which compressed the files again
             ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7"),
             ("25c81989df183df01b3e8a0aad5dffbe", "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056"),
             ("bef4ecab320f06d8554ea6380940ec79", "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa"),

@@ -1,11 +1,10 @@
-"""CIFAR-10 and CIFAR-100, in their python or their binary form, beside each other's names.
+"""CIFAR-10 and CIFAR-100, in their python form (pickled dicts) or their binary form (label bytes before each picture).
 
-Both forms hold rows of 3072 bytes: a plane of 1024 red values, one of green, one of blue, each by rows of 32.
+In both forms a picture is 3072 bytes: a plane of 1024 red values, one of green, one of blue, each by rows of 32.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.datasets.pickled_arrays import read_pickled_dict
-from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError
 from bulkinfer.types import Array
-
-log = logging.getLogger("bulkinfer")
 
 _SIDE = 32  # pixels
 _PICTURE_BYTES = 3072
@@ -42,23 +39,26 @@ CIFAR100_NAMES = (
 
 
 def read_python_rows(path: Path, label_key: str) -> tuple[Array, Array]:
-    """Pictures (N x 3072, uint8, planar) and int64 labels. Raises UsageError saying what in the file is wrong."""
+    """Pictures (N x 3072, uint8, planar) and int64 labels of a file in python form.
+
+    Raises UsageError that says what is wrong in the file.
+    """
     value = read_pickled_dict(path)
     rows = value.get("data")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != _PICTURE_BYTES:
-        raise UsageError(f"{path} is damaged: its 'data' is no array of N x {_PICTURE_BYTES} bytes")
+        raise UsageError(f"{path} is damaged: its 'data' is not an array of N x {_PICTURE_BYTES} bytes")
     if not len(rows):
         raise UsageError(f"{path} holds no pictures")
     labels = _labels(value.get(label_key))
     if labels is None:
-        raise UsageError(f"{path} is damaged: its {label_key!r} is no list of whole numbers")
+        raise UsageError(f"{path} is damaged: its {label_key!r} is not a list of whole numbers")
     if len(labels) != len(rows):
         raise UsageError(f"{path} is damaged: it holds {len(rows):,} pictures and {len(labels):,} labels")
     return rows, labels
 
 
 def _labels(value: Any) -> Array | None:
-    """Labels as int64; None if they are no whole numbers. What is too large for int64 becomes -1, which no label is."""
+    """Labels as int64, or None if they are not whole numbers. Numbers too large for int64 become -1, never a label."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
         return value.astype(np.int64)
     if not isinstance(value, list) or not all(type(item) is int for item in value):
@@ -70,14 +70,14 @@ def read_python_names(path: Path, key: str) -> tuple[str, ...]:
     """The names of the classes."""
     names = read_pickled_dict(path).get(key)
     if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
-        raise UsageError(f"{path} is damaged: its {key!r} is no list of names")
+        raise UsageError(f"{path} is damaged: its {key!r} is not a list of names")
     return tuple(name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name for name in names)
 
 
 def read_binary_rows(path: Path, label_bytes: int) -> tuple[Array, Array]:
-    """Pictures (N x 3072, uint8, planar) and int64 labels, which are the last of `label_bytes` bytes before each picture.
+    """Pictures (N x 3072, uint8, planar) and int64 labels of a file in binary form.
 
-    Raises UsageError where the file does not consist of whole records.
+    The label is the last of `label_bytes` bytes before each picture. Raises UsageError if the last record is incomplete.
     """
     record_bytes = label_bytes + _PICTURE_BYTES
     with open_regular(path) as file:
@@ -101,14 +101,14 @@ def read_binary_names(path: Path) -> tuple[str, ...]:
     try:
         return tuple(line.strip() for line in data.decode().splitlines() if line.strip())
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is damaged: it is no text") from None
+        raise UsageError(f"{path} is damaged: it is not text") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way in which a set is published: its folder, its files, which of them names the classes, and how one is read.
+    """One form in which a set is published: its folder, its files, the file that names the classes, and how to read them.
 
-    `read` gives rows (N x 3072, uint8) and labels; `read_names` the names of the classes.
+    `read` returns rows (N x 3072, uint8) and labels, `read_names` the names of the classes.
     """
 
     folder: str
@@ -121,7 +121,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class CifarSet:
-    """CIFAR-10 or CIFAR-100: forms, the names of the classes, pictures in a published file of each split."""
+    """CIFAR-10 or CIFAR-100: its forms, the names of the classes, and the number of pictures in a published file by split."""
 
     forms: tuple[Form, ...]
     class_names: tuple[str, ...]
@@ -132,7 +132,7 @@ class CifarSet:
         return self._found(data_dir) is not None
 
     def _found(self, data_dir: Path) -> tuple[Form, Path] | None:
-        """The form and the folder of its files: below `data_dir`, or `data_dir` itself."""
+        """The form that is there and the folder of its files: one below `data_dir`, or `data_dir` itself."""
         for form in self.forms:
             for folder in (data_dir / form.folder, data_dir):
                 if any((folder / name).is_file() for name in (*form.train, *form.valid)):
@@ -140,22 +140,23 @@ class CifarSet:
         return None
 
     def read(self, data_dir: Path, split: str) -> ArrayPictures:
-        """The pictures of a split, 32 x 32 RGB. Raises UsageError naming the file that is missing or broken."""
+        """The pictures of a split, 32 x 32 RGB. Raises UsageError that names the missing or broken file."""
         found = self._found(data_dir)
         if found is None:
             folders = " or ".join(form.folder for form in self.forms)
             raise UsageError(
-                f"{data_dir} holds no {folders}: give the folder in which it lies, or fetch it: bulkinfer get_dataset"
+                f"{data_dir} holds no {folders}: give the folder that holds it, or fetch it: bulkinfer get_dataset"
             )
         form, folder = found
         paths = [folder / name for name in (form.train if split == "train" else form.valid)]
         missing = [path.name for path in paths if not path.is_file()]
         if missing:
-            raise UsageError(f"{folder} lacks {', '.join(missing)}: the data set is not whole, fetch it again")
-        images_NHWC, labels = self._read_files(form, paths, split)
-        return ArrayPictures(images_NHWC, labels, self._class_names(form, folder))
+            raise UsageError(f"{folder} lacks {', '.join(missing)}: the data set is incomplete, fetch it again")
+        images_NHWC, labels = self._read_files(form, paths)
+        notes = count_notes(paths[0], len(labels) // len(paths), self.published[split])
+        return ArrayPictures(images_NHWC, labels, self._class_names(form, folder), notes)
 
-    def _read_files(self, form: Form, paths: list[Path], split: str) -> tuple[Array, Array]:
+    def _read_files(self, form: Form, paths: list[Path]) -> tuple[Array, Array]:
         images_NHWC, labels, count = np.empty((0, _SIDE, _SIDE, 3), np.uint8), np.empty(0, np.int64), 0
         for number, path in enumerate(paths):
             rows, row_labels = form.read(path)
@@ -165,11 +166,10 @@ class CifarSet:
                 images_NHWC = np.empty((count * len(paths), _SIDE, _SIDE, 3), np.uint8)
                 labels = np.empty(count * len(paths), np.int64)
             if len(rows) != count:
-                raise UsageError(f"{path} holds {len(rows):,} pictures and {paths[0].name} {count:,}: one of them was cut")
+                raise UsageError(f"{path} holds {len(rows):,} pictures and {paths[0].name} {count:,}: one of them is cut off")
             part = slice(number * count, (number + 1) * count)
             images_NHWC[part] = rows.reshape(count, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
             labels[part] = row_labels
-        told_fewer(paths[0], count, self.published[split])
         return images_NHWC, labels
 
     def _class_names(self, form: Form, folder: Path) -> tuple[str, ...]:

@@ -1,19 +1,16 @@
-"""The handwritten digits of scikit-learn: digits.csv.gz, a line of 64 grey values 0 to 16 and a label for each picture."""
+"""The handwritten digits of scikit-learn: digits.csv.gz one line per picture, 64 grey values from 0 to 16 and a label."""
 
 from __future__ import annotations
 
 import gzip
-import logging
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.types import Array
-
-log = logging.getLogger("bulkinfer")
 
 _NAMES = ("digits.csv.gz", "digits.csv")
 _SIDE, _MOST_GREY = 8, 16
@@ -22,14 +19,14 @@ _CLASS_NAMES = tuple("0123456789")
 
 
 def holds(data_dir: Path) -> bool:
-    """Whether the folder holds the file."""
+    """Whether a folder holds the file."""
     return any((data_dir / name).is_file() for name in _NAMES)
 
 
 def read(data_dir: Path, split: str) -> ArrayPictures:
-    """Pictures N x 8 x 8 x 1, their 17 greys spread over 0 to 255; the last 360 are those of validation.
+    """The pictures of a split, N x 8 x 8 x 1; the 17 grey values are spread over 0 to 255. The last 360 are for validation.
 
-    Raises UsageError naming the line that is wrong.
+    Raises UsageError that names the first wrong line.
     """
     path = next((data_dir / name for name in _NAMES if (data_dir / name).is_file()), None)
     if path is None:
@@ -37,21 +34,20 @@ def read(data_dir: Path, split: str) -> ArrayPictures:
     values = _values(path)
     check_labels(path, values[:, -1], len(_CLASS_NAMES))
     if len(values) <= _NUM_VALID:
-        raise UsageError(f"{path} holds {len(values)} pictures: more than the {_NUM_VALID} of validation are needed")
-    told_fewer(path, len(values), _PUBLISHED)
+        raise UsageError(f"{path} holds {len(values)} pictures: more than the {_NUM_VALID} validation pictures are needed")
     part = values[:-_NUM_VALID] if split == "train" else values[-_NUM_VALID:]
     greys = (part[:, :-1] * 255 + _MOST_GREY // 2) // _MOST_GREY
     images_NHWC = greys.astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1)
-    return ArrayPictures(images_NHWC, part[:, -1].copy(), _CLASS_NAMES)
+    return ArrayPictures(images_NHWC, part[:, -1].copy(), _CLASS_NAMES, count_notes(path, len(values), _PUBLISHED))
 
 
 def _values(path: Path) -> Array:
-    """The table as int64, N x 65."""
+    """The numbers of the file as int64, N x 65."""
     with open_regular(path) as file:
         try:
             data = gzip.GzipFile(fileobj=file).read() if path.suffix == ".gz" else file.read()
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UsageError(f"{path} is damaged: no gzip file that can be read to its end ({first_line(error)})") from None
+            raise UsageError(f"{path} is damaged: it cannot be read to its end as a gzip file ({first_line(error)})") from None
     rows = []
     for number, line in enumerate(data.splitlines(), 1):
         words = line.split(b",")

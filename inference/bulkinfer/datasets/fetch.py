@@ -1,4 +1,7 @@
-"""get_dataset from name to a finished folder below --data_dir: found there, or fetched, checked, unpacked, read, published."""
+"""get_dataset: from the name of a data set to its finished folder below --data_dir.
+
+The set is found there, or fetched, checked, unpacked, read once and published by one rename.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.datasets import read_dataset
+from bulkinfer.datasets import find_reader
 from bulkinfer.datasets.catalog import SETS, Layout, PublishedFile, PublishedSet
 from bulkinfer.errors import DownloadError, RunError, UsageError
 from bulkinfer.files.archives import SUFFIXES, ArchiveError, unpack
@@ -22,14 +25,14 @@ from bulkinfer.files.file_lock import exclusive
 
 log = logging.getLogger("bulkinfer")
 
-SOURCE_FILE = "source.json"  # in the folder of a set: where it came from
+SOURCE_FILE = "source.json"  # in the folder of a set: where its files came from
 ANY_CHECKSUM = "none"
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for: a name of SETS, the folder of data sets, and the flags of the command."""
+    """What the user asked for: a name in SETS, the folder of data sets, and the flags of the command."""
 
     name: str
     data_dir: Path
@@ -43,7 +46,7 @@ class Request:
         if self.checksum and not re.fullmatch(r"none|[0-9a-fA-F]{32}|[0-9a-fA-F]{64}", self.checksum):
             raise UsageError("--checksum needs the 32 hex digits of an md5, the 64 of a sha256, or none")
         if "://" in self.url and not self.url.lower().startswith(("http://", "https://")):
-            raise UsageError(f"--url {public(self.url)} is neither http nor https, nor a file or folder here")
+            raise UsageError(f"--url {public(self.url)} is neither an http or https address, nor a file or folder here")
 
     @property
     def published(self) -> PublishedSet:
@@ -55,7 +58,7 @@ class Request:
 
     @property
     def is_archive(self) -> bool:
-        """Whether --url names one archive with the whole set, not a place in which the published files lie."""
+        """Whether --url names one archive with the whole set, not a folder or mirror that holds the published files."""
         if self.is_remote:
             return public(self.url).removesuffix("?...").lower().endswith(SUFFIXES)
         return bool(self.url) and not Path(self.url).is_dir()
@@ -63,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A file at hand: where it is, where it came from for people, and whether it is ours to remove."""
+    """A file on this machine; `source` is its origin in messages; `is_ours` means that we fetched it and may remove it."""
 
     path: Path
     source: str
@@ -72,7 +75,7 @@ class _Fetched:
 
 
 def folder_of(name: str, data_dir: Path) -> Path | None:
-    """The finished folder of a set below `data_dir`; None if none has all its contents."""
+    """The finished folder of a set below `data_dir`; None if no folder has all its contents."""
     folders = ((data_dir / layout.folder, layout.contents) for layout in SETS[name].layouts)
     return next((folder for folder, contents in folders if all((folder / item).exists() for item in contents)), None)
 
@@ -80,8 +83,8 @@ def folder_of(name: str, data_dir: Path) -> Path | None:
 def get_dataset(request: Request) -> Path:
     """Make sure that the set lies below the folder of data sets; returns its own folder.
 
-    Of several processes one fetches and the others wait. Raises UsageError, DownloadError or RunError; then nothing is
-    published, and a part that can be continued stays for the next call.
+    If several processes ask for it, one fetches and the others wait. Raises UsageError, DownloadError or RunError; nothing is
+    published then, and a partial download stays for the next call to continue.
     """
     name, data_dir = request.name, request.data_dir
     if not request.force and (there := folder_of(name, data_dir)):
@@ -94,18 +97,18 @@ def get_dataset(request: Request) -> Path:
         if not request.force and (there := folder_of(name, data_dir)):
             log.info(f"{name} is there now: {there}")
             return there
-        _check_places(request)
+        _check_existing(request)
         _remove_left_over(data_dir)
         with _work_folder(data_dir) as work:
-            files = _at_hand(request)
-            final = _publish(request, work, _laid_out(request, files, work), files)
+            files = _get_files(request)
+            final = _publish(request, work, _lay_out(request, files, work), files)
         for file in files:
             if file.is_ours:
                 _forget(file.path)
     return final
 
 
-def _check_places(request: Request) -> None:
+def _check_existing(request: Request) -> None:
     for layout in request.published.layouts:
         folder = request.data_dir / layout.folder
         missing = [item for item in layout.contents if not (folder / item).exists()]
@@ -114,7 +117,7 @@ def _check_places(request: Request) -> None:
 
 
 def _remove_left_over(data_dir: Path) -> None:
-    """Work folders of processes that are gone."""
+    """Remove the work folders of processes that have ended."""
     for path in data_dir.glob(f"{TEMPORARY_PREFIX}*"):
         owner = temporary_owner(path.name)
         if owner and owner.is_gone and path.is_dir() and not path.is_symlink():
@@ -131,8 +134,8 @@ def _work_folder(data_dir: Path) -> Iterator[Path]:
         shutil.rmtree(work)
 
 
-def _at_hand(request: Request) -> list[_Fetched]:
-    """The archive of --url, or the published files from there, or from their hosts; each with the checksum it must have."""
+def _get_files(request: Request) -> list[_Fetched]:
+    """The archive of --url, or the published files from --url or from their hosts; all checksums are checked."""
     published = request.published
     if request.is_archive:
         known = published.files[0].checksums if published.are_archives else ()  # else what is in it is checked
@@ -142,7 +145,7 @@ def _at_hand(request: Request) -> list[_Fetched]:
         return [_from_urls(request, name, [request.url], known)]
     if request.checksum not in ("", ANY_CHECKSUM) and len(published.files) > 1:
         raise UsageError(
-            f"--checksum is that of one file, but {request.name} has {len(published.files)}: give none, or leave it"
+            f"--checksum is for one file, but {request.name} has {len(published.files)}: give --checksum none, or leave it out"
         )
     if request.url and not request.is_remote:
         return [_from_folder(request, Path(request.url), file) for file in published.files]
@@ -166,7 +169,7 @@ def _from_folder(request: Request, folder: Path, file: PublishedFile) -> _Fetche
 
 
 def _from_urls(request: Request, name: str, urls: list[str], known: tuple[str, ...]) -> _Fetched:
-    """Fetch from the first address that gives the file; a part of an earlier process is continued."""
+    """Fetch from the first address that has the file; a partial download is continued."""
     part = request.data_dir / f".{request.name}-{name}.part"
     reasons = []
     for url in urls:
@@ -191,24 +194,24 @@ def _forget(part: Path) -> None:
 
 
 def _checked(request: Request, path: Path, source: str, known: tuple[str, ...], *, is_ours: bool) -> _Fetched:
-    """Raises DownloadError, and removes what we fetched, if the file has none of the checksums it may have."""
+    """Raises DownloadError, and removes a file that we fetched, if its checksum is not one of the expected ones."""
     md5, sha256 = _checksums(path)
     allowed = (request.checksum.lower(),) if request.checksum else known
     if request.checksum != ANY_CHECKSUM and allowed and not {md5, sha256} & set(allowed):
         if is_ours:
             _forget(path)
-        way_out = "" if request.checksum or not request.url else "; --checksum none takes it as it is"
+        way_out = "" if request.checksum or not request.url else "; --checksum none accepts it as it is"
         raise DownloadError(
-            f"{source} is not the file asked for: its md5 is {md5} and its sha256 {sha256}, expected is {' or '.join(allowed)}"
+            f"{source} is not the file asked for: its md5 is {md5} and its sha256 {sha256}, expected was {' or '.join(allowed)}"
             f"{way_out}"
         )
     return _Fetched(path, source, sha256, is_ours)
 
 
 def _checksums(path: Path) -> tuple[str, str]:
-    """md5 (which is what was published) and sha256 of a file, in hex."""
+    """md5 (the published kind) and sha256 of a file, in hex."""
     if not path.is_file():
-        raise UsageError(f"--url {path} is no file")
+        raise UsageError(f"--url {path} is not a file")
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -217,8 +220,8 @@ def _checksums(path: Path) -> tuple[str, str]:
     return md5.hexdigest(), sha256.hexdigest()
 
 
-def _laid_out(request: Request, files: list[_Fetched], work: Path) -> Layout:
-    """The contents of the set in <work>/<folder of the layout>; returns the layout."""
+def _lay_out(request: Request, files: list[_Fetched], work: Path) -> Layout:
+    """Put the contents of the set into <work>/<folder of the layout>; returns the layout."""
     published = request.published
     if not (published.are_archives or request.is_archive):
         layout = published.layouts[0]
@@ -261,33 +264,21 @@ def _find_layout(request: Request, unpacked: Path, source: str) -> tuple[Layout,
 
 
 def _publish(request: Request, work: Path, layout: Layout, files: list[_Fetched]) -> Path:
-    """Read the set once, then put it in its place by one rename; what --force replaces goes with the work folder."""
+    """Read the set once, then move it to its place by one rename; the work folder takes what --force replaces."""
     folder, final = work / layout.folder, request.data_dir / layout.folder
-    if reader := request.published.reader:
+    if request.published.reader:
+        reader = find_reader(request.published.reader)
         try:
-            with _unlogged():  # what is noted of a set is noted when it is used, under its final path
-                for split in ("train", "valid"):
-                    read_dataset(reader, work, split)
+            for split in ("train", "valid"):
+                reader.read(work, split)  # its notes are left for its use, under the final path
         except UsageError as error:
-            told = str(error).replace(str(work), files[0].source)
-            raise RunError(f"what was fetched is no {request.name}: {told}") from None
+            reason = str(error).replace(str(work), files[0].source)
+            raise RunError(f"what was fetched is not {request.name}: {reason}") from None
     sources = [{"source": file.source, "sha256": file.sha256, "size_bytes": file.path.stat().st_size} for file in files]
     write_json(folder / SOURCE_FILE, {"name": request.name, "files": sources})
-    os.sync()  # many files at once: each must be on the disk before the name that vouches for them
+    os.sync()  # all files must be on the disk before the name that says they are complete
     if os.path.lexists(final):
         final.rename(work / "replaced")
     folder.rename(final)
     fsync_directory(request.data_dir)
     return final
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    def drop(_record: logging.LogRecord) -> bool:
-        return False
-
-    log.addFilter(drop)
-    try:
-        yield
-    finally:
-        log.removeFilter(drop)

@@ -1,6 +1,6 @@
 """Pictures in class folders: train/<class>/... beside val/ or validation/, as ImageNet is laid out.
 
-A class folder is searched as scan.py searches: recursively, links followed, hidden files and twins made by macOS left out.
+A class folder is searched as records/sources/folder.py does: recursively, following links, without hidden and macOS files.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ log = logging.getLogger("bulkinfer")
 
 TRAIN_FOLDERS = ("train",)
 VALID_FOLDERS = ("val", "validation", "valid")
-_TEST_FOLDER = "test"  # stands in for validation where there is none
+_TEST_FOLDER = "test"  # used for validation if there is no other
 CLASS_ORDERS = ("text", "number")
-BY_NAME = "auto"  # for callers to whom the order says nothing: by number where all names are numbers
+BY_NAME = "auto"  # for callers that look classes up by name: by number if all names are numbers
 
 
 def holds(data_dir: Path) -> bool:
-    """Whether a folder holds a train or validation folder with a folder in it."""
+    """Whether a folder has a train or validation folder with at least one folder in it."""
     return any(_class_folders(path) for path in (_train(data_dir), *_valids(data_dir)) if path is not None)
 
 
 def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
-    """The pictures of a split; labels number the class folders in the order of their names.
+    """The pictures of a split; labels are positions in the sorted names of the class folders. Logs what is left out.
 
-    `class_order` "number" sorts names that are all whole numbers by value. Raises UsageError if a folder is missing, cannot
-    be read or is empty, and if the classes of training and validation differ.
+    `class_order` "number" sorts names by value, if all are whole numbers. Raises UsageError if a folder is missing, cannot be
+    read or is empty, and if the classes of training and validation differ.
     """
     assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
     train, valid = _train(data_dir), _valid(data_dir)
@@ -45,13 +45,13 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
         wanted = TRAIN_FOLDERS if split == "train" else (*VALID_FOLDERS, _TEST_FOLDER)
         raise UsageError(f"{data_dir} has no folder {' or '.join(wanted)} with a folder of pictures for each class")
     if train is not None and valid is not None:
-        _check_same(train, valid)
+        _check_same_classes(train, valid)
     names = _ordered(folder, _class_folders(folder), class_order)
     if not names:
         raise UsageError(f"{folder} holds no folders: a folder of pictures for each class is needed")
-    if beside := _beside(folder):
+    if loose := _loose_files(folder):
         log.warning(
-            f"note: left out of {folder}: {counted(len(beside), 'file')} outside the class folders: {first_names(beside)}"
+            f"note: left out of {folder}: {counted(len(loose), 'file')} outside the class folders: {first_names(loose)}"
         )
     root, counts = os.fsencode(folder), list[int]()
     paths = PathTable.of(root, _pictures(root, names, counts))
@@ -77,7 +77,8 @@ def _valids(data_dir: Path) -> list[Path]:
 def _valid(data_dir: Path) -> Path | None:
     found = _valids(data_dir)
     if len(found) > 1:
-        raise UsageError(f"{data_dir} has {' and '.join(path.name for path in found)}: leave one, the pictures of validation")
+        names = " and ".join(path.name for path in found)
+        raise UsageError(f"{data_dir} has {names}: keep only the one with the validation pictures")
     return found[0] if found else None
 
 
@@ -90,33 +91,33 @@ def _class_folders(folder: Path) -> list[bytes]:
         raise UsageError(f"{folder} cannot be searched: {error.strerror}") from None
 
 
-def _beside(folder: Path) -> list[bytes]:
-    """The names of files that lie beside the class folders."""
+def _loose_files(folder: Path) -> list[bytes]:
+    """The names of the files that lie beside the class folders."""
     with os.scandir(os.fsencode(folder)) as entries:
         return sorted(entry.name for entry in entries if not entry.is_dir() and not is_ignored(entry.name, False))
 
 
-def _check_same(train: Path, valid: Path) -> None:
-    """The same class folders in both, else every later label would be another class."""
-    ours, theirs = set(_class_folders(train)), set(_class_folders(valid))
-    told = [
+def _check_same_classes(train: Path, valid: Path) -> None:
+    """Raises UsageError if the class folders differ: labels of training and validation would mean different classes."""
+    in_train, in_valid = set(_class_folders(train)), set(_class_folders(valid))
+    differences = [
         f"only in {folder.name}: {first_names(sorted(only))}"
-        for folder, only in ((train, ours - theirs), (valid, theirs - ours))
+        for folder, only in ((train, in_train - in_valid), (valid, in_valid - in_train))
         if only
     ]
-    if told:
-        raise UsageError(f"the class folders of {train} and {valid} differ ({'; '.join(told)}): they must be the same")
+    if differences:
+        raise UsageError(f"the class folders of {train} and {valid} differ ({'; '.join(differences)}): they must be the same")
 
 
 def _ordered(folder: Path, names: list[bytes], class_order: str) -> list[bytes]:
-    """Names sorted by `class_order`; says so where the other order would give other labels."""
+    """Names sorted by `class_order`; logs a warning if the other order would give other labels."""
     are_numbers = all(name.isdigit() for name in names)
     if class_order == BY_NAME:
         return sorted(names, key=int) if are_numbers else names
     if not are_numbers:
         if class_order == "number":
             other = next(name for name in names if not name.isdigit())
-            raise UsageError(f"--class_order number: the class folder {printable(other)} of {folder} is no whole number")
+            raise UsageError(f"--class_order number: the class folder {printable(other)} of {folder} is not a whole number")
         return names
     by_number = sorted(names, key=lambda name: (int(name), name))
     if class_order == "number":
@@ -136,11 +137,11 @@ def _ordered(folder: Path, names: list[bytes], class_order: str) -> list[bytes]:
 
 
 def _pictures(root: bytes, names: list[bytes], counts: list[int]) -> Iterator[bytes]:
-    """Paths relative to `root`, class by class, so that no more than one class is held as objects; fills `counts`."""
+    """Paths relative to `root`, one class at a time, so that only one class is held as objects; fills `counts`."""
     ignored, not_pictures = 0, 0
     for name in names:
         scan = scan_folder(os.path.join(root, name))
-        _check_whole(scan, name)
+        _check_complete(scan, name)
         ignored += scan.ignored
         not_pictures += scan.not_pictures.total()
         counts.append(len(scan.pictures))
@@ -152,10 +153,10 @@ def _pictures(root: bytes, names: list[bytes], counts: list[int]) -> Iterator[by
         log.warning(f"note: left out of {printable(root)}: {counted(not_pictures, 'file')}, no pictures")
 
 
-def _check_whole(scan: Scan, name: bytes) -> None:
-    """Nothing that could not be looked at: training on the rest would be training on something else."""
+def _check_complete(scan: Scan, name: bytes) -> None:
+    """Raises UsageError if something could not be read: without it, training would use another data set."""
     broken = [name + b"/" + picture.key for picture in scan.pictures if picture.size_bytes is None]
     if broken:
-        raise UsageError(f"pictures of {scan.shown_root} are broken links or out of reach: {first_names(broken)}")
+        raise UsageError(f"pictures of {scan.shown_root} are broken links or cannot be reached: {first_names(broken)}")
     if scan.unreadable:
-        raise UsageError(f"{scan.shown_root} is not whole: {scan.unreadable_lines()[0]}")
+        raise UsageError(f"{scan.shown_root} could not be read completely: {scan.unreadable_lines()[0]}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import math
 import struct
 import zlib
@@ -13,31 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.datasets.types import ArrayPictures, check_labels, open_regular, told_fewer
+from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.types import Array
-
-log = logging.getLogger("bulkinfer")
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
 _PREFIXES = {"train": "train", "valid": "t10k"}
 _PUBLISHED = {"train": 60_000, "valid": 10_000}
-# How the same file is called by its authors, and where the dot was kept that browsers used to make of the dash.
+# The authors' name of a file, and its name after some browsers replaced the dash by a dot.
 _IMAGES, _LABELS = ("images-idx3-ubyte", "images.idx3-ubyte"), ("labels-idx1-ubyte", "labels.idx1-ubyte")
 _BLOCK_BYTES = 1 << 24
-_MOST_PIXELS = 65_535  # of a side; a header that says more is none
+_MOST_PIXELS = 65_535  # of a side; a larger number means a damaged header
 
 
 @dataclass(frozen=True, slots=True)
 class IdxSet:
-    """MNIST or Fashion-MNIST: the folders in which its files are looked for, a mark of its own folders, names of classes."""
+    """MNIST or Fashion-MNIST: the folders in which its files may lie, and the names of its classes."""
 
     folders: tuple[str, ...]
     is_fashion: bool
     class_names: tuple[str, ...]
 
     def holds(self, data_dir: Path) -> bool:
-        """Whether a folder holds any file of the set. Both sets name their files alike: the folder's name tells them apart."""
+        """Whether a folder holds any file of the set. Both sets use the same file names, so the folder's name decides."""
         folder = self._folder(data_dir)
         if folder is None:
             return False
@@ -51,7 +48,7 @@ class IdxSet:
         return None
 
     def read(self, data_dir: Path, split: str) -> ArrayPictures:
-        """The pictures of a split, N x H x W x 1. Raises UsageError naming the file that is missing or broken."""
+        """The pictures of a split, N x H x W x 1. Raises UsageError that names the missing or broken file."""
         folder = self._folder(data_dir)
         prefix = _PREFIXES[split]
         if folder is None:
@@ -62,17 +59,17 @@ class IdxSet:
         images_path, labels_path = _find(folder, prefix, _IMAGES), _find(folder, prefix, _LABELS)
         if images_path is None or labels_path is None:
             name = (_IMAGES if images_path is None else _LABELS)[0]
-            raise UsageError(f"{folder} lacks {prefix}-{name}.gz: the data set is not whole, fetch it again")
+            raise UsageError(f"{folder} lacks {prefix}-{name}.gz: the data set is incomplete, fetch it again")
         images = _read(images_path, _IMAGES_MAGIC, 3)
         labels = _read(labels_path, _LABELS_MAGIC, 1).astype(np.int64)
         if len(images) != len(labels):
             raise UsageError(
                 f"{images_path} holds {len(images):,} pictures and {labels_path.name} {len(labels):,} labels: they do not "
-                "belong together, or one of them was cut"
+                "belong together, or one of them is cut off"
             )
         check_labels(labels_path, labels, len(self.class_names))
-        told_fewer(images_path, len(images), _PUBLISHED[split])
-        return ArrayPictures(images[..., np.newaxis], labels, self.class_names)
+        notes = count_notes(images_path, len(images), _PUBLISHED[split])
+        return ArrayPictures(images[..., np.newaxis], labels, self.class_names, notes)
 
 
 def _find(folder: Path, prefix: str, kind: tuple[str, ...]) -> Path | None:
@@ -87,7 +84,7 @@ def _read(path: Path, magic: int, num_sizes: int) -> Array:
         try:
             return _read_stream(path, stream, magic, num_sizes)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UsageError(f"{path} is damaged: no gzip file that can be read to its end ({first_line(error)})") from None
+            raise UsageError(f"{path} is damaged: it cannot be read to its end as a gzip file ({first_line(error)})") from None
 
 
 def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
@@ -95,7 +92,7 @@ def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
     sizes_bytes = stream.read(4 * num_sizes) if int.from_bytes(mark) == magic else b""
     if len(mark) == 4 and int.from_bytes(mark) != magic:
         kind = "pictures" if num_sizes == 3 else "labels"
-        raise UsageError(f"{path} is no idx file of {kind}: it begins with {int.from_bytes(mark):#010x}, not {magic:#010x}")
+        raise UsageError(f"{path} is not an idx file of {kind}: it begins with {int.from_bytes(mark):#010x}, not {magic:#010x}")
     if len(sizes_bytes) < 4 * num_sizes:
         raise UsageError(f"{path} is damaged: it ends within its header, at byte {len(mark) + len(sizes_bytes)}")
     sizes = struct.unpack(f">{num_sizes}I", sizes_bytes)
@@ -104,13 +101,13 @@ def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
     expected = math.prod(sizes)
     data = _read_up_to(stream, expected + 1)
     if len(data) != expected:
-        told = f"{len(data):,} follow" if len(data) < expected else "more follow"
-        raise UsageError(f"{path} is damaged: its header promises {expected:,} bytes behind it, and {told}")
+        found = f"{len(data):,} follow" if len(data) < expected else "more follow"
+        raise UsageError(f"{path} is damaged: its header promises {expected:,} bytes of pixels or labels, but {found}")
     return np.frombuffer(data, np.uint8).reshape(sizes)
 
 
 def _read_up_to(stream: Any, size_bytes: int) -> bytearray:
-    """At most so many bytes, with no more memory than there are."""
+    """Read at most so many bytes, and use no more memory than the file has bytes."""
     data = bytearray()
     while len(data) < size_bytes and (block := stream.read(min(_BLOCK_BYTES, size_bytes - len(data)))):
         data += block

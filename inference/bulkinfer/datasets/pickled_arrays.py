@@ -1,7 +1,7 @@
 """Reads a pickle of plain values and numeric arrays, and nothing else: no name in it is ever imported or called.
 
-What numpy's pickles name (an array, its type, how it is put together again) becomes stand-ins of our own, which check what
-they are given. Any other name is refused.
+For the names in numpy's pickles (an array, its type, the functions that rebuild it) there are stand-ins here, which check
+their arguments. Any other name is refused.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickled_dict(path: Path) -> dict[str, Any]:
-    """The dict of a pickle file, with text keys and numpy arrays. Raises UsageError naming the file and what is wrong."""
+    """The dict in a pickle file, with text keys and numpy arrays. Raises UsageError that names the file and the fault."""
     with open_regular(path) as file:
         try:
             value = _Unpickler(file, encoding="bytes").load()
@@ -104,11 +104,11 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
         except (OSError, MemoryError):
             raise
         except Exception as error:  # a broken pickle raises nearly anything
-            raise UsageError(f"{path} is damaged: no pickle of numbers that can be read ({first_line(error)})") from None
+            raise UsageError(f"{path} is damaged: it cannot be read as a pickle of numbers ({first_line(error)})") from None
     if rest:
         raise UsageError(f"{path} is damaged: bytes follow the end of the pickle")
     if not isinstance(value, dict):
-        raise UsageError(f"{path} is damaged: it holds no dict")
+        raise UsageError(f"{path} is damaged: it does not hold a dict")
     return {_text(key): item.value if isinstance(item, _Array) else item for key, item in value.items()}
 
 

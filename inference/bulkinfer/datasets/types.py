@@ -1,8 +1,7 @@
-"""What a reader gives: pictures in memory, or names of picture files, with labels and the names of the classes."""
+"""What a reader returns: pictures in memory, or paths of picture files, with labels and the names of the classes."""
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,17 +13,15 @@ import numpy as np
 from bulkinfer.errors import UsageError
 from bulkinfer.types import Array
 
-log = logging.getLogger("bulkinfer")
-
 SPLITS = ("train", "valid")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathTable:
-    """Paths of many files: one block of bytes and the place where each name in it ends, below one root.
+    """Paths of many files below the folder `root`: all names in one block of bytes, and where each name ends in it.
 
-    Holds no object per name, so that loader workers that are forked share it, which they would not share a list: counting
-    references writes. Some 40 bytes for a name of ImageNet. `ends` is int64 of N + 1 numbers that begins with 0.
+    Forked loader workers share the memory of the block. They would not share a list of names, since counting references
+    writes to each object. A name of ImageNet takes some 40 bytes. `ends` is int64 of N + 1 numbers that begins with 0.
     """
 
     root: bytes
@@ -33,7 +30,7 @@ class PathTable:
 
     @classmethod
     def of(cls, root: bytes, names: Iterable[bytes]) -> PathTable:
-        """The table of `names`, which are relative to the folder `root`."""
+        """Make the table of `names`, which are relative to the folder `root`."""
         block, ends = bytearray(), array("q", [0])
         for name in names:
             block += name
@@ -44,7 +41,7 @@ class PathTable:
         return len(self.ends) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        """The whole path of one file. Raises IndexError beyond the last."""
+        """The full path of one file. Raises IndexError beyond the last."""
         number = index if index >= 0 else index + len(self)
         if not 0 <= number < len(self):
             raise IndexError(f"path {index} of {len(self)}")
@@ -53,11 +50,15 @@ class PathTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayPictures:
-    """A data set in memory: uint8 pictures N x H x W x C (C is 1 for grey, 3 for RGB), int64 labels, names of classes."""
+    """A data set in memory: uint8 pictures N x H x W x C (C is 1 for grey, 3 for RGB), int64 labels, names of classes.
+
+    `notes` are sentences for the user about what the files hold.
+    """
 
     images_NHWC: Array
     labels: Array
     class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.images_NHWC.dtype == np.uint8, self.images_NHWC.dtype
@@ -70,11 +71,12 @@ class ArrayPictures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePictures:
-    """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes."""
+    """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes, notes as above."""
 
     paths: PathTable
     labels: Array
     class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.labels.shape == (len(self.paths),), self.labels.shape
@@ -85,9 +87,10 @@ class FilePictures:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One format of data sets: does a folder hold it, and its pictures.
+    """One format of data sets.
 
-    `read` takes folder, split and a function for notes to the user; `has_class_folders` says that it takes `class_order` too.
+    `holds(folder)` tells whether a folder holds a set of this format, `read(folder, split)` returns the pictures of a split.
+    With `has_class_folders`, `read` takes `class_order` too.
     """
 
     holds: Callable[[Path], bool]
@@ -96,7 +99,7 @@ class Reader:
 
 
 def check_labels(path: Path, labels: Array, num_classes: int) -> None:
-    """Raises UsageError naming the first label of the file that is none of 0 .. num_classes - 1."""
+    """Raises UsageError that names the first label outside of 0 .. num_classes - 1."""
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(wrong):
         first = int(wrong[0])
@@ -107,7 +110,7 @@ def check_labels(path: Path, labels: Array, num_classes: int) -> None:
 
 
 def open_regular(path: Path) -> Any:
-    """The file, open for reading bytes. Raises UsageError if it cannot be, or is a pipe or a device."""
+    """Open a file for reading bytes. Raises UsageError if it cannot be opened, or is a pipe or a device."""
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path} is not a file")
@@ -116,7 +119,6 @@ def open_regular(path: Path) -> Any:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def told_fewer(path: Path, count: int, published: int) -> None:
-    """A note where a file holds another number of pictures than the published one."""
-    if count != published:
-        log.warning(f"note: {path} holds {count:,} pictures, the published file {published:,}")
+def count_notes(path: Path, count: int, published: int) -> tuple[str, ...]:
+    """A note if a file holds another number of pictures than the published one."""
+    return () if count == published else (f"note: {path} holds {count:,} pictures, the published file {published:,}",)

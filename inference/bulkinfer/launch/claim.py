@@ -40,7 +40,7 @@ class Launch:
     output: Path | None
     job_file: JobFile | None
     todo: list[Step]
-    leases: tuple[Lease, ...]  # on `log_dir` and `output`; without them nothing is guarded
+    leases: tuple[Lease, ...]  # on `log_dir` and `output`; tests may go without
     job_log: Path | None = None
 
 
@@ -88,7 +88,7 @@ def preview(plan: Plan) -> None:
     if output is None:
         return
     if job.config.overwrite:
-        log.info(f"--overwrite: would remove {describe_files(_all_ours(output))} from {output}")
+        log.info(f"--overwrite: would remove {describe_files(_all_result_files(output))} from {output}")
         return
     published = published_steps(output)
     if plan.begun is not None:
@@ -122,7 +122,7 @@ def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
 
 
 def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
-    """Raises UsageError where `auto` led to a variant of the network that was made anew since."""
+    """Raises UsageError if `auto` led to a variant of the network, and get_model has made another one since."""
     if (ran := resolved.get("graph_sha256", job.model.sidecar.sha256)) != job.model.sidecar.sha256:
         raise UsageError(
             f"{output} was begun with another {job.choice.precision} variant of the network (graph sha256 {str(ran)[:12]}): "
@@ -131,8 +131,8 @@ def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
 
 
 def remove_results(output: Path) -> None:
-    """--overwrite: remove our files from the output directory, and say how many; anything else stays."""
-    found = _all_ours(output)
+    """--overwrite: remove the files of bulkinfer from the output directory, and log how many; all others stay."""
+    found = _all_result_files(output)
     if found:
         log.info(f"--overwrite: removes {describe_files(found)} from {output}")
     for path in found:
@@ -140,12 +140,12 @@ def remove_results(output: Path) -> None:
     remove_if_empty(output / STAGING)
 
 
-def _all_ours(output: Path) -> dict[Path, str]:
-    return ours_in(output / STAGING, " of an unfinished retry") | ours_in(output)
+def _all_result_files(output: Path) -> dict[Path, str]:
+    return result_files(output / STAGING, " of an unfinished retry") | result_files(output)
 
 
-def ours_in(folder: Path, where: str = "") -> dict[Path, str]:
-    """The files of ours in a directory of results, and of what kind each is, `where` behind it."""
+def result_files(folder: Path, where: str = "") -> dict[Path, str]:
+    """The files of bulkinfer in a results folder, each with its kind in words; `where` is appended to the kind."""
     found = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
@@ -156,13 +156,13 @@ def ours_in(folder: Path, where: str = "") -> dict[Path, str]:
 
 
 def describe_files(found: dict[Path, str]) -> str:
-    """How many files, and of what kinds."""
+    """The number of files of each kind, in words."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(found.values()).items()))
     return f"{len(found)} files ({kinds})"
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder of ours, unless somebody put something into it."""
+    """Remove a folder that bulkinfer made, unless it holds files of somebody else."""
     if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -182,7 +182,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
         done.append(step)
         job_file.note_part(part)
     for name in set(known) - {part_name(step) for step in done}:
-        job_file.forget_part(name)  # published once, and gone since: its records run again
+        job_file.forget_part(name)  # it was published and has disappeared: its records run again
     todo = _missing(job, done)
     if done:
         log.info(f"resume: {sum(map(len, done))} of {job.num_records} records are done, {sum(map(len, todo))} to do")
@@ -196,16 +196,16 @@ def _missing(job: Job, done: list[Step]) -> list[Step]:
 
 
 def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:
-    """A published file as it was recorded, by its hash; read in full where it was not, or not rightly.
+    """A published file. Its hash is compared with the `recorded` one; without a usable record the file is read in full.
 
-    Raises RunError if it is not sound.
+    Raises RunError if the file is damaged or was changed.
     """
     if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
         return inspect_part(output, step, fingerprint)
     path = output / part_name(step)
     if file_sha256(path) != recorded["sha256"]:
         part = inspect_part(output, step, fingerprint)
-        if part.replaces == recorded["sha256"]:  # by a retry that ended before it could record that
+        if part.replaces == recorded["sha256"]:  # a retry replaced it, and was killed before it could record that
             return part
         raise RunError(f"{path} was changed after it was published")
     return Part(step, recorded["ok"], recorded["stages"], recorded["sha256"])

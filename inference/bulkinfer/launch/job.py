@@ -193,7 +193,7 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> No
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
-    """The fields in which two identities differ, each with both values in words; those of `free` may."""
+    """The fields in which two identities differ, each with both values in words; fields in `free` are not compared."""
     there, now = fields_of(there), fields_of(now)
     return {
         name: f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
@@ -203,9 +203,9 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collecti
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Packages that decide what a row holds and have another version `now` than in `found`, as "Pillow 12.0 (now 13.0)".
+    """Packages that decide what a row holds and whose version changed, as "Pillow 12.0 (now 13.0)".
 
-    Both are what versions() gave. One that was not there in the beginning cannot have taken part, and is left out.
+    `found` and `now` are what versions() gave. A package that was not installed at the beginning took no part, and is left out.
     """
     return [
         f"{name} {found[name]} (now {now.get(name, 'not installed')})"
@@ -215,7 +215,7 @@ def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[st
 
 
 def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity by field; those of the recipe and of the outputs as recipe.mean and so on."""
+    """The identity with one level of nesting removed: the fields of the recipe become recipe.mean and so on."""
     found: dict[str, Any] = {}
     for name, value in identity.items():
         found |= {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
@@ -223,6 +223,6 @@ def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def short(value: Any) -> str:
-    """A value for messages: its JSON, cut."""
+    """A value for messages: its JSON, shortened."""
     text = canonical_json(value)
     return text if len(text) <= 24 else text[:12].strip('"') + "…"

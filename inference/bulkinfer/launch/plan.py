@@ -25,8 +25,8 @@ from bulkinfer.launch.job import (
 )
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import check_settled, without_done
-from bulkinfer.launch.tuned_flags import tell_if_elsewhere
-from bulkinfer.model.card import Recipe
+from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Dataset, open_dataset
 from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
@@ -160,7 +160,7 @@ def announce(plan: Plan) -> None:
     log.info(f"device: {job.choice}")
     log.info(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
     log.info(f"cores: {core_budget()}; {plan.threads}")
-    tell_if_elsewhere(job, plan.threads.num_devices, core_budget())
+    warn_if_tuned_elsewhere(job, plan.threads.num_devices, core_budget())
     if dataset is None:
         log.info(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")
     else:

@@ -1,4 +1,4 @@
-"""What the launcher shows while it runs: plain lines, and on a terminal a bar with rate and time left below them."""
+"""What the launcher shows while it runs: lines, and on a terminal a bar with rate and remaining time below them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ log = logging.getLogger("bulkinfer")
 
 
 class Screen:
-    """Lines go to stdout as they are. On a terminal a bar over all workers' pictures stands below them.
+    """Shows lines as they are, and on a terminal a progress bar over the pictures of all workers below them.
 
-    `total` is the number of pictures to do; None if unknown (synthetic runs show no bar).
+    `total` is the number of pictures to do; None if unknown, as in synthetic runs, which show no bar.
     """
 
     def __init__(self, total: int | None) -> None:
@@ -43,14 +43,14 @@ class Screen:
             log.info(text)
 
     def log(self, text: str, *, worker: int) -> None:
-        """A line that all workers are expected to say alike: shown for the first of them only."""
+        """A line that is expected to be the same for all workers: it is shown for the first of them only."""
         same = text.partition(": ")[2]
         if same not in self._seen:
             self._seen[same] = worker
             self.line(text)
 
     def advance(self, pictures: int) -> None:
-        """So many more pictures are published."""
+        """Add `pictures` that were published to the bar."""
         if self._bar:
             self._bar.advance(self._task, pictures)
             speed = self._bar.tasks[0].speed

@@ -1,4 +1,4 @@
-"""The launch's side of an engine: makes the steps, keeps the books of what workers report, shows lines on the screen."""
+"""The side of the launch that an engine calls: makes the steps, counts what workers report, shows lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bulkinfer.launch.progress_bar import Screen
 from bulkinfer.launch.step_queue import plan_steps
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.part_names import part_name
-from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.runtime.session import describe_proof
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
@@ -18,7 +18,7 @@ log = logging.getLogger("bulkinfer")
 
 
 class Reporter:
-    """The hooks of one launch; see engine.Hooks."""
+    """The hooks of one launch; see engines.Hooks."""
 
     def __init__(self, launch: Launch, aggregate: Aggregate, screen: Screen) -> None:
         self._launch, self._aggregate, self._screen = launch, aggregate, screen
@@ -26,7 +26,7 @@ class Reporter:
         self._failures_before = sum(stages.values())
 
     def make_steps(self, rate: float) -> list[Step]:
-        """Cut what is to do into steps, and keep how long they are."""
+        """Cut what is to do into steps, and record their length in _job.json."""
         launch, config = self._launch, self._launch.job.config
         batches, steps = plan_steps(config, launch.threads.num_devices, launch.todo, rate, launch.job.row_bytes)
         measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
@@ -37,7 +37,7 @@ class Reporter:
         return steps
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
-        """Count and show an event; returns why the launch must end, if it must."""
+        """Count and show an event; returns the error that ends the launch, if it must end."""
         self._aggregate.add(worker, event)
         if isinstance(event, Ready):
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}", worker=worker)
@@ -61,10 +61,10 @@ class Reporter:
         return RunError(f"{failures} pictures failed, more than --max_failures {limit}: see {self._launch.output}")
 
     def must_stop(self) -> BulkinferError | None:
-        """Why the launch must end: a lock of it is another's."""
+        """The error that ends the launch: one of its locks was lost."""
         return next((lease.refusal for lease in self._launch.leases if lease.refusal), None)
 
     def is_published(self, step: Step) -> bool:
-        """Whether a step has its file."""
+        """True if the part of `step` is published."""
         output = self._launch.output
         return output is not None and (output / part_name(step)).exists()

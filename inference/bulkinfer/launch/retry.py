@@ -1,4 +1,4 @@
-"""bulkinfer retry: the error rows of a job run again, in a directory of their own, and then take their places."""
+"""bulkinfer retry: the records with error rows run again, into a folder of their own; the new rows replace the old ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.launch.claim import Launch, claim, ours_in, remove_if_empty
+from bulkinfer.launch.claim import Launch, claim, remove_if_empty, result_files
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import job_name, new_job_file
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
@@ -31,9 +31,18 @@ from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
 
-_GIVEN = ("data_dir", "model_path", "log_path")  # of RetryConfig; the job's own where they are empty
-_PLAN = ("num_devices", "num_workers", "streams", "stall_timeout_s")  # of this machine, whatever the job began with
-_PLAN_OF_JOB = ("processes_per_device", "threads_per_stream", "tuned_for")  # the rest of its plan, which went with those
+_GIVEN = ("data_dir", "model_path", "log_path")  # options of RetryConfig; where they are empty, those that the job began with
+_PLAN = (
+    "num_devices",
+    "num_workers",
+    "streams",
+    "stall_timeout_s",
+)  # options for this machine, not those that the job began with
+_PLAN_OF_JOB = (
+    "processes_per_device",
+    "threads_per_stream",
+    "tuned_for",
+)  # the rest of the job's plan of threads, set to its defaults
 
 
 def retry(config: RetryConfig) -> LaunchResult:
@@ -98,7 +107,7 @@ def put_in_staged(launch: Launch) -> None:
     remove_stale_temporaries(staging)
     now_ok, still = merge(launch.output, staging, launch.job_file, before_rename=lease.check)
     launch.job_file.write(launch.output)
-    for path in ours_in(staging):
+    for path in result_files(staging):
         path.unlink()
     remove_if_empty(staging)
     log.info(f"retry: {now_ok} error rows are ok now, {still} failed again")
@@ -133,7 +142,7 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
 
 
 def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
-    """The options that the job in `output` began with; an option that is younger has its default."""
+    """The options that the job in `output` began with; an option that did not exist then has its default."""
     kinds, stored = get_type_hints(LaunchConfig), begun.config
     values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
     for name, value in values.items():

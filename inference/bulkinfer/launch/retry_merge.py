@@ -1,6 +1,6 @@
-"""The rows of a retry take the place of error rows: a part that holds some is rewritten whole, its other rows as they were.
+"""The rows of a retry replace error rows: each part that holds some is written again, its other rows unchanged.
 
-The new file says in its metadata which one it replaces, by hash: so it proves itself where _job.json still records the old one.
+The metadata of the new file holds the hash of the file it replaces: it is accepted while _job.json still records the old one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger("bulkinfer")
 
 
 def staged_keys(staging: Path, fingerprint: str) -> dict[int, dict[Step, pa.ChunkedArray]]:
-    """The keys of each part of a retry in its own directory, by partition; each is read in full.
+    """The keys of each part that a retry published in its own folder, by partition; each part is read in full.
 
-    One that is damaged, as by a power cut, is removed with a warning: its rows have replaced nothing yet, and are made anew.
+    A damaged part, as after a power cut, is removed with a warning: its rows replaced nothing yet, and its records run again.
     """
     found: dict[int, dict[Step, pa.ChunkedArray]] = {}
     for step in published_steps(staging):
@@ -76,8 +76,8 @@ def merge(output: Path, staging: Path, job_file: JobFile, *, before_rename: Call
 def _merged(
     table: pa.Table, staged: dict[Step, pa.ChunkedArray], read: Callable[[Step], pa.Table]
 ) -> tuple[pa.Table | None, int, int]:
-    """The rows with those of the retry in place of error rows (None: nothing changes), how many became ok, how many did not."""
-    order, news, length = np.arange(len(table)), list[pa.Table](), len(table)
+    """The table with the rows of the retry for error rows (None: nothing changes); how many became ok, how many did not."""
+    order, new_rows, length = np.arange(len(table)), list[pa.Table](), len(table)
     gained = same = 0
     failed = np.flatnonzero(pc.is_valid(table["stage"]).to_numpy())
     keys = raw_key_column(table).take(pa.array(failed))
@@ -92,20 +92,20 @@ def _merged(
         is_new = is_ok.copy()
         is_new[~is_ok] = _differ(rows.filter(pa.array(~is_ok)), table.take(pa.array(hits[~is_ok])))
         order[hits[is_new]] = length + np.arange(is_new.sum())
-        news.append(rows.filter(pa.array(is_new)))
-        length += len(news[-1])
-    if not any(map(len, news)):
+        new_rows.append(rows.filter(pa.array(is_new)))
+        length += len(new_rows[-1])
+    if not any(map(len, new_rows)):
         return None, gained, same
-    return pa.concat_tables([table.replace_schema_metadata(None), *news]).take(order).combine_chunks(), gained, same
+    return pa.concat_tables([table.replace_schema_metadata(None), *new_rows]).take(order).combine_chunks(), gained, same
 
 
 def _differ(rows: pa.Table, others: pa.Table) -> list[bool]:
-    """Which of as many rows differ in some column."""
+    """For each pair of rows: True if they differ in any column."""
     return [one != other for one, other in zip(rows.to_pylist(), others.to_pylist(), strict=True)]
 
 
 def _rewrite(output: Path, part: Part, old: pa.Table, new: pa.Table, gained: int, before_rename: Callable[[], None]) -> Part:
-    """Publish the new rows under the name of the part."""
+    """Publish the table `new` under the name of `part`; `gained` of its rows have become ok."""
     facts = json.loads(old.schema.metadata[METADATA_KEY])
     facts |= {"replaces": part.sha256, "retried": facts.get("retried", 0) + gained}
     sha256 = publish_table(output / part_name(part.step), new, facts, before_rename=before_rename)

@@ -1,4 +1,4 @@
-"""What a job listed when it began, kept in its log folder: for going on where the folder of pictures has changed since."""
+"""The records of a job as it began, kept in its log folder: so it can go on after its folder of pictures has changed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class _Skipped(TypedDict):
 
 
 def kept_manifest(log_dir: Path, index: int) -> Path:
-    """Where a launch keeps the manifest of a partition that has none in the data set."""
+    """Where a launch keeps the manifest of a partition that has no file in the data set."""
     return log_dir / (f"manifest-{index:05d}.parquet" if index else MANIFEST_FILE)
 
 
 def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | None:
-    """The records of a job out of the manifests that its launch kept; None if it kept none, since partitions have theirs.
+    """The records of a job out of the manifests that its launch kept; None if it kept none, as for partitions.
 
     A retry needs them: a picture of a plain folder that was repaired has another size, so a new scan would give another job.
     """
@@ -52,7 +52,7 @@ def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | Non
 
 
 def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
-    """Where the pictures of a kept manifest lie now, since the data set may lie elsewhere than when the job began."""
+    """Where the pictures of a kept manifest lie now: the data set may have been moved since the job began."""
     root = os.path.abspath(os.fsencode(data_dir))
     if not carries_dataset(root):  # a plain folder
         return root

@@ -1,4 +1,4 @@
-"""--skip_done: a data set without the records that have an ok row in the outputs of earlier jobs like this one."""
+"""--skip_done: a data set without the records that have an ok row in the outputs of earlier jobs of the same kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     try:
         done = _Done.of(done_rows(earlier))
     except RunError as error:
-        raise RunError(f"--skip_done: {error}; the infer_launch of that job sets it aside and mends it") from None
+        raise RunError(
+            f"--skip_done: {error}; run infer_launch of that job again, which sets the part aside and runs its records again"
+        ) from None
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -63,9 +65,9 @@ def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
     """One warning for parts that an earlier output recorded and has no more: their records count as not done."""
     gone = set(found.parts) - {part_name(step) for step in published_steps(output)}
     if gone:
-        told = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
+        names = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
         log.warning(
-            f"infer_launch: warning: --skip_done {output}: {told}, so what was there runs again: bulkinfer verify {output}"
+            f"infer_launch: warning: --skip_done {output}: {names}, so what was there runs again: bulkinfer verify {output}"
         )
 
 
@@ -83,7 +85,7 @@ def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path)
 
 
 def check_settled(job: Job) -> None:
-    """The rest of check_alike, once what `auto` became is known: two jobs that asked for it may have got different things.
+    """The part of check_alike that needs to know what `auto` became: two jobs that asked for it may have got different things.
 
     Raises UsageError naming both.
     """
@@ -101,13 +103,13 @@ def check_settled(job: Job) -> None:
 
 def _refuse(output: Path, differing: Mapping[str, str]) -> None:
     if differing:
-        told = "; ".join(differing.values())
-        raise UsageError(f"--skip_done {output}: its rows are of another kind, in {told}: run all pictures")
+        fields = "; ".join(differing.values())
+        raise UsageError(f"--skip_done {output}: its rows are of another kind, by {fields}: run all pictures")
 
 
 @dataclass(frozen=True)
 class _Done:
-    """What is looked up for every partition: identities and keys of the ok rows, and keys of those without a size."""
+    """The ok rows to look up: their identities (key and size), their keys, and the keys of rows without a size."""
 
     identities: pa.Array
     keys: pa.Array
@@ -120,7 +122,7 @@ class _Done:
 
 
 def _is_done(lines: pa.Table, done: _Done) -> np.ndarray[Any, Any]:
-    """Which lines of a manifest have an ok row: of the same size, or where either side knows none, of the same key."""
+    """For each line of a manifest: True if it has an ok row of the same key and size, or key if a size is unknown."""
     rows = pa.table({"key": large_keys(lines), "size": lines["size_bytes"]})
     found = pc.or_(
         pc.is_in(identities(rows), value_set=done.identities),

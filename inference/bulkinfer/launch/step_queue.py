@@ -1,4 +1,4 @@
-"""How long steps are, and which runs next: fresh ones in order, those of dead workers again, suspects alone, ever narrower."""
+"""The length of steps, and which runs next: new ones in order, those of dead workers again, suspect records on their own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bulkinfer.types import Step
 
 MAX_BATCHES_PER_STEP = 1500  # the reference system's step
 STEP_S, SYNTHETIC_STEP_S = 10.0, 5.0
-_STEP_BYTES = 1 << 28  # of saved outputs, which a worker holds until the step is published
-_STEPS_PER_WORKER = 4  # at least, where the step's length is ours to choose: the last steps then end close together
-_LONE_DEATHS = 2  # of a single record prove that it kills: one may be somebody's kill -9
+_STEP_BYTES = 1 << 28  # of saved outputs; a worker holds them in memory until the step is published
+_STEPS_PER_WORKER = 4  # at least, if the length of steps was left open: then the last steps end close together
+_LONE_DEATHS = 2  # deaths that prove that a single record kills its worker; one could be somebody's kill -9
 
 
 @dataclass
 class StepQueue:
-    """Steps to run.
+    """The steps to run.
 
-    `suspects` were in the hands of a worker when it died: they run with nothing else in the same worker; how often they have
-    killed one so. `unexplained` counts deaths of workers that held a step and had none of its records in hand.
+    A suspect is a step whose records a worker was working on when it died. It runs with nothing else in its worker; `suspects`
+    counts the workers that died so. `unexplained` counts deaths of workers that held a step and worked on none of its records.
     """
 
     pending: deque[Step]
@@ -35,7 +35,7 @@ class StepQueue:
         return cls(deque(steps))
 
     def take(self, held: list[Step], *, only_partition: int | None = None) -> Step | None:
-        """The next step for a worker that holds `held`; None if it must finish those first, or nothing is left for it."""
+        """The next step for a worker that holds `held`; None if it must finish those first, or none is left."""
         if len(held) >= 2 or any(step in self.suspects for step in held):
             return None
         for index, step in enumerate(self.pending):
@@ -48,10 +48,10 @@ class StepQueue:
         return None
 
     def give_back(self, held: list[Step], batch_size: int, in_hand: Iterable[Step]) -> list[Step]:
-        """Put the unpublished steps of a dead worker back in front; returns single records that are proven to kill.
+        """Put the unpublished steps of a dead worker back in front; returns single records that are proven to kill workers.
 
         `in_hand` is what its threads were working on: only that becomes suspect. A suspect that kills again is narrowed to
-        what of it was in hand then, or cut in two. Nobody is proven to kill who was not in hand.
+        those of its records that were in hand, or cut in two. A record that was not in hand is never counted as proven.
         """
         killers = []
         for step in reversed(held):
@@ -76,7 +76,7 @@ class StepQueue:
 
 
 def _overlaps(step: Step, in_hand: Iterable[Step]) -> list[Step]:
-    """What of `step` is in any of the ranges `in_hand`, in order; what touches is one."""
+    """The parts of `step` that lie in any of the ranges `in_hand`, in order; adjacent ones are joined."""
     found: list[Step] = []
     for other in sorted(in_hand):
         start, end = max(step.start, other.start), min(step.end, other.end)
@@ -89,13 +89,13 @@ def _overlaps(step: Step, in_hand: Iterable[Step]) -> list[Step]:
 
 
 def _cut(step: Step, hot: list[Step]) -> list[Step]:
-    """The whole of `step` in order: the pieces `hot`, and what is between them."""
+    """All of `step` in order: the pieces `hot`, and the ranges between them."""
     borders = sorted({step.start, step.end, *(piece.start for piece in hot), *(piece.end for piece in hot)})
     return [Step(step.partition, start, end) for start, end in pairwise(borders)]
 
 
 def _halves(step: Step, batch_size: int) -> list[Step]:
-    """Two parts, cut between batches while there are several."""
+    """The two halves of a step, cut between batches if it has several."""
     batches = -(-len(step) // batch_size)
     middle = step.start + (batches // 2 * batch_size if batches > 1 else len(step) // 2)
     return [Step(step.partition, step.start, middle), Step(step.partition, middle, step.end)]

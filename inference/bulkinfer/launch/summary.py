@@ -1,4 +1,4 @@
-"""The end of a launch: is every record accounted for, what does it say on stdout and in summary.json, which exit code."""
+"""The result of a launch: whether every record is accounted for, what is logged and written to summary.json, the exit code."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class LaunchResult:
 
 
 def begin(log_dir: Path) -> None:
-    """clear_log; and logs/latest points here from now on."""
+    """Clear the log folder, and let logs/latest point to it."""
     clear_log(log_dir)
     point_latest(log_dir)
 
 
 def clear_log(log_dir: Path) -> None:
-    """Take away what an earlier launch said of itself or, killed, was writing, here and in the folder above."""
+    """Remove the summary of an earlier launch, and what a killed one was writing, here and in the folder above."""
     for folder in (log_dir, log_dir.parent):
         remove_stale_temporaries(folder)
     (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
@@ -77,9 +77,9 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     if launch.job_log is not None:
         is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
         _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
-    tell(launch, aggregate, engine)
+    log_total(launch, aggregate, engine)
     if launch.output is not None:
-        tell_records(launch, counts, quiet=refusal is not None)
+        log_records(launch, counts, quiet=refusal is not None)
     log.info(f"summary: {path}")
     return LaunchResult(code, launch.job.num_records, **counts, output=launch.output, log_dir=launch.log_dir, summary=path)
 
@@ -115,7 +115,7 @@ def summarise(launch: Launch, outcome: Outcome, counts: dict[str, Any], code: in
 
 
 def _amend(path: Path, changes: dict[str, Any]) -> None:
-    """Bring the summary of the job's own launch up to date, if there is one; one warning where that is not possible."""
+    """Update the summary of the job's own launch, if there is one; one warning if that is not possible."""
     if not path.is_file():
         return
     try:
@@ -143,8 +143,8 @@ def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> 
     return WITH_ERRORS if counts["errors"] or unreadable else OK
 
 
-def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
-    """The total, where the time went, and who was replaced."""
+def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
+    """Log the total, where the time went, and which workers were replaced."""
     if engine is None:
         log.info("total: nothing left to do")
     else:
@@ -158,8 +158,8 @@ def tell(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
         log.info(f"replaced: {sentence}")
 
 
-def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
-    """Whether every record is accounted for; `quiet` where an error already says why not."""
+def log_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
+    """Log whether every record is accounted for. `quiet`: without a warning, because an error already says why not."""
     records, accounted = launch.job.num_records, counts["ok"] + counts["errors"]
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
     missing = f" + {records - accounted} not done" if accounted != records else ""
@@ -173,7 +173,7 @@ def tell_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None
 
 
 def point_latest(log_dir: Path) -> None:
-    """logs/latest -> the newest job, replaced in one move; a convenience, so its failure is only told."""
+    """Let logs/latest point to the newest job, replaced in one move. It is a convenience: a failure is only a warning."""
     link = log_dir.parent / "latest"
     temporary = temporary_path(link)
     try:

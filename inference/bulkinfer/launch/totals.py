@@ -1,4 +1,4 @@
-"""Adds up what the workers report: counts, stage times, the aggregate line per step, and summary.json."""
+"""Adds up what the workers report: counts, stage times, the aggregate line per step, and the figures of summary.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bulkinfer.worker.protocol import Died, Ended, Event, Ready, Recovered, Step
 
 
 class Aggregate:
-    """All reports of one launch. Pictures are counted once, when their part is published."""
+    """The sums over all reports of one launch. A picture is counted once, when its part is published."""
 
     def __init__(self, started: float) -> None:
         """`started` is when the command began, by time.perf_counter()."""
@@ -37,7 +37,7 @@ class Aggregate:
         self._line_shares: list[tuple[float, float]] = []
 
     def add(self, worker: int, event: Event) -> None:
-        """Take one report."""
+        """Add one event of a worker."""
         if isinstance(event, Ready):
             if self.first_ready is None:
                 self.first_ready = self._line_time = time.perf_counter()
@@ -85,22 +85,22 @@ class Aggregate:
 
     @property
     def line_is_due(self) -> bool:
-        """Pictures were finished since the last line."""
+        """True if pictures were finished since the last line."""
         return self._line_pictures > 0
 
     @property
     def startup_s(self) -> float:
-        """From the command to the first worker's readiness: hashes, scan, process start, model load, warm-up."""
+        """Seconds from the command until the first worker is ready: hashes, scan, process start, model load, warm-up."""
         return (self.first_ready or time.perf_counter()) - self.started
 
     @property
     def running_s(self) -> float:
-        """From the first worker's readiness to the last published part."""
+        """Seconds from when the first worker is ready to the last published part."""
         return self.last_published - self.first_ready if self.first_ready and self.last_published else 0.0
 
     @property
     def images_per_s(self) -> float:
-        """Unique pictures over wall-clock time, start-up and warm-up apart."""
+        """Pictures per second of wall-clock time, without start-up and warm-up."""
         return self.pictures / self.running_s if self.running_s else 0.0
 
     def metrics(self) -> Metrics:

@@ -1,4 +1,4 @@
-"""The flag file of bulkinfer bench --tune: written with what it holds for, and recognised where that is something else."""
+"""The flag file of bulkinfer bench --tune, with the conditions it was tuned for; a launch compares them with its own."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger("bulkinfer")
 
 
 def require_place(config: BenchConfig) -> None:
-    """Raises UsageError where the flag file of a tuning could not be written; that is told before minutes of measuring."""
+    """Raises UsageError if the flag file of a tuning could not be written: called before minutes of measuring are spent."""
     if not config.model_path.isprintable():
-        raise UsageError(f"--model_path {config.model_path}: such a name cannot stand in a flag file, which --tune writes")
+        raise UsageError(f"--model_path {config.model_path}: this name cannot be written into the flag file of --tune")
     if not config.write_flags:
         return  # it goes into the log folder
     path = Path(config.write_flags)
@@ -37,9 +37,10 @@ def require_place(config: BenchConfig) -> None:
 
 
 def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
-    """What a plan of threads is tuned for, in words.
+    """The conditions that a plan of threads is tuned for, in words.
 
-    A host counts by its processor and cores: containers get a new name each time, and machines of a kind share their tuning.
+    A host is identified by its processor and cores, not by its name: containers get a new name each time, and equal machines
+    can share a flag file.
     """
     card, config = job.model.card, job.config
     cores = "1 core" if budget.usable == 1 else f"{budget.usable} cores"
@@ -48,18 +49,18 @@ def conditions(job: Job, num_devices: int, budget: CoreBudget) -> str:
     return f"{card.name} at batch size {config.batch_size} in {job.choice.precision} on {job.choice.provider}, {host}"
 
 
-def tell_if_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> None:
-    """One warning if the flags of `job` were tuned for something else; they are taken all the same."""
+def warn_if_tuned_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> None:
+    """Log one warning if the flags of `job` were tuned under other conditions; they are used all the same."""
     wanted, here = job.config.tuned_for, conditions(job, num_devices, budget)
     if wanted and wanted != here:
         log.warning(
             f"{job.command}: warning: the flag file was tuned for {wanted}, this is {here}; "
-            "bulkinfer bench --tune makes one for it"
+            "bulkinfer bench --tune makes one for this"
         )
 
 
 def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, figures: Sequence[str]) -> None:
-    """Publish the flags that make infer_launch take `plan`; `figures` are lines that say what was measured."""
+    """Publish the flags that give infer_launch `plan`; `figures` are comment lines with what was measured."""
     config, graph = job.config, job.model.sidecar.sha256[:12]
     ran = ", ".join(f"{name} {version}" for name, version in versions().items())
     comments = [

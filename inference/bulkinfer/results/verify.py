@@ -1,4 +1,4 @@
-"""Is an output directory what its job recorded: every record once, every file unchanged? Needs neither network nor pictures."""
+"""Checks that an output directory is what its job recorded: every record once, every file unchanged. Needs no pictures."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
 from bulkinfer.types import Step, printable
 
-_RUN_AGAIN = "run the job again, it sets the file aside and runs its records anew"
-_TOLD = 3  # names of doubled keys
+_RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
+_NAMED = 3  # doubled keys that a message names
 
 
 @dataclass
 class Verdict:
-    """What was found. `faults` are sentences; without any, every record of the job has its row. `notes` are no faults.
+    """What was found. `faults` are sentences; if there are none, every record of the job has its row. `notes` are no faults.
 
-    `keys` are digests over the keys of the sound parts of each partition, in order; `ok_rows` are keys and sizes, if asked for.
+    `keys` are digests over the keys of the sound parts of each partition, in order. `ok_rows` are the keys and sizes of the ok
+    rows; None unless they were asked for.
     """
 
     job: JobFile
@@ -64,9 +65,9 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     for step in steps:
         verdict.faults += _check_part(output, step, verdict)
     for name in sorted(set(job.parts) - {part_name(step) for step in steps}):
-        verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run anew")
+        verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run again")
     shares = by_partition(part.step for part in verdict.parts)
-    mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # there is nothing to add up there
+    mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
     for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
             gaps = list(_missing_records(index, expected, shares.get(index, [])))
@@ -75,7 +76,7 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
             mixed |= {index} if wrong else set()
     for index in sorted(mixed):
         verdict.faults += _doubled_keys(output, job.fingerprint, shares.get(index, []))
-    _look_around(output, verdict)
+    _check_rest(output, verdict)
     return verdict
 
 
@@ -83,12 +84,12 @@ def _overlapping(job: JobFile, steps: list[Step]) -> Iterator[str]:
     """Parts that hold the same records, and which of two to move away: one that _job.json does not know."""
     for one, other in overlaps(steps):
         unknown = [part_name(step) for step in (one, other) if part_name(step) not in job.parts]
-        mend = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
-        yield f"{part_name(one)} and {part_name(other)} overlap: {mend}, then run the job again"
+        advice = f"move {unknown[0]} away, which {JOB_FILE} does not know" if len(unknown) == 1 else "move one of them away"
+        yield f"{part_name(one)} and {part_name(other)} overlap: {advice}, then run the job again"
 
 
 def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
-    """Faults of one file; a sound one goes into the verdict."""
+    """The faults of one file; a sound part is added to the verdict."""
     name = part_name(step)
     if step.partition not in verdict.job.partitions:
         yield f"{name} belongs to no partition of the job: move it away"
@@ -128,7 +129,7 @@ def _missing_records(index: int, expected: PartitionEntry, done: list[Step]) -> 
 
 
 def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:
-    """Whether the keys of a partition whose rows are all there are those of the manifest, in order."""
+    """A fault if the keys of a partition that has all its rows are not those of the manifest, in order."""
     if verdict.keys.get(index, hashlib.sha256()).hexdigest() != expected["keys_sha256"]:
         yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"
 
@@ -137,26 +138,26 @@ def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator
     """Keys with more than one row in the sound parts of a partition, and where the first of them stand."""
     columns = {part_name(step): large_keys(read_part(output, step, fingerprint, [])[1]) for step in steps}
     every = pa.chunked_array([chunk for keys in columns.values() for chunk in keys.chunks], pa.large_binary())
-    doubled = _several(pc.value_counts(every))
+    doubled = _repeated(pc.value_counts(every))
     if not len(doubled):
         return
-    told = []
-    for key in doubled[:_TOLD]:
+    named = []
+    for key in doubled[:_NAMED]:
         where = [name for name, keys in columns.items() for _ in range(pc.sum(pc.equal(keys, key)).as_py() or 0)]
-        told.append(f"{printable(key.as_py())} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
-    yield f"{len(doubled)} keys have more than one row ({'; '.join(told)}{more}): remove those parts and run the job again"
+        named.append(f"{printable(key.as_py())} in {' and '.join(where)}")
+    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
+    yield f"{len(doubled)} keys have more than one row ({'; '.join(named)}{more}): remove those parts and run the job again"
 
 
-def _several(counted: pa.StructArray) -> pa.Array:
-    """The values that are there more than once, out of what value_counts gave."""
+def _repeated(counted: pa.StructArray) -> pa.Array:
+    """The values that occur more than once, out of what value_counts gave."""
     return counted.field("values").filter(pc.greater(counted.field("counts"), 1))
 
 
-def _look_around(output: Path, verdict: Verdict) -> None:
-    """What else lies there: strange tables that readers of the folder would take in, damaged parts, an unfinished retry."""
+def _check_rest(output: Path, verdict: Verdict) -> None:
+    """Report the other files: tables that readers of the folder would read too, damaged parts, an unfinished retry."""
     for name in _foreign(output):
-        verdict.faults.append(f"{name} is no part of the job, and whoever reads the folder reads it too: move it away")
+        verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
     if (output / STAGING).exists():
         verdict.notes.append(f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it")
     if verdict.faults:
@@ -167,8 +168,9 @@ def _look_around(output: Path, verdict: Verdict) -> None:
 
 
 def _foreign(output: Path) -> Iterator[str]:
-    """Files that readers of data sets in Parquet take in beside the parts: all but those whose names, or whose folders'
-    names, begin with _ or a dot.
+    """Files that readers of Parquet data sets would read beside the parts.
+
+    They skip files whose names, or whose folders' names, begin with _ or a dot.
     """
     for folder, folders, names in os.walk(output):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
@@ -177,10 +179,11 @@ def _foreign(output: Path) -> Iterator[str]:
                 yield str((Path(folder) / name).relative_to(output))
 
 
-def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:
-    """How many different pictures are ok in all outputs, and faults: pictures that are ok in more than one.
+def compare_outputs(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:
+    """How many different pictures are ok in all outputs together, and faults: pictures that are ok in more than one.
 
-    A picture is one key and size; where an output does not know sizes, one key. The verdicts are `with_ok_rows`.
+    Two rows are of one picture if key and size are the same; the key alone, if an output does not know sizes. The verdicts
+    must have been made `with_ok_rows`.
     """
     tables = [pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
     rows = pa.concat_tables(tables)
@@ -188,15 +191,15 @@ def together(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int,
     known = pc.invert(pc.is_in(rows["key"], value_set=unsized))
     values = identities(rows.set_column(1, "size", pc.if_else(known, rows["size"], pa.scalar(None, pa.int64()))))
     counted = pc.value_counts(values)
-    doubled = _several(counted)
+    doubled = _repeated(counted)
     if not len(doubled):
         return len(counted), []
-    keys = [value.rpartition(b"\0")[0] for value in doubled[:_TOLD].to_pylist()]
+    keys = [value.rpartition(b"\0")[0] for value in doubled[:_NAMED].to_pylist()]
     homes = [(output, pc.unique(table["key"])) for output, table in zip(outputs, tables, strict=True)]
     places = []
     for key in keys:
         where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key, pa.large_binary()), value_set=there).as_py()]
         places.append(f"{printable(key)} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _TOLD} more" if len(doubled) > _TOLD else ""
-    mend = "leave one of the folders out, or run one anew with --overwrite and --skip_done of the others"
-    return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {mend}"]
+    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
+    advice = "leave one of the folders out, or run one again with --overwrite and --skip_done of the others"
+    return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {advice}"]

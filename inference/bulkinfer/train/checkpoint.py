@@ -1,4 +1,4 @@
-"""Checkpoints: weights and optimiser as safetensors, everything else as JSON; a folder each, whole or absent.
+"""Checkpoints: weights and optimiser as safetensors, the rest as JSON; each a folder that is whole or absent.
 
 <run>/checkpoints/step-<updates done>/ holds weights.safetensors, optimiser.safetensors and state.json.
 """
@@ -38,7 +38,7 @@ _NAME = re.compile(r"step-(\d{8,})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint as read: `state` is what save() was given; tensors by name."""
+    """A checkpoint that was read: tensors by name, and the `state` that was given to save()."""
 
     path: Path
     weights: dict[str, Tensor]
@@ -51,7 +51,7 @@ class Checkpoint:
 
 
 def name_of(step: int) -> str:
-    """The folder of the checkpoint of so many updates."""
+    """The name of the checkpoint after so many updates."""
     return f"step-{step:08d}"
 
 
@@ -71,7 +71,7 @@ def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state:
             _fsync(temporary / name)
         write_json(temporary / STATE, {**state, "optimiser_numbers": numbers, "sha256": hashes})
         if final.exists():
-            shutil.rmtree(final)  # of the same step: this run was here before it was continued from an earlier one
+            shutil.rmtree(final)  # of the same step: this run was once continued from an earlier checkpoint
         os.rename(temporary, final)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -88,7 +88,7 @@ def _fsync(path: Path) -> None:
 
 
 def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The optimiser's state by "<number of the parameter>.<name>": tensors, and plain numbers."""
+    """The optimiser's state as tensors and as plain numbers, both by "<number of the parameter>.<name>"."""
     tensors, numbers = {}, {}
     for index, entries in optimiser.state_dict()["state"].items():
         for name, value in entries.items():
@@ -100,9 +100,9 @@ def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
-    """Put the state of a checkpoint into an optimiser over the same parameters.
+    """Load the state of a checkpoint into an optimiser over the same parameters.
 
-    Tensors get the strides of their parameters, as they had: in 16 bits, torch rounds otherwise where strides differ.
+    Tensors get the strides of their parameters, which they had before: in 16 bits, torch rounds differently for other strides.
     """
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**checkpoint.optimiser, **checkpoint.state["optimiser_numbers"]}.items():
@@ -117,14 +117,14 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) 
 
 
 def steps_of(run: Path) -> list[Path]:
-    """The checkpoints of a run, by updates done."""
+    """The checkpoints of a run, in the order of updates done."""
     folder = run / FOLDER
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
 def read(path: Path) -> Checkpoint:
-    """Raises RunError if the checkpoint is damaged, UsageError if there is none."""
+    """Read the checkpoint in a folder. Raises RunError if it is damaged, UsageError if there is none."""
     with advising("use another checkpoint"):
         state = read_json(path / STATE)
     tensors = []
@@ -138,19 +138,19 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, tensors[0], tensors[1], {name: value for name, value in state.items() if name != "format"})
 
 
-def newest(run: Path, *, tells: bool = True) -> Checkpoint:
-    """The newest checkpoint of a run that loads; those that do not are told if `tells`. Raises UsageError if there is none."""
+def newest(run: Path, *, warns: bool = True) -> Checkpoint:
+    """The newest checkpoint of a run that loads; with `warns`, logs those that do not. Raises UsageError if there is none."""
     for path in reversed(steps_of(run)):
         try:
             return read(path)
         except BulkinferError as error:
-            if tells:
-                log.warning(f"warning: {error}; an earlier one is looked for")
+            if warns:
+                log.warning(f"warning: {error}; looking for an earlier one")
     raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
 
 
 def clean(run: Path, step: int) -> None:
-    """Before a run goes on from `step`: later checkpoints, which cannot be read, are put aside, half-written ones removed."""
+    """Prepare a run to go on from `step`: rename later checkpoints, which cannot be read, and remove half-written ones."""
     for path in steps_of(run):
         if int(path.name.partition("-")[2]) > step:
             aside = path.with_name(f"broken-{path.name}")
@@ -162,14 +162,14 @@ def clean(run: Path, step: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def find(path: Path, *, tells: bool = True) -> Checkpoint:
-    """The checkpoint that a path means: its folder, a file in it, or a run."""
-    path = Path(os.path.abspath(path))  # the run is two folders above a checkpoint, also of one in the working directory
+def find(path: Path, *, warns: bool = True) -> Checkpoint:
+    """The checkpoint at a path, which is its folder, a file in it, or a run (its newest)."""
+    path = Path(os.path.abspath(path))  # the run is two folders above the checkpoint, also if the path is relative
     if path.is_file():
         path = path.parent
     if (path / STATE).exists():
         return read(path)
-    return newest(path, tells=tells)
+    return newest(path, warns=warns)
 
 
 def prune(run: Path, *, keep_last: int, best_step: int) -> None:

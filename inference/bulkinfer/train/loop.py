@@ -147,7 +147,7 @@ def make_input(training: Training, work: Work, images_NHWC: Tensor) -> tuple[Ten
     images_NCHW = normalise(images_NHWC, data.mean, data.std, training.model.precision.input)
     labels_N = torch.from_numpy(data.samples.labels[samples]).to(data.device)
     targets_NK = targets_of(labels_N, len(data.samples.class_names), config.label_smoothing)
-    if data.mixing.is_on:
+    if data.mixing.is_used:
         images_NCHW, targets_NK = mix(images_NCHW, targets_NK, data.mixing, config.seed, work.epoch, samples)
     return images_NCHW, targets_NK, labels_N
 

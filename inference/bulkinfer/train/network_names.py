@@ -1,6 +1,6 @@
-"""The networks that can be trained, by name: family, facts and the options that fit each. Imports neither torch nor timm.
+"""The networks that can be trained, by name, with the options of each. Imports neither torch nor timm.
 
-Every network of timm can be trained as well, as `timm:NAME` or by its bare name where none of ours has it.
+Every network of timm can be trained as well: as `timm:NAME`, or by its bare name if no network here has that name.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PREFIX = "timm"
 class Trainable:
     """The facts of a trainable network.
 
-    `builder` is "module:function" in bulkinfer.zoo and `arguments` what this network gives it; `image_size` the side in pixels
-    of the pictures it is made for; `options` the fields of NetworkOptions that mean something to it. `norm_groups`, `norm_eps`
-    and `norm_momentum` (torch's meaning: the share of the new batch) hold where the user says nothing.
+    `builder` is "module:function" in bulkinfer.zoo and `arguments` are its arguments for this network. `image_size` is the side
+    in pixels of the pictures that it is made for. `options` are the fields of NetworkOptions that it has. `norm_groups`,
+    `norm_eps` and `norm_momentum` (torch's meaning: the share of the new batch) are its defaults.
     """
 
     builder: str
@@ -42,7 +42,7 @@ class Trainable:
     norm_groups: int = 32
     norm_eps: float = 1e-5
     norm_momentum: float = 0.1
-    takes_activations: bool = False  # its norms come with their activation
+    takes_activations: bool = False  # its norms contain their activation
 
 
 def _cifar() -> dict[str, Trainable]:
@@ -112,7 +112,7 @@ TRAINABLE: dict[str, Trainable] = {**_cifar(), **_resnets(), **_efficientnets(),
 
 
 def find_trainable(model: str) -> str:
-    """The name of a network as it is written in files and folders; case, `-` and `_` do not matter, timm:NAME is timm_NAME.
+    """The name of a network as used in files and folders; case, `-` and `_` do not matter, timm:NAME becomes timm_NAME.
 
     Raises UsageError with the nearest names, RunError if timm is needed and not installed.
     """
@@ -125,24 +125,24 @@ def find_trainable(model: str) -> str:
         return f"{PREFIX}_{architecture}"
     near = [by_plain[name] for name in difflib.get_close_matches(plain(model), by_plain, 3)]
     near += [f"{PREFIX}:{name}" for name in difflib.get_close_matches(architecture, _timm_names(timm, architecture), 3)]
-    advice = f"nearest are {', '.join(near)}" if near else f"ours are {', '.join(TRAINABLE)}"
+    advice = f"nearest are {', '.join(near)}" if near else f"known are {', '.join(TRAINABLE)}"
     raise UsageError(f"--model: no network is called {model!r}; {advice}")
 
 
 def _is_of_timm(timm: Any, architecture: str) -> bool:
-    """Whether timm has the network and, where one is named after a dot, its weights' tag."""
+    """Whether timm has the network and, if a tag of weights follows after a dot, that tag."""
     name, has_tag, _ = architecture.partition(".")
     return timm.is_model(name) and (not has_tag or architecture in timm.list_models(f"{name}.*", pretrained=True))
 
 
 def _timm_names(timm: Any, architecture: str) -> list[str]:
-    """The names that a mistaken one may stand for, with tags if it has one."""
+    """The names that a misspelt one may stand for, with tags if it has a tag."""
     names: list[str] = timm.list_models(pretrained="." in architecture)
     return names
 
 
 def timm_architecture(model: str) -> str:
-    """The name that timm may know `model` by: in lower case, without the prefix."""
+    """The name of `model` in timm: lower case, without the prefix."""
     name = model.lower()
     return name.removeprefix(f"{PREFIX}:").removeprefix(f"{PREFIX}_")
 
@@ -150,7 +150,7 @@ def timm_architecture(model: str) -> str:
 def image_size(model: str) -> int:
     """Side in pixels of the pictures that a network is made for.
 
-    Raises UsageError for an unknown name and for a network of pictures that are not square or of none, RunError without timm.
+    Raises UsageError for an unknown name and for a network whose pictures are not square, RunError if timm is missing.
     """
     name = find_trainable(model)
     if known := TRAINABLE.get(name):

@@ -28,9 +28,9 @@ _SHORTCUT_TYPES = ("A", "B", "C")
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """What a user may say of a network. 0, "" and -1 (dropout, block_survival) leave a choice to the network.
+    """The options of a network. 0, "" and -1 (dropout, block_survival) stand for the network's own value.
 
-    norm: batch, group or none, with groups or channels per group (bulkinfer.zoo.norms has the rule where they do not divide),
+    norm: batch, group or none, with groups or channels per group (bulkinfer.zoo.norms says what happens if they do not divide),
     eps and momentum (torch's meaning: share of the new batch); zero_gamma: the last norm of each residual branch starts at 0;
     shortcut_type: A, B or C (ResNets); cardinality and width of a group (bottleneck ResNets); dropout before the classifier;
     block_survival: the probability that the last block is applied in training. The others belong to EfficientNet.
@@ -89,7 +89,7 @@ def network_options(config: TrainConfig, model: str, num_classes: int) -> Networ
 
 
 def check_options(options: NetworkOptions) -> None:
-    """Raises UsageError, naming option and network, for a value that is out of range or means nothing to the network."""
+    """Raises UsageError for a value that is out of range, and for an option that the network does not have."""
     name = find_trainable(options.model)
     _check_ranges(options)
     fits = TRAINABLE[name].options if name in TRAINABLE else TIMM_OPTIONS
@@ -108,7 +108,7 @@ def check_options(options: NetworkOptions) -> None:
                 f"--{option} belongs to --norm {' or '.join(of_norms)}, and {name} is built with --norm {options.norm}"
             )
     if options.norm_groups and options.norm_channels_per_group:
-        raise UsageError("--norm_groups and --norm_channels_per_group both say how wide a group is; give one of them")
+        raise UsageError("--norm_groups and --norm_channels_per_group both set the width of a group: give one of them")
 
 
 def _check_ranges(options: NetworkOptions) -> None:
@@ -122,7 +122,7 @@ def _check_ranges(options: NetworkOptions) -> None:
         *((option, 0 <= getattr(options, option) < math.inf, "0 or more") for option in _SIZES),
     ):
         if not is_legal:
-            raise UsageError(f"--{option} {getattr(options, option)}: {legal} is legal")
+            raise UsageError(f"--{option} {getattr(options, option)}: it must be {legal}")
 
 
 _COUNTS = ("num_classes", "input_channels", "group_width", "depth_divisor")
@@ -131,7 +131,7 @@ _SIZES = ("norm_groups", "norm_channels_per_group", "norm_eps", "cardinality", "
 
 
 def _given(options: NetworkOptions) -> dict[str, Any]:
-    """The options that differ from their defaults, without those that every network has."""
+    """The options that differ from their defaults, without those of every network."""
     return {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(options)
@@ -140,14 +140,14 @@ def _given(options: NetworkOptions) -> dict[str, Any]:
 
 
 def _owners(option: str) -> str:
-    """Which networks an option means something to, by example."""
+    """Examples of the networks that have an option."""
     names = [name for name, facts in TRAINABLE.items() if option in facts.options]
     shown = f"{', '.join(names[:3])} and others" if len(names) > 3 else ", ".join(names)
     return f"it is an option of {shown}"
 
 
 class _Channels(nn.Module):
-    """Gives `network` the first of the three channels, or all of them and zeros behind."""
+    """Passes the first of the three channels to `network`, or all three followed by channels of zeros."""
 
     def __init__(self, network: nn.Module, channels: int) -> None:
         super().__init__()
@@ -161,15 +161,15 @@ class _Channels(nn.Module):
 
 
 def build(options: NetworkOptions) -> nn.Module:
-    """The network, initialised under torch's current random state; takes N x 3 x H x W whatever its first layer takes."""
+    """Build a network that takes N x 3 x H x W, whatever its first layer takes; torch's random state initialises it."""
     network: nn.Module = build_network(options)
     return network if options.input_channels == _PICTURE_CHANNELS else _Channels(network, options.input_channels)
 
 
 def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    """The network of a checkpoint, in float32 and evaluation mode. `options` are a NetworkOptions as JSON holds it.
+    """The network of a checkpoint, in float32 and evaluation mode. `options` are the fields of a NetworkOptions.
 
-    Built as it was, and not on torch's meta device: some networks of timm have buffers that no state dict holds.
+    It is not built on torch's meta device: some networks of timm have buffers that are in no state dict.
     """
     network = build(NetworkOptions(**options))
     network.load_state_dict(weights)  # copies into float32
@@ -177,20 +177,20 @@ def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
 
 
 def build_network(options: NetworkOptions) -> nn.Module:
-    """The network in training mode, initialised as its family does with torch's present random state; N x C x H x W -> logits.
+    """Build the network in training mode, initialised from torch's random state; N x C x H x W -> N x K logits.
 
     Raises UsageError like `check_options`, RunError naming the install command if a package is missing.
     """
     check_options(options)
     name = find_trainable(options.model)
     try:
-        network = _of_ours(TRAINABLE[name], options) if name in TRAINABLE else _of_timm(name, options)
+        network = _build_own(TRAINABLE[name], options) if name in TRAINABLE else _build_from_timm(name, options)
     except ModuleNotFoundError as error:
         raise missing_package(error) from None
     return network.train()
 
 
-def _of_ours(facts: Trainable, options: NetworkOptions) -> nn.Module:
+def _build_own(facts: Trainable, options: NetworkOptions) -> nn.Module:
     from bulkinfer.zoo.norms import Norm, norm_act_layer, norm_layer
 
     norm = Norm(
@@ -215,8 +215,8 @@ def _of_ours(facts: Trainable, options: NetworkOptions) -> nn.Module:
     return network
 
 
-def _of_timm(name: str, options: NetworkOptions) -> nn.Module:
-    """A network of timm with its own norms. Raises UsageError for an option that its class does not take."""
+def _build_from_timm(name: str, options: NetworkOptions) -> nn.Module:
+    """Build a network of timm, with its own norms. Raises UsageError for an option that its class does not take."""
     import timm
 
     given: dict[str, Any] = {}

@@ -16,10 +16,10 @@ from bulkinfer.train.options import TrainConfig
 
 @dataclass(frozen=True, slots=True)
 class OptimiserOptions:
-    """How the weights move.
+    """Name and settings of an optimiser.
 
-    `l2` is added to the gradient; `weight_decay` shrinks the weights by rate x weight_decay at each update instead, whatever
-    the optimiser (Loshchilov and Hutter, arXiv:1711.05101). Both leave out parameters of one dimension. `epsilon` 0 is the
+    `l2` x weights is added to the gradient. `weight_decay` shrinks the weights by rate x weight_decay at each update, with any
+    optimiser (Loshchilov and Hutter, arXiv:1711.05101). Both leave out parameters of one dimension. `epsilon` 0 stands for the
     optimiser's own.
     """
 
@@ -34,7 +34,7 @@ class OptimiserOptions:
 
 
 def optimiser_options(config: TrainConfig) -> OptimiserOptions:
-    """The part of the options that makes the optimiser."""
+    """The options of the optimiser."""
     return OptimiserOptions(
         name=config.optimizer,
         momentum=config.momentum,
@@ -47,12 +47,12 @@ def optimiser_options(config: TrainConfig) -> OptimiserOptions:
 
 
 def l2_of(config: TrainConfig) -> float:
-    """--l2, or where nothing is said what is usual: none beside decoupled decay."""
+    """--l2, or its default: 0.0005, or 0 beside --weight_decay."""
     return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else 0.0005
 
 
 def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
-    """Raises UsageError for an optimiser that would divide by zero where its state is in 16 bits."""
+    """Raises UsageError for an optimiser that would divide by zero, since its epsilon is 0 in the type of the weights."""
     epsilon = config.optimizer_eps or 1e-8
     if config.optimizer in ("adam", "adamw", "rmsprop") and not torch.tensor(epsilon, dtype=weights):
         raise UsageError(
@@ -64,12 +64,12 @@ def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
 def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Parameter]:
     """The parameters whose names `pattern` matches anywhere ("" is all); all others are frozen.
 
-    Raises UsageError if it is no pattern, or matches nothing.
+    Raises UsageError if the pattern is wrong or matches nothing.
     """
     try:
         matches = re.compile(pattern).search
     except re.error as error:
-        raise UsageError(f"--train_only {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--train_only {pattern!r} is not a regular expression: {error}") from None
     chosen = {name: parameter for name, parameter in network.named_parameters() if matches(name)}
     if not chosen:
         names = [name for name, _ in network.named_parameters()]
@@ -80,9 +80,9 @@ def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Paramete
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """The optimiser over two groups: decayed parameters and, with neither decay, those of one dimension.
+    """The optimiser with two groups of parameters: decayed ones, and those of one dimension, which have no decay.
 
-    The rate is set before each update; here it is 0.
+    The rate is 0 here, and set before each update.
     """
     groups: list[dict[str, Any]] = [
         {"params": [], "l2": options.l2, "shrink": options.weight_decay},
@@ -96,7 +96,7 @@ def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions
 
 @torch.no_grad()
 def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """One update of the weights with the gradients that are there."""
+    """Update the weights once, from their gradients."""
     for group in optimiser.param_groups:
         group["lr"] = rate
         if group["shrink"]:
@@ -120,14 +120,14 @@ def _rmsprop(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.o
 
 
 def _rmsprop_tf(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """TensorFlow's form: epsilon inside the root, averages that begin at 1, the rate inside the momentum."""
+    """TensorFlow's form: epsilon inside the root, averages that start at 1, the rate inside the momentum."""
     from timm.optim.rmsprop_tf import RMSpropTF
 
     return RMSpropTF(groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-3)
 
 
 def _lars(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888), but for parameters of one dimension."""
+    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888); not for parameters of one dimension."""
     from timm.optim.lars import Lars
 
     groups = [{**group, "always_adapt": group["params"][0].ndim > 1} for group in groups]

@@ -1,4 +1,4 @@
-"""Settings of train and get_dataset: network, data, batches, updates, rate, checkpoints, validation, logs."""
+"""Options of train and get_dataset: network, data, batches, updates, rate, checkpoints, validation, logs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LOSS_SCALINGS = ("static", "ramp", "dynamic")
 class TrainConfig:
     """Train a network of the zoo; without flags, cifar_resnet20 on CIFAR-10."""
 
-    config: str = option("", "options of this name in --config_path; flags given now win")
-    config_path: str = option("", "file of named options; default: the one that comes with bulkinfer")
+    config: str = option("", "name of a set of options in --config_path; flags given now win")
+    config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer")
     # network
-    model: str = option("cifar_resnet20", "network to train, also any name of timm", aliases=("model_name",))
-    model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))
+    model: str = option("cifar_resnet20", "network to train; any network of timm works as well", aliases=("model_name",))
+    model_size: str = option("", "size of the network, if --model names a family", aliases=("size",))
     image_size: int = option(0, "side of the network's input, in pixels; 0: the network's own", minimum=0)
     input_channels: int = option(3, "channels of the network's input: 1 is grey, 4 has a channel of zeros", minimum=1)
     norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"), aliases=("norm_type", "normlayer"))
@@ -47,15 +47,17 @@ class TrainConfig:
     shortcut_type: str = option("", "shortcuts of a ResNet: A pads, B projects where the shape changes, C always")
     cardinality: int = option(0, "groups of a ResNeXt's convolutions; 0: 32", aliases=("convolution_groups",), minimum=0)
     width: int = option(0, "channels in each of those groups; 0: 4", aliases=("width_per_group",), minimum=0)
-    expand_ratio: int = option(0, "of an EfficientNet; 0: 6", aliases=("efficientnet_expand_ratio",), minimum=0)
+    expand_ratio: int = option(
+        0, "expansion in an EfficientNet's blocks; 0: 6", aliases=("efficientnet_expand_ratio",), minimum=0
+    )
     group_width: int = option(
         1, "channels per group of an EfficientNet's convolutions", aliases=("group_dim", "efficientnet_group_dim"), minimum=1
     )
     squeeze_excite: bool = option(True, "squeeze-and-excitation of an EfficientNet", aliases=("se",))
     relu: bool = option(False, "relu in place of an EfficientNet's swish", aliases=("use_relu",))
-    depth_factor: float = option(0.0, "of an EfficientNet; 0: its own", aliases=("depth_coefficient",), minimum=0)
-    width_factor: float = option(0.0, "of an EfficientNet; 0: its own", aliases=("width_coefficient",), minimum=0)
-    depth_divisor: int = option(8, "that an EfficientNet's channels are a multiple of", minimum=1)
+    depth_factor: float = option(0.0, "depth of an EfficientNet; 0: its own", aliases=("depth_coefficient",), minimum=0)
+    width_factor: float = option(0.0, "width of an EfficientNet; 0: its own", aliases=("width_coefficient",), minimum=0)
+    depth_divisor: int = option(8, "an EfficientNet's channels are multiples of this", minimum=1)
     top_width: int = option(0, "channels before an EfficientNet's classifier; 0: its own", minimum=0)
     dropout: float = option(-1.0, "probability before the classifier; -1: the network's own", aliases=("dropout_rate",))
     block_survival: float = option(
@@ -64,36 +66,38 @@ class TrainConfig:
     # data
     dataset: str = option(
         "",
-        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; else what --data_dir holds, or cifar10",
+        "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; default: --data_dir's, else cifar10",
         aliases=("data",),
     )
     data_dir: str = option(
         "", "folder of the data set; default $DATA_DIR, else data", aliases=("imagenet_data_path", "dataset_path")
     )
     class_order: str = option("text", "order of class folders whose names are whole numbers", choices=("text", "number"))
-    download: bool = option(True, "fetch a small data set that is not there")
+    download: bool = option(True, "fetch a small data set that is missing")
     dataset_percentage: float = option(
         100.0, "share of the training pictures that is used", aliases=("dataset_percentage_to_use",), minimum=0
     )
     augment: str = option(
-        "auto", "of training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS
+        "auto", "augmentation of training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS
     )
     crop_area: tuple[str, ...] = option(("0.08", "1"), "least and largest share of a picture that resized_crop takes")
     label_smoothing: float = option(0.0, "share of a target spread over all classes", minimum=0)
-    mixup_alpha: float = option(0.0, "of mixup's Beta distribution; 0: none", minimum=0)
-    cutmix_alpha: float = option(0.0, "of cutmix's Beta distribution; 0: none", minimum=0)
-    mix_probability: float = option(1.0, "share of the pairs that are mixed", minimum=0)
+    mixup_alpha: float = option(0.0, "alpha of mixup's Beta distribution; 0: no mixup", minimum=0)
+    cutmix_alpha: float = option(0.0, "alpha of cutmix's Beta distribution; 0: no cutmix", minimum=0)
+    mix_probability: float = option(1.0, "share of the pairs of pictures that are mixed", minimum=0)
     num_workers: int = option(
         0, "threads that read and decode pictures; 0: what the cores allow", aliases=("dataloader_worker",), minimum=0
     )
-    cache_mb: int = option(2048, "prepared pictures of sets in few files are kept in memory up to this size, in MB", minimum=0)
+    cache_mb: int = option(
+        2048, "memory for prepared pictures, in MB; larger sets, and class folders, are prepared again in each epoch", minimum=0
+    )
     # batches
     micro_batch_size: int = option(
-        0, "pictures per replica and forward pass; 0: by the others, else 128", aliases=("batch_size",), minimum=0
+        0, "pictures per replica and forward pass; 0: from the other sizes, else 128", aliases=("batch_size",), minimum=0
     )
     gradient_accumulation: int = option(
         0,
-        "forward passes per update; 0: by the others, else 1",
+        "forward passes per update; 0: from the other sizes, else 1",
         aliases=("gradient_accumulation_count", "gradient_accumulation_factor"),
         minimum=0,
     )
@@ -103,16 +107,18 @@ class TrainConfig:
         aliases=("num_replicas", "replication_factor"),
         minimum=0,
     )
-    global_batch_size: int = option(0, "pictures per update; 0: by the others", aliases=("total_batch_size",), minimum=0)
+    global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", aliases=("total_batch_size",), minimum=0)
     # updates
-    epochs: float = option(0.0, "length in epochs; 0: by --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0)
-    steps: int = option(0, "length in updates, in place of --epochs", aliases=("max_steps", "iterations"), minimum=0)
-    precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
-    half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
-    loss_scaling: float = option(
-        0.0, "what the loss is multiplied with: always, at the end of a ramp, or first; 0: 1, dynamic 65536", minimum=0
+    epochs: float = option(
+        0.0, "length of the run in epochs; 0: from --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0
     )
-    loss_scaling_mode: str = option("static", "how the loss scale moves", choices=LOSS_SCALINGS)
+    steps: int = option(0, "length of the run in updates, in place of --epochs", aliases=("max_steps", "iterations"), minimum=0)
+    precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
+    half_type: str = option("bfloat16", "the type of 16 bits in --precision", choices=HALF_TYPES)
+    loss_scaling: float = option(
+        0.0, "loss scale: its value (static), its end (ramp) or its start (dynamic); 0: 1, or 65536 for dynamic", minimum=0
+    )
+    loss_scaling_mode: str = option("static", "how the loss scale changes", choices=LOSS_SCALINGS)
     recompute: tuple[str, ...] = option(
         (),
         "modules whose activations are computed again in the backward pass: patterns of their names, blocks, or none",
@@ -121,65 +127,67 @@ class TrainConfig:
     )
     channels_last: bool = option(True, "pictures and weights in channels-last memory")
     compile: bool = option(False, "compile the network with torch.compile first: faster updates after some tens of seconds")
-    optimizer: str = option("nesterov", "how the weights move", choices=OPTIMISERS, aliases=("optimiser",))
-    momentum: float = option(0.9, "of momentum, nesterov, rmsprop and lars", minimum=0)
+    optimizer: str = option("nesterov", "rule that updates the weights", choices=OPTIMISERS, aliases=("optimiser",))
+    momentum: float = option(0.9, "momentum of momentum, nesterov, rmsprop and lars", minimum=0)
     weight_decay: float = option(0.0, "decoupled: each update shrinks the weights by rate x this", minimum=0)
     l2: float = option(
         -1.0,
-        "added to the gradient: this x the weights; -1: 0.0005, or 0 beside --weight_decay",
+        "this x the weights is added to the gradient; -1: 0.0005, or 0 beside --weight_decay",
         aliases=("l2_regularization",),
     )
     optimizer_eps: float = option(
-        0.0, "epsilon; 0: the optimiser's own", aliases=("rmsprop_epsilon", "lars_epsilon"), minimum=0
+        0.0, "epsilon of the optimiser; 0: its own", aliases=("rmsprop_epsilon", "lars_epsilon"), minimum=0
     )
-    rmsprop_decay: float = option(0.9, "of rmsprop's averages", minimum=0)
-    lars_trust: float = option(0.001, "of lars", aliases=("lars_eeta",), minimum=0)
+    rmsprop_decay: float = option(0.9, "decay of rmsprop's averages", minimum=0)
+    lars_trust: float = option(0.001, "trust coefficient of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
-    init_checkpoint: str = option("", "begin with the weights of this checkpoint or run", aliases=("init_path",))
-    on_nonfinite: str = option("stop", "what a loss or gradient that is not finite does", choices=("stop", "skip"))
+    init_checkpoint: str = option("", "start with the weights of this checkpoint or run", aliases=("init_path",))
+    on_nonfinite: str = option("stop", "what happens if the loss or a gradient is not finite", choices=("stop", "skip"))
     # rate
     lr: float = option(
-        0.0, "learning rate at its peak; 0: by --base_learning_rate, else 0.1", aliases=("abs_learning_rate",), minimum=0
+        0.0, "learning rate at its peak; 0: from --base_learning_rate, else 0.1", aliases=("abs_learning_rate",), minimum=0
     )
-    base_learning_rate: str = option("", "x: the rate is 2^x times the global batch")
-    lr_schedule: str = option("cosine", "how the rate goes", choices=SHAPES)
+    base_learning_rate: str = option("", "x for a peak rate of 2^x times the global batch")
+    lr_schedule: str = option("cosine", "shape of the learning rate over the run", choices=SHAPES)
     lr_drops: tuple[str, ...] = option(
         ("0.5", "0.75"), "stepped: where in the run (0 to 1) the rate drops", words=True, aliases=("learning_rate_schedule",)
     )
     lr_decay: float = option(
         0.1,
-        "stepped and exponential: the factor of a drop, or per --lr_decay_epochs",
+        "stepped: factor of each drop; exponential: factor per --lr_decay_epochs",
         aliases=("learning_rate_decay", "lr_decay_rate"),
         minimum=0,
     )
     lr_decay_epochs: float = option(1.0, "exponential: epochs per factor", minimum=0)
-    lr_power: float = option(2.0, "polynomial: its power", aliases=("poly_lr_decay_power",), minimum=0)
+    lr_power: float = option(2.0, "power of polynomial", aliases=("poly_lr_decay_power",), minimum=0)
     lr_end: float = option(
-        0.0, "cosine and polynomial: last rate as a share of the peak", aliases=("poly_lr_end_ratio",), minimum=0
+        0.0, "cosine and polynomial: the last rate as a share of the peak", aliases=("poly_lr_end_ratio",), minimum=0
     )
     warmup_epochs: float = option(
         0.0, "epochs over which the rate rises", aliases=("warmup_epoch", "lr_warmup_epochs"), minimum=0
     )
-    warmup_mode: str = option("shift", "the schedule starts after the warm-up, or is masked by it", choices=WARM_UPS)
+    warmup_mode: str = option(
+        "shift", "shift: the schedule starts after the warm-up; mask: the warm-up multiplies the schedule", choices=WARM_UPS
+    )
     lr_staircase: bool = option(False, "the rate changes once an epoch")
     lr_updates_per_epoch: int = option(
-        0, "how often the rate changes; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0
+        0, "changes of the rate per epoch; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0
     )
     # keep and continue
     checkpoints_per_epoch: float = option(
-        1.0, "0: only at the end; 1/2: every other epoch", aliases=("ckpts_per_epoch",), minimum=0
+        1.0, "1/2: one every other epoch; 0: one at the end", aliases=("ckpts_per_epoch",), minimum=0
     )
     first_checkpoint_epoch: float = option(
-        0.0, "none before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
+        0.0, "no checkpoint before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
     )
-    keep_last: int = option(2, "checkpoints kept beside the best one that was validated; 0: all", minimum=0)
+    keep_last: int = option(2, "checkpoints to keep beside the best validated one; 0: all", minimum=0)
     resume: str = option(
-        "", "continue this run or checkpoint: its options hold, flags given now win", aliases=("restore_path",)
+        "", "continue this run or checkpoint; its options stay, flags given now win", aliases=("restore_path",)
     )
     # validation and logs
     validation: str = option(
         "during",
-        "during: now and then, and at the end; after: at the end only",
+        "during: every --validation_epochs and at the end; after: at the end only",
         choices=("none", "during", "after"),
         aliases=("validation_mode",),
     )
@@ -191,9 +199,9 @@ class TrainConfig:
     )
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     name_suffix: str = option("", "end of the run's name", aliases=("log_dir_string",))
-    logs_per_epoch: float = option(16.0, "lines of training.csv an epoch; 0: one at the end of the run", minimum=0)
+    logs_per_epoch: float = option(16.0, "lines of training.csv per epoch; 0: one at the end of the run", minimum=0)
     tensorboard: bool = option(False, "write TensorBoard events as well")
-    seed: int = option(0, "of weights, order and augmentation", minimum=0)
+    seed: int = option(0, "seed of weights, order and augmentation", minimum=0)
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")
     device: str = option("auto", "cpu, cuda or auto")
     dry_run: bool = option(False, "print the resolved plan, and stop")
@@ -201,21 +209,21 @@ class TrainConfig:
     def __post_init__(self) -> None:
         refuse_beside_resume(self)
         if self.epochs and self.steps:
-            raise UsageError("--epochs and --steps both give the length: leave one out")
+            raise UsageError("--epochs and --steps both set the length of the run: leave one out")
         if self.lr and self.base_learning_rate:
-            raise UsageError("--lr and --base_learning_rate both give the rate: leave one out")
+            raise UsageError("--lr and --base_learning_rate both set the rate: leave one out")
         if self.norm_groups and self.norm_channels_per_group:
-            raise UsageError("--norm_groups and --norm_channels_per_group say the same in two ways: leave one out")
+            raise UsageError("--norm_groups and --norm_channels_per_group both set the groups: leave one out")
         if self.optimizer == "nesterov" and not self.momentum:
-            raise UsageError("--momentum 0 leaves nothing to look ahead with: give --optimizer sgd")
+            raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
         if self.momentum >= 1:
             raise UsageError(f"--momentum {self.momentum:g}: it must be below 1, or the updates grow without end")
         if not self.lr_decay_epochs:
             raise UsageError("--lr_decay_epochs 0: it must be above 0")
         if 0 < self.validation_epochs < 1e-6:
-            raise UsageError(f"--validation_epochs {self.validation_epochs:g} is not 0 and below a millionth")
+            raise UsageError(f"--validation_epochs {self.validation_epochs:g} must be 0, or at least a millionth")
         if self.loss_scaling_mode == "ramp" and self.loss_scaling < 2:
-            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give that as 2 or more")
+            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
         if self.half_type != "bfloat16" and self.precision == "32.32":
             raise UsageError(f"--half_type {self.half_type} belongs to --precision 16.32 or 16.16")
         if self.l2 < 0 and self.l2 != -1:
@@ -243,10 +251,10 @@ class TrainConfig:
 
 
 def refuse_beside_resume(config: Any) -> None:
-    """Raises UsageError for options of a new run beside --resume; takes anything with the fields of TrainConfig."""
+    """Raises UsageError for options of a new run beside --resume. `config` has the fields of a TrainConfig."""
     for name in ("config", "init_checkpoint", "log_path", "name_suffix"):
         if config.resume and getattr(config, name) != getattr(TrainConfig, name):
-            raise UsageError(f"--{name} is for a new run, and --resume goes on with one: leave one of them out")
+            raise UsageError(f"--{name} is for a new run, and --resume continues one: leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -254,21 +262,21 @@ class GetDatasetConfig:
     """Fetch a data set: resumed, checked, unpacked, and published whole or not at all."""
 
     dataset: str = option("", "cifar10, cifar100, mnist, fashion_mnist or coco_val2014 (also as a plain argument)")
-    data_dir: str = option("", "folder of data sets, in which it gets a folder of its own; default $DATA_DIR, else data")
+    data_dir: str = option("", "folder of data sets, in which the set gets its own folder; default $DATA_DIR, else data")
     url: str = option(
         "",
-        "instead of where it is published: a mirror, the address of an archive, or an archive or folder here (tar, zip, deb)",
+        "where to fetch it instead: a mirror, the address of an archive, or a local archive (tar, zip, deb) or folder",
     )
     checksum: str = option(
-        "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is taken"
+        "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
     )
     force: bool = option(False, "fetch it again and replace what is there")
 
     def __post_init__(self) -> None:
         if self.checksum and not self.url:
-            raise UsageError("--checksum belongs to --url: what is published has known checksums")
+            raise UsageError("--checksum is for --url alone: the checksums of published files are known")
 
 
 def training_data_dir(data_dir: str) -> str:
-    """Where data sets for training lie: `data_dir`, else $DATA_DIR, else `data`."""
+    """The folder of data sets for training: `data_dir`, else $DATA_DIR, else `data`."""
     return data_dir or os.environ.get("DATA_DIR", "") or "data"

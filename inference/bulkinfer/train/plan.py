@@ -1,4 +1,4 @@
-"""The batch algebra: micro batch x accumulation x replicas = global batch, and how an epoch is cut into updates."""
+"""Batch sizes (micro batch x accumulation x replicas = global batch), and how an epoch is divided into updates."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Batches:
 
 
 def solve(micro_batch: int, accumulation: int, replicas: int, global_batch: int, *, default_micro_batch: int) -> Batches:
-    """The batches that the numbers given (0: not given) determine; what stays open is one, the micro batch the default.
+    """The batch sizes that follow from the given numbers (0: not given).
 
-    Raises UsageError where they contradict each other.
+    What they leave open becomes 1, the micro batch its default. Raises UsageError if the numbers contradict each other.
     """
     known = (micro_batch or 1) * (accumulation or 1) * (replicas or 1)
     if global_batch:
         left, rest = divmod(global_batch, known)
         if rest or (left != 1 and micro_batch and accumulation and replicas):
             raise UsageError(_contradiction(micro_batch, accumulation, replicas, global_batch))
-        if not micro_batch and not accumulation:  # as large as usual, and the rest by accumulation
+        if not micro_batch and not accumulation:  # at most the default, and the rest by accumulation
             micro_batch = next(size for size in range(min(left, default_micro_batch), 0, -1) if left % size == 0)
             accumulation = left // micro_batch
         elif not micro_batch:
@@ -59,10 +59,10 @@ def _contradiction(micro_batch: int, accumulation: int, replicas: int, global_ba
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """How the order of an epoch's `num_samples` is cut into updates, and how many of those there are in all.
+    """How the `num_samples` of each epoch are divided into updates, and the number of updates in all.
 
-    Every update takes the next `global_batch` samples; the last one of an epoch takes what is left. A single sample that
-    would be left over joins the update before: batch norm has no variance over one.
+    Every update takes the next `global_batch` samples, the last one of an epoch takes the rest. A rest of one sample joins the
+    update before it, since batch norm has no variance over one sample.
     """
 
     num_samples: int
@@ -71,40 +71,41 @@ class Epochs:
 
     @property
     def steps_per_epoch(self) -> int:
-        return steps_in(self.num_samples, self.global_batch)
+        return count_steps(self.num_samples, self.global_batch)
 
     def epoch_of(self, step: int) -> int:
         """The epoch, from 0, that update `step`, from 0, belongs to."""
         return step // self.steps_per_epoch
 
     def window(self, step: int) -> tuple[int, int]:
-        """Where in its epoch's order the samples of an update lie: start and end (exclusive)."""
+        """Start and end (exclusive) of an update's samples in the order of its epoch."""
         position = step % self.steps_per_epoch
         start = position * self.global_batch
         return start, self.num_samples if position == self.steps_per_epoch - 1 else start + self.global_batch
 
     def pictures(self, done: int) -> int:
-        """How many pictures the first `done` updates take."""
+        """The number of pictures in the first `done` updates."""
         epochs, position = divmod(done, self.steps_per_epoch)
         return epochs * self.num_samples + position * self.global_batch
 
 
-def steps_in(num_samples: int, global_batch: int) -> int:
+def count_steps(num_samples: int, global_batch: int) -> int:
     """Updates in an epoch."""
     whole, left = divmod(num_samples, global_batch)
     return max(1, whole + (left > 1 or (left == 1 and global_batch == 1)))
 
 
 def share(start: int, end: int, rank: int, replicas: int) -> tuple[int, int]:
-    """The part of a window that belongs to one replica: contiguous, sizes differ by one at most."""
+    """The contiguous part of a window that one replica takes; parts differ in size by one at most."""
     size = end - start
     return start + size * rank // replicas, start + size * (rank + 1) // replicas
 
 
 def micro_batches(start: int, end: int, size: int) -> list[tuple[int, int]]:
-    """A replica's share of a window in pieces of at most `size`; [] if it is empty.
+    """Divide a replica's share of a window into pieces of at most `size`; [] if it is empty.
 
-    A last piece of one is evened out with the one before, or joins it where that is two: batch norm has no variance over one.
+    A last piece of one sample shares the samples of the piece before evenly, or joins it if that has two: batch norm has no
+    variance over one sample.
     """
     borders = [*range(start, end, size), end]
     if len(borders) > 2 and borders[-1] - borders[-2] == 1 and size > 1:
@@ -116,19 +117,20 @@ def micro_batches(start: int, end: int, size: int) -> list[tuple[int, int]]:
 
 
 def total_steps(epochs: float, steps: int, steps_per_epoch: int) -> int:
-    """Updates in all: `steps` if given (not 0), else those of `epochs`, rounded up."""
+    """The number of updates of a run: `steps` if that is not 0, else those of `epochs`, rounded up."""
     return steps or math.ceil(epochs * steps_per_epoch - 1e-9)
 
 
 def every(count_per_epoch: Fraction, steps_per_epoch: int) -> float:
-    """Updates between two events that happen so many times per epoch (a fraction: every so many epochs); inf for 0."""
+    """Updates between two events that happen `count_per_epoch` times per epoch (1/2: every other epoch); inf for 0."""
     return float(steps_per_epoch / count_per_epoch) if count_per_epoch else math.inf
 
 
 def is_due(done: int, interval: float, offset: float = 0.0) -> bool:
-    """Whether an event that comes every `interval` updates, the first after `offset` more, falls on the update just done.
+    """Whether an event is due after update number `done`.
 
-    `done` counts updates so far. An interval need not be whole: the k-th event comes after ceil(k x interval) updates.
+    Events happen every `interval` updates, the first one `offset` updates later. The interval may be fractional: the k-th event
+    is due after ceil(k x interval) updates.
     """
     if math.isinf(interval):
         return False
@@ -136,4 +138,4 @@ def is_due(done: int, interval: float, offset: float = 0.0) -> bool:
 
 
 def _ratio(updates: float, interval: float) -> float:
-    return max(0.0, updates) / interval + 1e-9  # a whole number that division missed by a hair is one
+    return max(0.0, updates) / interval + 1e-9  # so that rounding errors do not miss a whole number

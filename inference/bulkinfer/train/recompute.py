@@ -1,4 +1,4 @@
-"""Gradient checkpointing: activations of chosen modules are computed again in the backward pass instead of being kept."""
+"""Gradient checkpointing: the backward pass computes the activations of chosen modules again instead of keeping them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ BLOCKS, NONE = "blocks", "none"
 
 
 def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
-    """Wrap the modules whose names a pattern matches whole; "blocks" takes those that hold a residual connection.
+    """Wrap the modules whose whole name matches a pattern; "blocks" matches all blocks with a residual connection.
 
-    Returns their names; modules inside a wrapped one are left alone. Raises UsageError if a pattern matches none.
+    Returns the names of the wrapped modules; modules inside of these are not wrapped. Raises UsageError if a pattern matches
+    no module.
     """
     if patterns == (NONE,):
         return []
@@ -50,12 +51,12 @@ def _matches(pattern: str, name: str, module: nn.Module) -> bool:
     try:
         return re.fullmatch(pattern, name) is not None
     except re.error as error:
-        raise UsageError(f"--recompute {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"--recompute {pattern!r} is not a regular expression: {error}") from None
 
 
 @contextmanager
-def _averages_kept(module: nn.Module) -> Iterator[None]:
-    """The second time that a batch goes through, batch norm must not count it again."""
+def _frozen_averages(module: nn.Module) -> Iterator[None]:
+    """Keep batch norm from counting a batch again when it passes for the second time."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     before = [norm.momentum for norm in norms]
     for norm in norms:
@@ -70,12 +71,12 @@ def _averages_kept(module: nn.Module) -> Iterator[None]:
 
 
 def _wrap(module: nn.Module) -> None:
-    """Replace the module's forward, so that its name and its tensors stay as they are."""
+    """Replace the module's forward; its name and its tensors stay as they are."""
     plain = module.forward
 
     def forward(*inputs: Any) -> Any:
         if not module.training:
             return plain(*inputs)
-        return checkpoint(plain, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _averages_kept(module)))
+        return checkpoint(plain, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _frozen_averages(module)))
 
     module.forward = forward

@@ -1,4 +1,4 @@
-"""Replicas: the processes that torchrun started, which share each update."""
+"""Replicas: the processes started by torchrun that share each update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while th
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The processes that share an update: this one's number, how many there are, and the same among those of this host."""
+    """The processes that share an update: the number of this one, how many there are, and the same on this host."""
 
     rank: int = 0
     replicas: int = 1
@@ -26,12 +26,12 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that logs, validates and saves."""
+        """Whether this process logs, validates and saves."""
         return self.rank == 0
 
 
 def find_world(asked: int, *, is_plan: bool = False) -> World:
-    """The replicas that torchrun started; for a plan, those asked for. Raises UsageError where another number is asked for."""
+    """The replicas that torchrun started; for a plan, those asked for. Raises UsageError if another number is asked for."""
     world = World(
         int(os.environ.get("RANK", "0")),
         int(os.environ.get("WORLD_SIZE", "1")),
@@ -42,7 +42,7 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
         return World(replicas=asked, local_replicas=asked)
     if asked and asked != world.replicas:
         starter = f"torchrun --standalone --nproc_per_node {asked} --no_python"
-        raise UsageError(f"--replicas {asked}, but {world.replicas} run: put {starter} in front")
+        raise UsageError(f"--replicas {asked}, but {world.replicas} running: put {starter} in front of the command")
     return world
 
 
@@ -52,19 +52,19 @@ def share_cores() -> None:
 
 
 def join(world: World, device: torch.device) -> None:
-    """Meet the other replicas, if there are any."""
+    """Connect to the other replicas, if there are any."""
     if world.replicas > 1 and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_LONGEST_VALIDATION)
 
 
 def leave(world: World) -> None:
-    """Part from the other replicas at the end of a run."""
+    """Disconnect from the other replicas at the end of a run."""
     if world.replicas > 1:
         torch.distributed.destroy_process_group()
 
 
 def add_over_replicas(tensors: list[Tensor]) -> None:
-    """Sum tensors over the replicas, in place and as one message."""
+    """Sum tensors over the replicas, in place, with one message."""
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     torch.distributed.all_reduce(flat)
     for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):

@@ -1,4 +1,4 @@
-"""Continuing a run: its options hold, those given now win, and none may change what is already done."""
+"""Continue a run: its options stay, options given now win, and none may contradict the updates already done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.training import Training
 
-# What is already done was done with these.
+# Options that the updates already done depend on.
 _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
@@ -23,12 +23,12 @@ _OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dr
 
 
 def options_of(path: str) -> dict[str, Any]:
-    """The options that the run of --resume was begun with. Raises UsageError or RunError if there is no such run."""
-    return options_of_state(checkpoint.find(Path(path), tells=False).state)
+    """The options of the run that --resume names. Raises UsageError or RunError if there is no such run."""
+    return options_of_state(checkpoint.find(Path(path), warns=False).state)
 
 
 def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The options in the state of a checkpoint, lists as tuples."""
+    """The options in the state of a checkpoint, with tuples for lists."""
     config = state["config"]
     known = {field.name for field in fields(TrainConfig)}
     return {
@@ -39,7 +39,7 @@ def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
-    """Options that differ from those in a checkpoint: before and now. Raises UsageError if one would change the past."""
+    """Options that differ from those of a checkpoint: value before and now. Raises UsageError for one that must not change."""
     before, now = found.state["config"], asdict(config)
     changed = {
         name: (before[name], value)
@@ -48,7 +48,7 @@ def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[A
     }
     for name in changed:
         if name in _PAST:
-            raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): begin a new run")
+            raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): start a new run")
     return changed
 
 
@@ -72,10 +72,10 @@ def refuse_later(path: Path) -> None:
 
 
 def restore(training: Training, found: Checkpoint) -> None:
-    """Put a checkpoint into a run that was set up. Raises UsageError if it does not fit."""
+    """Load a checkpoint into a run that was set up. Raises UsageError if it does not fit."""
     facts, epochs = training.plan.facts, training.plan.epochs
     if found.state["dataset"] != facts["dataset"] or found.state["class_names"] != facts["class_names"]:
-        raise UsageError(f"{found.path} was trained on other data: {found.state['dataset']} with its classes")
+        raise UsageError(f"{found.path} was trained on other data: {found.state['dataset']}, with other classes")
     for name in ("num_samples", "global_batch"):
         there, now = found.state[name], facts[name]
         if there != now:

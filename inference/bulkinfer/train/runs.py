@@ -30,7 +30,7 @@ VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "coun
 
 
 def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
-    """Make logs/<model>-<dataset>-<time>[-suffix], with a number behind it if it is taken."""
+    """Make logs/<model>-<dataset>-<time>[-suffix], with a number at the end if that exists."""
     stem = safe_name("-".join(filter(None, (model, dataset, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", suffix))))
     log_path.mkdir(parents=True, exist_ok=True)
     for number in range(1, 1000):
@@ -44,7 +44,7 @@ def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:
 
 
 def lock_run(folder: Path) -> lease.Lease:
-    """Hold a run's folder for this process until the lease is released. Raises UsageError where another process trains it."""
+    """Lock a run's folder until the lease is released. Raises UsageError if another process holds the lock."""
     found = lease.take(folder / LOCK)
     if not isinstance(found, lease.Lease):
         raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
@@ -53,28 +53,28 @@ def lock_run(folder: Path) -> lease.Lease:
 
 
 class Log(Protocol):
-    """What the loop tells."""
+    """Where the loop reports to."""
 
     folder: Path
 
     def say(self, line: str) -> None:
-        """A line."""
+        """Write a line."""
 
     def advance(self, pictures: int) -> None:
-        """So many more pictures are trained on."""
+        """Count pictures that were trained on."""
 
     def training(self, row: dict[str, Any]) -> None:
-        """What some updates came to."""
+        """Write the averages over some updates."""
 
     def validation(self, row: dict[str, Any]) -> None:
-        """What a validation came to."""
+        """Write the scores of a validation."""
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """End the log."""
 
 
 class Silence:
-    """The log of a replica that is not the first."""
+    """The log of a replica that is not the first: writes nothing."""
 
     folder = Path()
 
@@ -95,9 +95,10 @@ class Silence:
 
 
 class Run:
-    """Writes what a run tells. Files are continued where they exist; `from_step` drops rows that a resumed run makes again.
+    """Writes the log and the tables of a run.
 
-    On a terminal a bar shows how many of the `pictures` that are left to do are done. `lock` is released at the end.
+    Files that exist are continued, without their rows after `from_step`, which a resumed run makes again. On a terminal a bar
+    shows the progress through the `pictures` that are left (None: no bar). `lock` is released at the end.
     """
 
     def __init__(
@@ -117,21 +118,21 @@ class Run:
         self._screen = Screen(pictures).__enter__()
 
     def say(self, line: str) -> None:
-        """A line on the screen and in log.txt."""
+        """Write a line to the screen and to log.txt."""
         self._screen.line(line)
         self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 
     def advance(self, pictures: int) -> None:
-        """The bar moves."""
+        """Move the bar."""
         self._screen.advance(pictures)
 
     def training(self, row: dict[str, Any]) -> None:
-        """A row of training.csv."""
+        """Add a row to training.csv."""
         self._training.add(row)
         self._event("training", row)
 
     def validation(self, row: dict[str, Any]) -> None:
-        """A row of validation.csv."""
+        """Add a row to validation.csv."""
         self._validation.add(row)
         self._event("validation", row)
 
@@ -142,7 +143,7 @@ class Run:
                     self._events.add_scalar(f"{kind}/{name}", value, row["step"])
 
     def close(self) -> None:
-        """Close all files; the bar stays as it is."""
+        """Close all files, leave the bar as it is, and release the lock."""
         self._screen.__exit__(None, None, None)
         self._log.close()
         if self._events is not None:
@@ -152,7 +153,7 @@ class Run:
 
 
 class _Table:
-    """A CSV file that is whole after every row. Rows beyond `from_step`, and one that was cut off, are taken out first."""
+    """A CSV file that is complete after every row. Rows after `from_step`, and a row that was cut off, are removed first."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], from_step: int) -> None:
         kept = [row for row in read_table(path) if int(row["step"]) <= from_step]
@@ -160,18 +161,18 @@ class _Table:
         self._path, self._columns = path, columns
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row. The file is opened by name each time: `bulkinfer validate` may have replaced it."""
+        """Append a row. The file is opened by name each time, since `bulkinfer validate` may have replaced it."""
         with self._path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow({name: as_text(value) for name, value in row.items()})
 
 
 def as_text(value: Any) -> str:
-    """A value as it stands in a CSV file of a run."""
+    """A value as it is written in a CSV file of a run."""
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
-    """Make a CSV file of a run hold these rows; it stays untouched where it does."""
+    """Write these rows to a CSV file of a run, unless it holds them already."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
@@ -183,7 +184,7 @@ def write_table(path: Path, columns: tuple[str, ...], rows: list[dict[str, str]]
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file of a run; a last line that was cut off is left out. [] if there is none."""
+    """The rows of a CSV file of a run, without a last line that was cut off; [] if there is no file."""
     if not path.exists():
         return []
     whole, _, _ = path.read_text().rpartition("\n")
@@ -192,7 +193,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def write_arguments(folder: Path, arguments: dict[str, Any]) -> None:
-    """arguments.json: what the run was told, and what that came to. A resumed run keeps the earlier ones beside it."""
+    """Write arguments.json: the options and the resolved plan. Files of earlier starts of the run stay beside it."""
     path = folder / "arguments.json"
     number = 1
     while path.exists() and number < 1000:
@@ -208,7 +209,7 @@ def memory_mb() -> float:
 
 
 def _events(folder: Path, from_step: int) -> Any:
-    """A TensorBoard writer; what follows `from_step` in earlier files is hidden."""
+    """A TensorBoard writer that hides what earlier files hold after `from_step`."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_step + 1 if from_step else None)

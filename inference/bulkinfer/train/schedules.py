@@ -1,4 +1,4 @@
-"""Learning rates: pure functions of the number of updates done. Nothing here counts; a resumed run asks the same questions.
+"""Learning rates: pure functions of the number of updates done, so that a resumed run gets the same rates.
 
 A rate is: peak rate x shape(progress) x warm-up(progress). Progress is in epochs, so that schedules do not depend on the
 batch size.
@@ -18,7 +18,7 @@ from bulkinfer.train.plan import Batches
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The rate after `done` of `total_steps` updates, `steps_per_epoch` of them an epoch.
+    """The learning rate during a run of `total_steps` updates, `steps_per_epoch` of them per epoch.
 
     - `constant`: 1.
     - `stepped`: `decay` to the power of the number of `drops` passed, which are fractions of the run.
@@ -26,9 +26,9 @@ class Schedule:
     - `exponential`: `decay` per `decay_epochs`.
     - `polynomial`: (1 - progress) ** `power` from 1 to `end_factor` (You et al., arXiv:1708.03888, use power 2).
 
-    Warm-up rises linearly over `warmup_epochs`, from 1 / n in the first of its n updates. `mask` multiplies the schedule, which
-    runs meanwhile; `shift` starts the schedule when it is over, and the schedule ends with the run all the same.
-    `staircase` makes progress in whole epochs; `updates_per_epoch` does so that many times an epoch (0: at every update).
+    The warm-up rises linearly over `warmup_epochs`, from 1 / n in the first of its n updates. With `mask` it multiplies the
+    schedule, which runs from the start; with `shift` the schedule starts after it. The schedule ends with the run in both.
+    With `staircase` progress advances once an epoch, with `updates_per_epoch` that many times (0: at every update).
     """
 
     peak: float
@@ -46,7 +46,7 @@ class Schedule:
     updates_per_epoch: int = 0
 
     def rate(self, done: int) -> float:
-        """The learning rate of the update after `done` ones."""
+        """The learning rate of the update that follows after `done` updates."""
         warm_steps = self.warmup_epochs * self.steps_per_epoch
         warm = min(1.0, (done + 1) / warm_steps) if warm_steps else 1.0
         shift = warm_steps if self.warmup_mode == "shift" else 0.0
@@ -90,13 +90,13 @@ _FUNCTIONS: dict[str, Callable[[Schedule, float, float], float]] = {
 
 
 def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_epoch: int) -> Schedule:
-    """The learning rate as a function of the update."""
+    """The schedule of a run. Raises UsageError for wrong --lr_drops or a --warmup_epochs that is too long."""
     try:
         drops = tuple(float(drop) for drop in config.lr_drops)
     except ValueError:
         drops = (-1.0,)
     if not all(0 <= drop <= 1 for drop in drops):
-        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: parts of the run are needed, numbers from 0 to 1")
+        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: give shares of the run, numbers from 0 to 1")
     if config.warmup_epochs * steps_per_epoch >= steps:
         raise UsageError(
             f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
@@ -119,7 +119,7 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
 
 
 def peak_rate(config: TrainConfig, batches: Batches) -> float:
-    """--lr, or 2^x times the global batch."""
+    """--lr, or 2^x times the global batch for --base_learning_rate x."""
     if not config.base_learning_rate:
         return config.lr or 0.1
     try:
@@ -127,5 +127,5 @@ def peak_rate(config: TrainConfig, batches: Batches) -> float:
     except ValueError:
         raise UsageError(f"--base_learning_rate {config.base_learning_rate!r} is not a number") from None
     if not -100 <= exponent <= 100:
-        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power is no rate")
+        raise UsageError(f"--base_learning_rate {config.base_learning_rate}: 2 to that power cannot be a rate")
     return float(2.0**exponent * batches.global_batch)

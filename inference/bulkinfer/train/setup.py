@@ -1,4 +1,4 @@
-"""From options to a run that can start: data, network, batches, schedule, all resolved and checked before the first update."""
+"""From options to a run that can start: data, network, batches and schedule, checked before the first update."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.plan import Batches, Epochs, solve, steps_in, total_steps
+from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.replicas import World
 from bulkinfer.train.schedules import make_schedule
@@ -28,16 +28,16 @@ from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingDa
 
 
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
-    """Everything for a run, and the resolved plan by name for people; for options that went through with_data_found().
+    """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found().
 
-    Raises UsageError for whatever cannot work.
+    Raises UsageError for everything that cannot work.
     """
     check_options(config)
     device = device_of(config, world)
     data = open_data(config)
     batches = batches_of(config, world)
     num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
-    steps_per_epoch = steps_in(num_samples, batches.global_batch)
+    steps_per_epoch = count_steps(num_samples, batches.global_batch)
     steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
@@ -79,7 +79,7 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
 
 
 def data_for(config: TrainConfig, data: Data, num_samples: int, device: torch.device) -> TrainingData:
-    """The data, what is kept in memory on the device."""
+    """The data; what stays in memory is moved to the device."""
     data.train.move_to(device)
     if data.held_out is not None:
         data.held_out.move_to(device)
@@ -96,7 +96,7 @@ def data_for(config: TrainConfig, data: Data, num_samples: int, device: torch.de
 
 
 def batches_of(config: TrainConfig, world: World) -> Batches:
-    """The batch algebra; for a plan, torchrun may start as many replicas as the other numbers ask for."""
+    """The batch sizes. A plan leaves the number of replicas open, if the other numbers determine it."""
     is_open = config.dry_run and not config.replicas and world.replicas == 1
     replicas = 0 if is_open else world.replicas
     return solve(
@@ -105,10 +105,10 @@ def batches_of(config: TrainConfig, world: World) -> Batches:
 
 
 def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:
-    """The network with its first weights, on its device."""
+    """The network with its first weights, on the device."""
     network = build(options)
     if config.init_checkpoint:
-        begin_with(network, Path(config.init_checkpoint))
+        load_first_weights(network, Path(config.init_checkpoint))
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
@@ -117,20 +117,20 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
 
 
 def check_options(config: TrainConfig) -> None:
-    """Raises UsageError for options that are wrong whatever the data are."""
+    """Raises UsageError for options that are wrong for any data."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
-        raise UsageError(f"--compile needs a C++ compiler, and {compiler} is not there: install one or name it in $CXX")
+        raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")
     if config.compile and config.recompute not in ((), (NONE,)):
         raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
     if config.dataset_percentage == 0:
         raise UsageError("--dataset_percentage 0 leaves nothing to train on")
 
 
-def begin_with(network: torch.nn.Module, path: Path) -> None:
-    """Load the weights of a checkpoint or run. Raises UsageError if they are of another network."""
+def load_first_weights(network: torch.nn.Module, path: Path) -> None:
+    """Load the weights of a checkpoint or run. Raises UsageError if they do not fit."""
     found = checkpoint.find(path)
     try:
         network.load_state_dict(found.weights)
@@ -140,11 +140,11 @@ def begin_with(network: torch.nn.Module, path: Path) -> None:
 
 
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
-    """Raises UsageError for batches that some part of the run cannot use."""
+    """Raises UsageError for batch sizes that do not work with mixing, batch norm or the data."""
     if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
-        raise UsageError(f"mixing pairs neighbours: --micro_batch_size {batches.micro_batch} must be even")
+        raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
     if has_batch_norm and batches.micro_batch == 1:
-        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: over one value it has no variance")
+        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: a single value has no variance")
     if batches.global_batch > num_samples:
         raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
     epochs = Epochs(num_samples, batches.global_batch, 1)
@@ -157,7 +157,7 @@ def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, ha
 
 
 def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
-    """The device of this process; each replica of a host has a GPU of its own. Raises UsageError if it is not there."""
+    """The device of this process; each replica of a host has its own GPU. Raises UsageError if there is no such device."""
     has_gpu = torch.cuda.is_available()
     name = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     if name.startswith("cuda") and not has_gpu:
@@ -169,7 +169,7 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     except RuntimeError:
         raise UsageError(f"--device {config.device!r} is not known: give cpu, cuda or auto") from None
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"--device {config.device}: cpu and cuda are known here")
+        raise UsageError(f"--device {config.device}: give cpu or cuda")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
     return device

@@ -1,4 +1,4 @@
-"""One update: forward and backward passes over micro batches, the mean gradient of the window, the weights moved.
+"""One update: forward and backward passes over micro batches, the mean gradient of the window, then the optimiser.
 
 Shape letters: N batch, H height, W width, C channels, K classes.
 """
@@ -21,9 +21,9 @@ from bulkinfer.train.replicas import add_over_replicas
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Arithmetic and weights: 32.32 all float32; 16.32 autocast over float32 weights; 16.16 weights in 16 bits as well.
+    """Arithmetic and weights. 32.32: all float32; 16.32: autocast with float32 weights; 16.16: weights in 16 bits as well.
 
-    `half_type` is the type of 16 bits: bfloat16, or float16, whose small range asks for a loss scale.
+    `half_type` is the type of 16 bits: bfloat16, or float16, which needs a loss scale because of its small range.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Precision:
 
     @property
     def input(self) -> torch.dtype:
-        """The type of the pictures that the network gets."""
+        """The type of the network's input."""
         return self.weights
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
@@ -51,10 +51,10 @@ class Precision:
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied with before the backward pass, and the gradients divided by after it.
+    """The loss is multiplied by this scale before the backward pass, and the gradients are divided by it afterwards.
 
-    `static`: `value` for ever. `ramp`: doubles from 1 to `value` over the run, in equal parts. `dynamic`: halved when a
-    gradient is not finite, doubled after 2,000 updates in which all were (the rule of Micikevicius et al., arXiv:1710.03740).
+    `static`: always `value`. `ramp`: doubles from 1 to `value` in equal parts of the run. `dynamic`: halved when a gradient is
+    not finite, doubled after 2,000 updates in which all were finite (Micikevicius et al., arXiv:1710.03740).
     """
 
     kind: str
@@ -62,14 +62,14 @@ class LossScale:
     good_steps: int = 0
 
     def at(self, progress: float) -> float:
-        """The scale when `progress` (0..1) of the run is done."""
+        """The scale at `progress` (0..1) of the run."""
         if self.kind != "ramp":
             return self.value
         doublings = max(0, math.floor(math.log2(self.value)))
         return float(2 ** min(doublings, int(progress * (doublings + 1))))
 
     def after(self, finite: bool) -> None:
-        """Learn from an update."""
+        """Adapt the scale after an update."""
         if self.kind != "dynamic":
             return
         self.good_steps = self.good_steps + 1 if finite else 0
@@ -80,14 +80,14 @@ class LossScale:
 
 
 def loss_scale_of(config: TrainConfig) -> LossScale:
-    """--loss_scaling in its mode; a dynamic scale begins high, since it falls at once and rises slowly."""
+    """--loss_scaling in its mode; a dynamic scale starts high, since it falls fast and rises slowly."""
     first = 2.0**16 if config.loss_scaling_mode == "dynamic" else 1.0
     return LossScale(config.loss_scaling_mode, config.loss_scaling or first)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an update gave: sums over this replica's samples, on the device. `finite` is whether the weights moved."""
+    """The outcome of an update: sums over this replica's samples, on the device. `finite`: the weights were updated."""
 
     loss: Tensor
     correct: Tensor
@@ -96,7 +96,7 @@ class Outcome:
 
 
 def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Labels as probabilities, N x K: 1 - smoothing for the label, the rest spread over all classes (torch's meaning)."""
+    """Labels as probabilities, N x K: 1 - smoothing for the label, `smoothing` spread over all classes (as torch does)."""
     targets = torch.full((len(labels_N), num_classes), smoothing / num_classes, dtype=dtype, device=labels_N.device)
     return targets.scatter_(1, labels_N[:, None], 1 - smoothing + smoothing / num_classes)
 
@@ -115,8 +115,8 @@ def run_step(
 ) -> Outcome:
     """One update from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
-    The gradient is that of the mean loss over all `window_size` samples of all replicas, however they are cut. Where any
-    gradient is not finite, on any replica, the weights stay as they are, and so do the `buffers`: averages of batch norm.
+    The gradient is that of the mean loss over the `window_size` samples of all replicas, for any number of parts. If a gradient
+    is not finite on any replica, neither the weights nor the `buffers` (averages of batch norm) change.
     """
     before = [buffer.clone() for buffer in buffers]
     optimiser.zero_grad(set_to_none=True)
@@ -132,7 +132,7 @@ def run_step(
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     if replicas > 1:
         for parameter in parameters:
-            if parameter.grad is None:  # nothing was left for this replica, but the others have a gradient
+            if parameter.grad is None:  # this replica had no samples, but the others have gradients
                 parameter.grad = torch.zeros_like(parameter)
     gradients = [p.grad for p in parameters if p.grad is not None]
     if replicas > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.types import Facts, Record, Step
 from bulkinfer.worker.metrics import Meter
 

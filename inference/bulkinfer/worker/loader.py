@@ -13,7 +13,7 @@ import numpy as np
 from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import decode, read_picture
 from bulkinfer.images.preprocess import prepare
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.types import Batch, Facts, Record, Step
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.metrics import Meter

@@ -33,8 +33,7 @@ from bulkinfer.images.pillow_warnings import warning_counts
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.card import check_graph_files
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.runtime.providers import describe_proof
-from bulkinfer.runtime.session import Network, Session, warm_up
+from bulkinfer.runtime.session import Network, Session, describe_proof, warm_up
 from bulkinfer.types import Facts, Fault, Record, Step
 from bulkinfer.worker.generated import Generator, generated_records
 from bulkinfer.worker.in_flight import InFlight

@@ -1,6 +1,6 @@
-"""What launcher and workers tell each other: run.json, commands on a worker's stdin, events on its report pipe.
+"""The protocol between launcher and workers: run.json, commands on a worker's stdin, events on its report pipe.
 
-Commands and events are one JSON object a line, with the class in `kind`. Both sides read and write them here only.
+Commands and events are one JSON object a line, with the class in `kind`. Only this module encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
 from bulkinfer.files.atomic import read_json, write_json
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # a worker does not need these modules
     from bulkinfer.model.lookup import Model
     from bulkinfer.runtime.devices import Choice
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # to the launcher: end the run; workers leave them to it
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they ask the launcher to end the run; workers ignore them
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """Where a partition's manifest lies, and the hashes of the content that the job is bound to, and of the file."""
+    """The path of a partition's manifest, the hash of its content, which is part of the job, and the sha256 of the file."""
 
     path: str
     content_hash: str
@@ -38,13 +38,13 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """run.json: all that a worker of one launch needs. Nothing of it is looked up again in a card or a manifest.
+    """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
-    `input` is pictures, generated, synthetic or decode (pictures without network and rows, which bench measures);
-    `devices[i]` is the number of worker i's device, in place of the session's; `num_workers` are loader threads;
-    `reduce_to` is the short side that JPEGs may be decoded at, 0 for exactly; `warm_up_s` is how long to measure, 0 for one
-    run only; `output` is None in a run without pictures; `metadata` goes into every part. `locks` are the launcher's: path ->
-    token; nothing is published once one of them is another's.
+    `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
+    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads. `reduce_to` is
+    the short side in pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the
+    warm-up, 0: one run. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of the
+    launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str
@@ -117,7 +117,7 @@ class RunSpec:
     @classmethod
     def read(cls, path: Path) -> RunSpec:
         """The inverse of write."""
-        with advising("start the job again, which writes it anew"):
+        with advising("start the job again, which writes it again"):
             value = {name: item for name, item in read_json(path).items() if name != "format"}
         task = value["task"]
         value["recipe"] = Recipe(**value["recipe"])
@@ -147,7 +147,7 @@ def session_spec(config: LaunchConfig, graph: Path, choice: Choice, threads: Thr
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run a step. `fault` is given for a single record that ends every process: it gets its error row untouched."""
+    """Run a step. `fault` is given for a single record that ends every process: it gets an error row and is not read."""
 
     step: Step
     fault: Fault | None = None
@@ -155,12 +155,12 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No more steps will come: finish those at hand."""
+    """No more steps will come: finish those you have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Begin no further batch, publish what is finished."""
+    """Begin no further batch, and publish what is finished."""
 
 
 # -- events, worker to launcher ------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a worker process has used up so far; `metrics` is Metrics.as_json()."""
+    """What a worker process has used so far; `metrics` is Metrics.as_json()."""
 
     metrics: dict[str, Any]
     peak_memory_bytes: int
@@ -177,7 +177,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Session open and warm: takes steps from now on. `proof` is providers.prove(); the rate is in pictures per second."""
+    """The session is open and warm, and the worker takes steps. `proof` is what session.prove() returned; the rate is in
+    pictures per second.
+    """
 
     proof: dict[str, Any]
     load_s: float
@@ -206,7 +208,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The worker cannot go on; the sentence is for the user."""
+    """The worker cannot go on; `message` is a sentence for the user."""
 
     message: str
     exit_code: int
@@ -214,7 +216,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """All steps are done, or what a stop left whole is published."""
+    """All steps are done; after a Stop, the finished batches are published."""
 
     totals: Totals
     decoder_warnings: dict[str, int] = field(default_factory=dict)
@@ -225,7 +227,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A worker ended before its time, by `how`, as in "ended by exit code 1"; `by_another`: a new one takes over."""
+    """A worker ended too early; `how` is as in "ended by exit code 1". `by_another`: a new worker takes over."""
 
     how: str
     by_another: bool
@@ -233,7 +235,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A dead worker had published this step, and its report was lost with it."""
+    """A dead worker had published this step, and died before it could report it."""
 
     step: Step
 

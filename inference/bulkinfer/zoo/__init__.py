@@ -1,7 +1,7 @@
-"""The networks get_model knows: a dict from name to facts, and any `timm:NAME`. Importing this imports no torch; `build` does.
+"""The networks that get_model knows: a dict from name to facts, and any `timm:NAME`. Only `build` imports torch.
 
-A new network is one entry in a file beside this one; a new source is such a file, with its entries and a function that returns
-the network, untrained, taking float32 N x 3 x H x W (N batch, H height, W width).
+To add a network, add an entry to a file beside this one. To add a source of networks, add such a file: its entries, and a
+function that returns the network, untrained, taking float32 N x 3 x H x W (N batch, H height, W width).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NETWORKS: dict[str, NetworkSpec] = {**cadene.NETWORKS, **efficientnet_lite.NETWO
 
 
 def find(name: str) -> tuple[str, NetworkSpec]:
-    """The name, fit for a folder, and the facts of `name`; case, `-` and `_` do not matter, and timm_NAME is timm:NAME.
+    """The name as folders use it, and the facts of a network; case, `-` and `_` do not matter, and timm_NAME is timm:NAME.
 
     Raises UsageError with the nearest three names, RunError if timm is needed and not installed.
     """
@@ -51,7 +51,7 @@ def find(name: str) -> tuple[str, NetworkSpec]:
 
 
 def build(name: str) -> torch.nn.Module:
-    """The network in evaluation mode, with layers of its own and weights as its package initialises them.
+    """Build the network in evaluation mode, with the weights that its package initialises it with.
 
     Raises RunError naming the install command if its package is missing.
     """
@@ -61,13 +61,13 @@ def build(name: str) -> torch.nn.Module:
 
 
 def labels(name: str) -> tuple[str, ...]:
-    """Class names in the order of the network's outputs, () where they are unknown. Raises RunError like `build`."""
+    """Class names in the order of the network's outputs, () if they are unknown. Raises RunError like `build`."""
     target = find(name)[1].labels
     return tuple(_call(target)) if target else ()
 
 
 def adapter(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """What makes the network's tensors of those in a published file of its weights."""
+    """The function that turns the tensors of a published file into those of the network."""
     spec = find(name)[1]
     return partial(_call, spec.adapter, spec.architecture) if spec.adapter else dict
 

@@ -25,7 +25,7 @@ def hub_file(repository: str) -> Path:
     log.info(f"fetching {repository} from the Hugging Face hub")
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of every try that failed; the reason is told once, by the caller
+    logger.setLevel(logging.ERROR)  # it warns of every failed try; the caller reports the reason once
     try:
         for name in WEIGHTS_FILES:
             try:

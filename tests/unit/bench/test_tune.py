@@ -19,9 +19,9 @@ from bulkinfer.bench.tune import (
     alternatives,
     compare,
     decide,
+    format_lines,
     seconds_each,
     short,
-    told,
     tune,
     verdict,
 )
@@ -115,14 +115,14 @@ def test_the_best_of_several_has_to_beat_the_next_best() -> None:
     rates = {"a": [100.0] * 3, "b": [120.0] * 3, "c": [121.0] * 3, "d": [101.0] * 3}
     winner, fates = decide(rates)
     assert (winner, fates) == ("b", {"d": OPEN, "b": REPLACES, "c": OPEN})
-    assert told(rates, winner, fates) == [
+    assert format_lines(rates, winner, fates) == [
         "a: 100.0 images/sec, 100.0 .. 100.0 in 3 round(s), beaten",
         "b: 120.0 images/sec, 120.0 .. 120.0 in 3 round(s)",
         "c: 121.0 images/sec, 121.0 .. 121.0 in 3 round(s), not decided",
         "d: 101.0 images/sec, 101.0 .. 101.0 in 3 round(s), not decided",
         "winner: b",
         "not decided: d; c: a plan must be 3 % faster in the median of at least 3 rounds, with its lower quartile above the "
-        "median to beat; longer --tune_s, --seconds and --rounds tell more",
+        "median to beat; longer --tune_s, --seconds and --rounds can decide it",
     ]
 
 
@@ -130,7 +130,7 @@ def test_without_a_whole_round_nothing_changes() -> None:
     rates: dict[str, list[float]] = {"a": [], "b": []}
     winner, fates = decide(rates)
     assert (winner, fates) == ("a", {"b": OPEN})
-    assert told(rates, winner, fates)[:3] == [
+    assert format_lines(rates, winner, fates)[:3] == [
         "a: not measured",
         "b: not measured, not decided",
         "winner: a, the plan without tuning",

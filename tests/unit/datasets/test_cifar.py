@@ -88,11 +88,11 @@ def test_b61_a_stray_byte_or_a_label_out_of_range(tmp_path: Path) -> None:
     write_files(tmp_path, {**files, "data_batch_2.bin": record + b"\x0a" + record[1:]})
     assert "data_batch_2.bin is damaged: picture 1 has label 10, but there are only the classes 0 to 9" in refused(tmp_path)
     write_files(tmp_path, {**files, "data_batch_4.bin": record})
-    assert "data_batch_4.bin holds 1 pictures and data_batch_1.bin 2: one of them was cut" in refused(tmp_path)
+    assert "data_batch_4.bin holds 1 pictures and data_batch_1.bin 2: one of them is cut off" in refused(tmp_path)
     write_files(tmp_path, {**files, "data_batch_1.bin": b""})
     assert "data_batch_1.bin is empty" in refused(tmp_path)
     (tmp_path / "data_batch_5.bin").unlink()
-    assert "lacks data_batch_5.bin: the data set is not whole" in refused(tmp_path)
+    assert "lacks data_batch_5.bin: the data set is incomplete" in refused(tmp_path)
 
 
 def test_another_number_of_pictures_than_published_is_noted(tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ ROWS = np.zeros((2, 3072), np.uint8)
 @pytest.mark.parametrize(
     ("batch", "reason"),
     [
-        (b"", "no pickle of numbers"),
-        (b"\x80\x02}", "no pickle of numbers"),
-        (python2_pickle(marked_rows(2), [1, 2])[:4000], "no pickle of numbers"),
+        (b"", "it cannot be read as a pickle of numbers"),
+        (b"\x80\x02}", "it cannot be read as a pickle of numbers"),
+        (python2_pickle(marked_rows(2), [1, 2])[:4000], "it cannot be read as a pickle of numbers"),
         (python2_pickle(marked_rows(2), [1, 2]) + b".", "bytes follow the end of the pickle"),
         (python2_pickle(marked_rows(2), [1]), "it holds 2 pictures and 1 labels"),
         (python2_pickle(marked_rows(2), [1, -1]), "picture 1 has label -1"),
-        (python2_pickle(marked_rows(2), [1, 2], b"Labels"), "its 'labels' is no list of whole numbers"),
+        (python2_pickle(marked_rows(2), [1, 2], b"Labels"), "its 'labels' is not a list of whole numbers"),
         (pickle.dumps({"data": ROWS, "labels": [1, 1 << 80]}), "picture 1 has label -1"),
-        (pickle.dumps({"data": ROWS, "labels": [1, 1.5]}), "no list of whole numbers"),
-        (pickle.dumps({"data": ROWS.astype(np.int32), "labels": [1, 2]}), "no array of N x 3072 bytes"),
-        (pickle.dumps({"data": ROWS[:, :-1], "labels": [1, 2]}), "no array of N x 3072 bytes"),
+        (pickle.dumps({"data": ROWS, "labels": [1, 1.5]}), "not a list of whole numbers"),
+        (pickle.dumps({"data": ROWS.astype(np.int32), "labels": [1, 2]}), "not an array of N x 3072 bytes"),
+        (pickle.dumps({"data": ROWS[:, :-1], "labels": [1, 2]}), "not an array of N x 3072 bytes"),
         (pickle.dumps({"data": ROWS[:0], "labels": []}), "holds no pictures"),
-        (pickle.dumps([1, 2]), "it holds no dict"),
+        (pickle.dumps([1, 2]), "it does not hold a dict"),
         (pickle.dumps({"data": np.array([{}]), "labels": [1]}), "an array of type 'O8'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -157,7 +157,7 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(protocol: in
 def test_a_pickle_cannot_ask_for_memory_that_it_does_not_bring(tmp_path: Path) -> None:
     huge = b"\x80\2cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n\x8a\x08" + b"\xff" * 7 + b"\x7f\x85U\1b\x87R."
     write_files(tmp_path, {"test_batch": huge})
-    assert "it holds no dict" in refused(tmp_path, "valid")
+    assert "it does not hold a dict" in refused(tmp_path, "valid")
     write_files(tmp_path, {"test_batch": pickle.dumps({"data": _Runs(bytearray, 1 << 50)}, 2)})
     assert "bytes made of int" in refused(tmp_path, "valid")
 
@@ -168,7 +168,7 @@ def test_names_of_classes_must_fit(tmp_path: Path) -> None:
     meta.write_bytes(python2_names(b"label_names", ["a", "b"]))
     assert "batches.meta is damaged: it names 2 classes, not 10" in refused(tmp_path)
     meta.write_bytes(python2_names(b"names", ["a", "b"]))
-    assert "its 'label_names' is no list of names" in refused(tmp_path)
+    assert "its 'label_names' is not a list of names" in refused(tmp_path)
     meta.unlink()
     assert read(tmp_path).class_names[0] == "airplane"
 

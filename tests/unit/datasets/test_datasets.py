@@ -19,7 +19,7 @@ def test_names_are_forgiving() -> None:
     assert find_reader("CIFAR-10") is READERS["cifar10"]
     assert find_reader("fashion-mnist") is READERS["fashion_mnist"]
     assert find_reader("ImageNet") is READERS["folder"]
-    with pytest.raises(UsageError, match="unknown data set 'cifar11': legal are cifar10, cifar100"):
+    with pytest.raises(UsageError, match="unknown data set 'cifar11': known data sets are cifar10, cifar100"):
         find_reader("cifar11")
 
 
@@ -48,16 +48,16 @@ def test_bare_idx_files_are_told_apart_by_their_folder(tmp_path: Path) -> None:
 
 
 def test_nothing_to_detect(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no data set that is known"):
+    with pytest.raises(UsageError, match="holds none of the known data sets"):
         detect(tmp_path)
     with pytest.raises(UsageError, match="gone does not exist: give the folder of the data set"):
         read_dataset("mnist", tmp_path / "gone", "train")
 
 
 def test_class_order_is_for_class_folders(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--class_order belongs to data sets in class folders, and cifar10 is none"):
+    with pytest.raises(UsageError, match="--class_order is for data sets in class folders, and cifar10 is not one"):
         read_dataset("cifar10", tmp_path, "train", class_order="number")
-    with pytest.raises(UsageError, match="--class_order size: legal are text and number"):
+    with pytest.raises(UsageError, match="--class_order size: the choices are text and number"):
         read_dataset("folder", tmp_path, "train", class_order="size")
 
 

@@ -48,7 +48,7 @@ def test_the_last_360_are_validation(tmp_path: Path) -> None:
         ([*LINES[:2], LINES[2].replace("2", "x", 1), *LINES], "line 3 is not 65 small whole numbers"),
         ([*LINES[:2], "17" + line(0)[1:], *LINES], "line 3 has a grey value of 17, above 16"),
         ([*LINES[:2], line(0)[:-1] + "10", *LINES], "picture 2 has label 10"),
-        (LINES[:360], "holds 360 pictures: more than the 360 of validation are needed"),
+        (LINES[:360], "holds 360 pictures: more than the 360 validation pictures are needed"),
         ([], "is empty"),
     ],
 )
@@ -63,7 +63,7 @@ def test_broken_files_are_named(lines: list[str], reason: str, tmp_path: Path) -
 def test_half_a_gzip_file(tmp_path: Path) -> None:
     packed = gzip.compress("\n".join(LINES).encode())
     write_files(tmp_path, {"digits.csv.gz": packed[: len(packed) // 2]})
-    with pytest.raises(UsageError, match=r"digits.csv.gz is damaged: no gzip file that can be read to its end"):
+    with pytest.raises(UsageError, match=r"digits.csv.gz is damaged: it cannot be read to its end as a gzip file"):
         read(tmp_path, "valid")
     (tmp_path / "digits.csv.gz").unlink()
     with pytest.raises(UsageError, match=r"holds no digits.csv.gz"):

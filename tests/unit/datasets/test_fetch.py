@@ -84,7 +84,7 @@ def test_what_is_in_an_archive_is_checked(known_checksums: None, tmp_path: Path)
     url = local(tmp_path, deb(other))
     told = refused(Request("fashion_mnist", tmp_path / "bad", url), DownloadError)
     assert f"t10k-labels-idx1-ubyte.gz in {url} is not the file asked for: its md5 is" in told
-    assert "--checksum none takes it as it is" in told
+    assert "--checksum none accepts it as it is" in told
 
 
 def test_a_folder_in_place_of_the_hosts(known_checksums: None, tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_wrong_checksum(tmp_path: Path) -> None:
     with serving(site):
         told = refused(Request("cifar10", tmp_path, site.url("c.tar.gz")), DownloadError)
         assert "is not the file asked for" in told
-        assert "expected is c58f30108f718f92721af3b95e74349a or" in told
+        assert "expected was c58f30108f718f92721af3b95e74349a or" in told
         assert left(tmp_path) == [], "a wrong file must not be continued"
         told = refused(Request("cifar10", tmp_path, site.url("c.tar.gz"), "0" * 64), DownloadError)
-    assert f"expected is {'0' * 64}" in told
+    assert f"expected was {'0' * 64}" in told
 
 
 def test_an_archive_that_reaches_outside(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_archive_of_something_else(tmp_path: Path) -> None:
     files = cifar10_python()
     files["cifar-10-batches-py/data_batch_3"] = b"broken"
     told = refused(Request("cifar10", tmp_path / "data", local(tmp_path, zipped(files)), "none"), RunError)
-    assert "what was fetched is no cifar10" in told
+    assert "what was fetched is not cifar10" in told
     assert "archive/cifar-10-batches-py/data_batch_3 is damaged" in told
 
 
@@ -222,9 +222,9 @@ def test_coco_from_one_archive_or_a_mirror(tmp_path: Path) -> None:
     [
         ("cifar11", "", "", "unknown data set 'cifar11': get_dataset knows cifar10, cifar100"),
         ("cifar10", "gone.tar.gz", "", "--url gone.tar.gz: no such file or folder"),
-        ("cifar10", "ftp://host/c.tar.gz", "", "is neither http nor https"),
+        ("cifar10", "ftp://host/c.tar.gz", "", "is neither an http or https address"),
         ("cifar10", "a", "12ab", "--checksum needs the 32 hex digits of an md5"),
-        ("mnist", ".", "0" * 32, "--checksum is that of one file, but mnist has 4"),
+        ("mnist", ".", "0" * 32, "--checksum is for one file, but mnist has 4"),
     ],
 )
 def test_wrong_use(name: str, url: str, checksum: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_test_is_validation_only_where_nothing_else_is(tmp_path: Path) -> None:
     write_files(tmp_path, {"val/a/1.jpg": b"x", "test/a/2.jpg": b"x", "test/b/2.jpg": b"x"})
     assert paths(read(tmp_path, "valid")[0]) == [bytes(tmp_path / "val") + b"/a/1.jpg"]
     write_files(tmp_path, {"validation/a/1.jpg": b"x"})
-    assert "has val and validation: leave one" in refused(tmp_path, "valid")
+    assert "has val and validation: keep only the one" in refused(tmp_path, "valid")
 
 
 def test_b56_names_that_are_whole_numbers(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_pictures_beside_the_classes_are_told(tmp_path: Path) -> None:
 def test_broken_links_are_refused(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/a/1.jpg": b"x"})
     (tmp_path / "train" / "a" / "2.jpg").symlink_to("gone.jpg")
-    assert "are broken links or out of reach: a/2.jpg" in refused(tmp_path)
+    assert "are broken links or cannot be reached: a/2.jpg" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("closed", ["train", "train/a", "train/a/sub"])

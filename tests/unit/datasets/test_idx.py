@@ -56,17 +56,17 @@ GOOD_IMAGES, GOOD_LABELS = gzip.compress(idx_images(IMAGES)), gzip.compress(idx_
             GOOD_LABELS,
             "images-idx3-ubyte.gz is damaged: its header promises 24",
         ),
-        (gzip.compress(idx_images(IMAGES) + b"\0"), GOOD_LABELS, "promises 24 bytes behind it, and more follow"),
+        (gzip.compress(idx_images(IMAGES) + b"\0"), GOOD_LABELS, "promises 24 bytes of pixels or labels, but more follow"),
         (gzip.compress(idx_images(IMAGES)[:9]), GOOD_LABELS, "it ends within its header, at byte 9"),
         (gzip.compress(b""), GOOD_LABELS, "it ends within its header, at byte 0"),
-        (GOOD_IMAGES[:-3], GOOD_LABELS, "images-idx3-ubyte.gz is damaged: no gzip file that can be read to its end"),
-        (GOOD_IMAGES[:-6] + b"abc" + GOOD_IMAGES[-3:], GOOD_LABELS, "no gzip file that can be read to its end"),
-        (b"<html>", GOOD_LABELS, "no gzip file"),
-        (GOOD_LABELS, GOOD_LABELS, "is no idx file of pictures: it begins with 0x00000801, not 0x00000803"),
-        (GOOD_IMAGES, GOOD_IMAGES, "is no idx file of labels: it begins with 0x00000803, not 0x00000801"),
+        (GOOD_IMAGES[:-3], GOOD_LABELS, "images-idx3-ubyte.gz is damaged: it cannot be read to its end as a gzip file"),
+        (GOOD_IMAGES[:-6] + b"abc" + GOOD_IMAGES[-3:], GOOD_LABELS, "it cannot be read to its end as a gzip file"),
+        (b"<html>", GOOD_LABELS, "as a gzip file"),
+        (GOOD_LABELS, GOOD_LABELS, "is not an idx file of pictures: it begins with 0x00000801, not 0x00000803"),
+        (GOOD_IMAGES, GOOD_IMAGES, "is not an idx file of labels: it begins with 0x00000803, not 0x00000801"),
         (gzip.compress(struct.pack(">IIII", 0x803, 2, 0, 4)), GOOD_LABELS, "its header gives the sizes 2 x 0 x 4"),
         (gzip.compress(struct.pack(">IIII", 0x803, 2, 1 << 31, 4)), GOOD_LABELS, "its header gives the sizes"),
-        (gzip.compress(struct.pack(">IIII", 0x803, 0xFFFFFFFF, 65535, 65535)), GOOD_LABELS, "and 0 follow"),
+        (gzip.compress(struct.pack(">IIII", 0x803, 0xFFFFFFFF, 65535, 65535)), GOOD_LABELS, "but 0 follow"),
         (GOOD_IMAGES, gzip.compress(idx_labels([1])), "holds 2 pictures and t10k-labels-idx1-ubyte.gz 1 labels"),
         (GOOD_IMAGES, gzip.compress(idx_labels([1, 10])), "labels-idx1-ubyte.gz is damaged: picture 1 has label 10"),
     ],
@@ -84,7 +84,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no train-images-idx3-ubyte"):
         read(tmp_path, "train")
     write_files(tmp_path, {"t10k-images-idx3-ubyte.gz": GOOD_IMAGES})
-    with pytest.raises(UsageError, match=r"lacks t10k-labels-idx1-ubyte.gz: the data set is not whole"):
+    with pytest.raises(UsageError, match=r"lacks t10k-labels-idx1-ubyte.gz: the data set is incomplete"):
         read(tmp_path)
     with pytest.raises(UsageError, match=r"lacks train-images-idx3-ubyte.gz"):
         read(tmp_path, "train")

@@ -19,7 +19,7 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch import run as run_module
 from bulkinfer.launch.job import fields_of
 from bulkinfer.launch.launcher import launch
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.worker.protocol import STOP_SIGNALS
 

@@ -150,7 +150,7 @@ def test_a_picture_that_is_ok_twice_is_told(first: LaunchConfig, capsys: pytest.
 def test_rows_of_another_kind_are_refused_by_name(first: LaunchConfig, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError) as caught:
         launch(grown(first, **changes))
-    assert str(caught.value).startswith(f"--skip_done {first.output}: its rows are of another kind, in {named}")
+    assert str(caught.value).startswith(f"--skip_done {first.output}: its rows are of another kind, by {named}")
     assert not Path(f"{first.output}2").exists()
 
 
@@ -172,7 +172,7 @@ def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, beca
     third = replace(second, output=f"{config.output}3")
     with pytest.raises(UsageError) as caught:
         launch(third)
-    assert str(caught.value).startswith(f"--skip_done {config.output}: its rows are of another kind, in {named}")
+    assert str(caught.value).startswith(f"--skip_done {config.output}: its rows are of another kind, by {named}")
     assert not Path(third.output).exists()
     assert launch(replace(third, dry_run=True)).exit_code == 0, "which judges nothing"
 
@@ -187,7 +187,7 @@ def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, val
     there[place] = {**there[place], **value} if isinstance(value, dict) else value
     described["fingerprint"] = hashlib.sha256(canonical_json(there).encode()).hexdigest()
     path.write_text(json.dumps(described))
-    with pytest.raises(UsageError, match=rf"of another kind, in {place}"):
+    with pytest.raises(UsageError, match=rf"of another kind, by {place}"):
         launch(grown(first))
 
 
@@ -213,7 +213,8 @@ def test_parts_that_are_gone_or_damaged_are_told(first: LaunchConfig, capsys: py
     whole = parts[0].read_bytes()
     parts[0].write_bytes(whole[:-9])
     with pytest.raises(
-        RunError, match=f"^--skip_done: .*{parts[0].name} is damaged .*; the infer_launch of that job sets it aside"
+        RunError,
+        match=f"^--skip_done: .*{parts[0].name} is damaged .*; run infer_launch of that job again, which sets the part aside",
     ):
         launch(second)
     parts[0].unlink()

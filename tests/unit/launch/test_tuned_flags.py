@@ -14,7 +14,7 @@ from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.launch.job import Job
 from bulkinfer.launch.launcher import launch
-from bulkinfer.launch.tuned_flags import conditions, require_place, tell_if_elsewhere, write_flag_file
+from bulkinfer.launch.tuned_flags import conditions, require_place, warn_if_tuned_elsewhere, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
 
 from tests.launches import config_of, job_of, plan_of
@@ -79,13 +79,13 @@ def test_comments_say_what_was_measured_where(job: Job, tmp_path: Path) -> None:
 
 def test_the_same_conditions_are_no_news(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for config in (tuned(job, tmp_path), LaunchConfig()):
-        tell_if_elsewhere(replace(job, config=replace(job.config, tuned_for=config.tuned_for)), 1, BUDGET)
+        warn_if_tuned_elsewhere(replace(job, config=replace(job.config, tuned_for=config.tuned_for)), 1, BUDGET)
     assert capsys.readouterr().err == ""
 
 
 def test_others_are_told_in_one_sentence(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = replace(job, config=replace(job.config, tuned_for=tuned(job, tmp_path).tuned_for))
-    tell_if_elsewhere(elsewhere, 3, CoreBudget((0, 1), None))
+    warn_if_tuned_elsewhere(elsewhere, 3, CoreBudget((0, 1), None))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "infer_launch: warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 1 worker on 4 cores of "
@@ -104,7 +104,7 @@ def test_where_a_flag_file_can_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     for place, told in ((".", "is a folder: name a file in it"), ("none/t.flags", "there is no folder none")):
         with pytest.raises(UsageError, match=told):
             require_place(BenchConfig(tune=True, write_flags=place))
-    with pytest.raises(UsageError, match="such a name cannot stand in a flag file"):
+    with pytest.raises(UsageError, match="this name cannot be written into the flag file"):
         require_place(BenchConfig(tune=True, model_path="mod\udcff"))
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UsageError, match=r"t\.flags: the folder \. may not be written to"):

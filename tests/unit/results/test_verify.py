@@ -19,7 +19,7 @@ from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.part_names import part_name
-from bulkinfer.results.verify import Verdict, together, verify
+from bulkinfer.results.verify import Verdict, compare_outputs, verify
 from bulkinfer.types import Step
 
 from tests.rows import filled_rows, task
@@ -189,7 +189,7 @@ ONE, TWO, THREE = map(part_name, STEPS)
         (other_job, ["belongs to another job (fingerprint ffffffff, this one ", "partition 1: records 0 to 4 have no row"]),
         (overlapping, [f"{TWO} and {part_name(Step(0, 4, 6))} overlap: move {part_name(Step(0, 4, 6))} away",
                        f"2 keys have more than one row (000004.jpg in {TWO} and {part_name(Step(0, 4, 6))}; 000005.jpg in "]),
-        (lambda output: (output / "extra.parquet").touch(), ["extra.parquet is no part of the job, and whoever reads"]),
+        (lambda output: (output / "extra.parquet").touch(), ["extra.parquet is no part of the job, but programs that read"]),
         (lambda output: (output / part_name(Step(1, 4, 6))).mkdir(), ["is a folder with the name of a part"]),
         (lambda output: (output / THREE).rename(output / f"_{THREE}.damaged"),
          [f"{THREE} was published, and is gone", "partition 1: records 0 to 4 have no row", f"_{THREE}.damaged was set aside"]),
@@ -250,7 +250,7 @@ def test_pictures_that_are_ok_in_two_folders(sizes: Any, num_pictures: int, doub
     """The first has a.jpg and b, the second c and b; the size of b as given."""
     one, two = sizes
     verdicts = [sized([b"a.jpg", b"b"], one), sized([b"c", b"b"], [two[0], two[1] if two[1] != 4 else one[1]])]
-    count, told = together([Path("one"), Path("two")], verdicts)
+    count, told = compare_outputs([Path("one"), Path("two")], verdicts)
     assert count == num_pictures
     assert len(told) == len(doubled)
     assert all("1 pictures are ok in more than one folder (b in one and two): leave" in fault for fault in told)

@@ -101,7 +101,7 @@ def test_b52_the_newest_that_loads_is_taken_and_the_broken_one_named(
     assert checkpoint.find(tmp_path).step == 1
     told = capsys.readouterr().err
     assert str(broken) in told
-    assert "an earlier one is looked for" in told
+    assert "looking for an earlier one" in told
     with pytest.raises(RunError, match="damaged"):
         checkpoint.read(broken.parent)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +103,7 @@ def test_the_compiled_network_makes_the_updates(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UsageError, match="--compile and --recompute both decide"):
         launch.train(config_of(tmp_path, compile=True, recompute=("blocks",)))
     monkeypatch.setattr(setup.shutil, "which", lambda name: None)
-    with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler, and g\+\+ is not there"):
+    with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler, and g\+\+ was not found"):
         launch.train(config_of(tmp_path, compile=True))
 
 
@@ -161,3 +164,49 @@ def test_devices() -> None:
     assert device_of(TrainConfig(device="cpu")).type == "cpu"
     with pytest.raises(UsageError, match="is not known: give cpu, cuda or auto"):
         device_of(TrainConfig(device="abacus"))
+
+
+def test_the_result_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(logging.getLogger("bulkinfer"), "handlers", [logging.NullHandler()])
+    config = config_of(tmp_path, validation="during", checkpoints_per_epoch=1.0, keep_last=0)
+    with one_thread():
+        result = launch.train(config)
+    assert capsys.readouterr() == ("", ""), "the library logs, and prints nothing"
+    assert result.folder is not None
+    rows = {int(step): float(accuracy) for step, accuracy in table(result.folder, "validation.csv", "step", "accuracy")}
+    assert list(rows) == [5, 10, 12]
+    assert (result.updates, result.epochs, result.exit_code) == (12, 2.4, 0)
+    assert result.best_accuracy == pytest.approx(max(rows.values()))
+    assert result.last_accuracy == pytest.approx(rows[12])
+    assert result.checkpoint == result.folder / "checkpoints" / "step-00000012"
+    assert result.checkpoint.is_dir()
+
+
+def test_the_result_of_a_plan(tmp_path: Path) -> None:
+    with one_thread():
+        result = launch.train(config_of(tmp_path, dry_run=True))
+    assert result == launch.TrainResult(None, 0, 0.0, None, None, None)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_caller_can_end_a_run_early(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def stop() -> int:
+        asked.append(1)
+        return 7 if len(asked) == 3 else 0
+
+    @contextmanager
+    def stopping() -> Iterator[Callable[[], int]]:
+        yield stop
+
+    with one_thread():
+        result = launch.train(config_of(tmp_path), stopping=stopping)
+        assert (result.updates, result.exit_code) == (3, 7)
+        assert result.folder is not None
+        assert checkpoints(result.folder) == ["step-00000003"]
+        again = launch.train(config_of(tmp_path, resume=str(result.folder), log_path="logs"))
+        nothing = launch.train(config_of(tmp_path, resume=str(result.folder), log_path="logs"))
+    assert (again.updates, again.exit_code, again.folder) == (12, 0, result.folder)
+    assert nothing == again
+    assert_same_weights(result.folder, trained(tmp_path))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.export.torch_export import outputs_of
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.network_names import TRAINABLE, find_trainable, image_size
 from bulkinfer.train.networks import NetworkOptions, build_network
 from torch import nn
@@ -431,7 +431,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(model: str, near: str) -> 
 
 
 def test_a_name_like_no_other_is_answered_with_ours() -> None:
-    with pytest.raises(UsageError, match="ours are cifar_resnet8, "):
+    with pytest.raises(UsageError, match="known are cifar_resnet8, "):
         find_trainable("0?!")
 
 

@@ -82,7 +82,7 @@ def test_only_what_the_pattern_matches_is_trained() -> None:
     assert len(chosen_parameters(model, "")) == 4
     with pytest.raises(UsageError, match="matches no parameter: they are called 0"):
         chosen_parameters(model, "classifier")
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         chosen_parameters(model, "(")
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.train.plan import Batches, Epochs, is_due, micro_batches, share, solve, steps_in, total_steps
+from bulkinfer.train.plan import Batches, Epochs, count_steps, is_due, micro_batches, share, solve, total_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def test_numbers_that_contradict_each_other_are_refused(numbers: tuple[int, ...]
 
 @given(st.integers(2, 500), st.integers(1, 64), st.integers(1, 3))
 def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batch: int, epochs: int) -> None:
-    per_epoch = steps_in(num_samples, global_batch)
+    per_epoch = count_steps(num_samples, global_batch)
     plan = Epochs(num_samples, global_batch, per_epoch * epochs)
     for epoch in range(epochs):
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)

@@ -47,7 +47,7 @@ def test_the_passes_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "reason"), [("layer9", "matches no module: the outermost are"), ("(", "no regular expression")]
+    ("pattern", "reason"), [("layer9", "matches no module: the outermost are"), ("(", "not a regular expression")]
 )
 def test_patterns_that_are_none(pattern: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):

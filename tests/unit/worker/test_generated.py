@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.types import Step
 from bulkinfer.worker import generated
 from bulkinfer.worker.generated import Generator, generated_records

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bulkinfer.runtime.providers import describe_proof
-from bulkinfer.runtime.session import warm_up
+from bulkinfer.runtime.session import describe_proof, warm_up
 from bulkinfer.worker.null_session import NoNetwork
 
 

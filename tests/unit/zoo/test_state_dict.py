@@ -43,8 +43,8 @@ def test_names_of_a_network_trained_in_parallel_or_compiled(prefix: str, tmp_pat
 
 @pytest.mark.parametrize(("change", "told"), [
     (lambda state: {}, "holds no tensors"),
-    (lambda state: {**state, "0.bias": state["0.bias"].long()}, r"1 tensors of another kind of numbers \(0\.bias\)"),
-    (lambda state: {**state, "0.bias": state["0.bias"].to(torch.complex64)}, "of another kind of numbers"),
+    (lambda state: {**state, "0.bias": state["0.bias"].long()}, r"1 tensors of another number type \(0\.bias\)"),
+    (lambda state: {**state, "0.bias": state["0.bias"].to(torch.complex64)}, "of another number type"),
     (lambda state: {**state, "0.bias": state["0.bias"].to("meta")}, r"holds sparse or empty tensors \(0\.bias\)"),
     (lambda state: {**state, "5.weight": state["5.weight"].to_sparse()}, r"holds sparse or empty tensors \(5\.weight\)"),
     (lambda state: {"state_dict": state, "ema": state, "epoch": 3}, r"\(those .* may be under state_dict, ema\)"),

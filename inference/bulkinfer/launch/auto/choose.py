@@ -117,7 +117,7 @@ def _with_precision(asked: Unsettled, choice: Choice, records: Callable[[], Iter
     verdict = _judged(asked, cheaper, records)
     if verdict is None:
         return become(EXACT, f"a launch would first judge {native}")
-    return become(native, verdict.told, cheaper.model) if verdict.passes else become(EXACT, verdict.told)
+    return become(native, verdict.reason, cheaper.model) if verdict.passes else become(EXACT, verdict.reason)
 
 
 def _trial_session(config: LaunchConfig, settled: Settled) -> tuple[SessionSpec, list[int]]:

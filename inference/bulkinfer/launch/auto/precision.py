@@ -1,6 +1,6 @@
-"""What `--precision auto` becomes: the cheaper precision that a device computes in natively, if the network's answers stay.
+"""What `--precision auto` becomes: the cheaper precision that a device supports natively, if the answers of the network stay.
 
-Pictures and network are the business of a process of its own, precision_trial.py: the launcher imports no decoder.
+A separate process, precision_trial.py, decodes the pictures and runs the network: the launcher imports no decoder.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any, TypedDict
 
 from bulkinfer.host.isolated_call import ask
 from bulkinfer.host.versions import processor, versions
-from bulkinfer.model.card import Recipe
-from bulkinfer.model.measurements import keep, read_kept
+from bulkinfer.model.measurements import add_measurement, read_measurements
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Record
 
 log = logging.getLogger("bulkinfer")
 
 KEPT_FILE = "precision.json"
-PICTURES = 64  # the first readable ones judge
-OFFERED = 4 * PICTURES  # records among which they are looked for
+PICTURES = 64  # the first readable ones are compared
+OFFERED = 4 * PICTURES  # records that are tried until enough pictures are readable
 GOLDEN = "the golden pictures"
-_LIMIT_S = 1800.0  # two sessions, which may have to build engines, and a slow network on 64 pictures
+_LIMIT_S = 1800.0  # for two sessions, which may build engines, and a slow network on 64 pictures
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Two sessions on one network, and what it is judged by.
+    """Two sessions of one network, and what they are compared by.
 
-    `classified` is the output whose values are those of classes, `are_logits` what they are; empty: `outputs` are compared.
-    `golden` is the file of golden pictures, which judge where there are no others. Pictures are read as loader.Limits says.
+    `classified` is the output with the class values, which are logits if `are_logits`; if it is empty, `outputs` are compared.
+    `golden` is the file of golden pictures, used if there are no others. Pictures are read under the limits of loader.Limits.
     """
 
     exact: SessionSpec
@@ -59,26 +59,26 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the cheaper precision may be taken, and the figures, or what hindered it, in words."""
+    """Whether the cheaper precision may be taken; `reason` holds the figures, or why it may not, in words."""
 
     passes: bool
-    told: str
+    reason: str
 
 
 class _Entry(TypedDict):
-    """One verdict that is kept; the facts under which it holds stand beside it."""
+    """One cached verdict; the conditions under which it holds are stored beside it."""
 
     objection: str
     figures: str
     is_measurable: bool
-    pictures: int  # that judged; 0: the golden ones did
+    pictures: int  # how many were compared; 0: the golden ones
 
 
 def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept: Path, *, only_kept: bool) -> Verdict | None:
-    """The verdict on the first readable `records`, or on the golden pictures where there are none.
+    """The verdict by the first readable `records`, or by the golden pictures if there are none.
 
-    It is taken from the file `kept` if it holds one for this network, provider, precision, processor and versions; one that
-    could measure no agreement holds for no more pictures than it had. With `only_kept`, None where nothing is kept.
+    It comes from the cache file `kept` if that holds one for this network, provider, precision, processor and versions; a
+    verdict that could measure no agreement is not used for more pictures than it had. With `only_kept`, None if none is cached.
     """
     offered = list(itertools.islice(records, OFFERED))
     facts = _as_read(
@@ -94,7 +94,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
             "versions": versions(),
         }
     )
-    for entry in reversed(read_kept(kept, "judged", _Entry)):
+    for entry in reversed(read_measurements(kept, "judged", _Entry)):
         holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
         if holds and all(entry.get(name) == value for name, value in facts.items()):
             return _verdict(question, entry)
@@ -108,12 +108,12 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
     if isinstance(found, str):
         return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
     entry = {**facts, **found}
-    keep(kept, "judged", _Entry, entry)
+    add_measurement(kept, "judged", _Entry, entry)
     return _verdict(question, entry)
 
 
 def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
-    """As they come back from a file: tuples as lists."""
+    """`facts` as they are read back from a file: tuples become lists."""
     read: dict[str, Any] = json.loads(json.dumps(facts))
     return read
 

@@ -1,4 +1,4 @@
-"""The seam between a launch and what runs its workers; the table of engines."""
+"""The interface between a launch and the engine that runs its workers; the table of engines is config.ENGINES."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+from bulkinfer.config import ENGINES
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.types import Step
@@ -15,19 +16,19 @@ from bulkinfer.worker.protocol import STOP_SIGNALS, Event, Refused
 
 
 class Hooks(Protocol):
-    """What an engine asks of the launch and tells it."""
+    """What an engine asks of the launch, and reports to it."""
 
     def make_steps(self, rate: float) -> list[Step]:
         """The steps to run; asked once, with the warm-up rate of the first worker in pictures per second."""
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
-        """Hear of every event; `busy_workers` still have something to finish. An error returned ends the launch."""
+        """Called with every event; `busy_workers` still have something to finish. An error that is returned ends the launch."""
 
     def must_stop(self) -> BulkinferError | None:
         """Why the launch must end although nothing was reported; asked every few seconds."""
 
     def is_published(self, step: Step) -> bool:
-        """Whether a step has its file, or needs none."""
+        """True if the part of `step` is published."""
 
 
 class Engine(Protocol):
@@ -38,12 +39,6 @@ class Engine(Protocol):
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
-
-
-ENGINES = {
-    "local": "bulkinfer.launch.engines.local:LocalEngine",
-    "inline": "bulkinfer.launch.engines.inline:InlineEngine",
-}
 
 
 def make_engine(
@@ -58,7 +53,7 @@ def make_engine(
 ) -> Engine:
     """The engine called `name`. With `own_partition` worker i only gets the steps of partition i.
 
-    A worker in a process of its own that has work and gets nothing done for `stall_timeout_s` is ended and replaced; 0: never.
+    A worker process that has work and makes no progress for `stall_timeout_s` seconds is ended and replaced; 0: never.
     """
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(importlib.import_module(module), attribute)(

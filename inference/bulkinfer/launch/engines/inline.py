@@ -22,7 +22,7 @@ class InlineEngine:
         self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
     ) -> None:
         assert plan.num_devices == 1, plan
-        del batch_size, own_partition, stall_timeout_s  # nothing dies or is ended alone here, and there is one worker
+        del batch_size, own_partition, stall_timeout_s  # there is one worker, in this process: it cannot be ended or replaced
         self._hooks = hooks
         self._log = (run_file.parent / "worker-0.log").open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
         spec = RunSpec.read(run_file)

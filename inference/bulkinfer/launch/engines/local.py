@@ -29,9 +29,9 @@ from bulkinfer.worker.protocol import (
     decode,
 )
 
-_LOOK_S = 2.0  # how often we ask whether the launch may go on
+_LOOK_S = 2.0  # between two questions to the launch whether it may go on
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
-_DEATHS_WITHOUT_PROGRESS = 32  # narrowing a step to the record that kills takes 4 + log2(batch) of them
+_DEATHS_WITHOUT_PROGRESS = 32  # finding the record that kills its worker takes 4 + log2(batch) of them
 _STARTS = 3  # a worker that dies so often before it is ready is not started again
 
 
@@ -52,7 +52,7 @@ class LocalEngine:
         self._failed_starts: Counter[int] = Counter()  # in a row, by worker
         self._deadline: float | None = None
         self._refusal: BulkinferError | None = None
-        self._started = False  # a step was published
+        self._started = False  # at least one step was published
         self.signal: int | None = None
         self.replaced: list[str] = []
 
@@ -91,13 +91,13 @@ class LocalEngine:
             raise self._refusal
 
     def _wait_s(self) -> float:
-        """How long nothing needs to be looked after unless a worker reports or a signal comes."""
+        """Seconds until something must be checked, unless a worker reports or a signal comes."""
         if self._deadline is not None:
             return max(0.0, self._deadline - time.monotonic())
         return min(_LOOK_S, self._stall_timeout_s / 16) if self._stall_timeout_s else _LOOK_S
 
     def _watch(self) -> None:
-        """End workers that have had work and got nothing done for too long. Time in which we were stopped does not count."""
+        """End workers that had work and made no progress for too long. Time in which this process was stopped is left out."""
         if not self._stall_timeout_s or self._deadline is not None:
             return
         now = time.monotonic()
@@ -117,7 +117,7 @@ class LocalEngine:
             worker.process.kill()
 
     def _read(self, worker: WorkerHandle) -> None:
-        """Take what a worker reports; end of file means that it is dead or done."""
+        """Read what a worker reports; end of file means that it is dead or done."""
         chunk = os.read(worker.reports, 1 << 16)
         *lines, worker.unread = (worker.unread + chunk).split(b"\n")
         for line in lines:
@@ -135,12 +135,12 @@ class LocalEngine:
             self._deaths_in_a_row = 0
         elif isinstance(event, Refused):
             self._refuse(refusal(event, started=self._started))
-        self._tell(worker.index, event)
+        self._report(worker.index, event)
         if isinstance(event, Ready) and self._queue is None and self._deadline is None:
             self._queue = StepQueue.of(self._hooks.make_steps(event.warm_up_rate))
         self._feed()
 
-    def _tell(self, index: int, event: Event) -> None:
+    def _report(self, index: int, event: Event) -> None:
         busy = [worker.index for worker in self._workers.values() if worker.held or not worker.ready]
         if (reason := self._hooks.on_event(index, event, busy)) is not None:
             self._refuse(reason)
@@ -160,11 +160,11 @@ class LocalEngine:
             if not worker.ended:
                 worker.ended = True
                 worker.send(End())
-                if not worker.ready:  # it would load its network for nothing
+                if not worker.ready:  # it would load its network for no step
                     worker.process.kill()
 
     def _next(self, worker: WorkerHandle, queue: StepQueue) -> RunStep | None:
-        """What this worker can take on now."""
+        """The command for the next step of this worker; None if it has to wait."""
         if self._killers and not worker.held:
             step, fault = self._killers.popleft()
             return RunStep(step, fault)
@@ -186,11 +186,11 @@ class LocalEngine:
         else:
             self._failed_starts[worker.index] += 1
         if self._is_hopeless(worker.index):
-            words = f"{death}; the end of its log: {worker.last_words()}"
+            words = f"{death}; the end of its log: {worker.last_lines()}"
             self._refuse(RunError(f"workers die without getting anything done: {words}"))
             return
         starts = self._failed_starts[worker.index] < _STARTS
-        self._tell(worker.index, Died(worker.how(code), by_another=starts))
+        self._report(worker.index, Died(worker.how(code), by_another=starts))
         if starts and self._deadline is None:
             self._start(worker.index)
         self._feed()
@@ -201,7 +201,7 @@ class LocalEngine:
             return
         for step in [step for step in worker.held if self._hooks.is_published(step)]:
             worker.held.remove(step)
-            self._tell(worker.index, Recovered(step))
+            self._report(worker.index, Recovered(step))
         for step in self._queue.give_back(worker.held, self._batch_size, worker.loading + worker.running):
             stage = "decode" if step in worker.loading else "infer"
             assert stage == "decode" or any(one.start <= step.start < one.end for one in worker.running), step

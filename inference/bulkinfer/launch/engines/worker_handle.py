@@ -1,4 +1,4 @@
-"""One worker process as its launcher sees it: start, send, watch, end."""
+"""One worker process, as the launcher handles it: start, send, watch, end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight, shared
 from bulkinfer.worker.protocol import Command, encode
 
-_START_S = 60.0  # a busy disk or host may keep a process that starts waiting for long
+_START_S = 60.0  # a process that starts may have to wait long for a busy disk or host
 
 
 @dataclass
@@ -24,21 +24,21 @@ class WorkerHandle:
 
     index: int
     process: subprocess.Popen[bytes]
-    reports: int  # our end of its pipe
+    reports: int  # the launcher's end of its pipe
     in_flight: InFlight
     log: Path
     ready: bool = False
-    ended: bool = False  # told that nothing more will come
+    ended: bool = False  # it was sent End
     held: list[Step] = field(default_factory=list)
     unread: bytes = b""
-    ended_for: str = ""  # why we ended it, if we did
-    loading: list[Step] = field(default_factory=list)  # once it is closed: what its loader threads had in hand,
-    running: list[Step] = field(default_factory=list)  # and what its streams had
-    _seen: object = None  # of in_flight, or its processor time, when that last changed
-    _still_s: float = 0.0  # how long we have watched it not change
+    ended_for: str = ""  # why the launcher ended it; empty: it did not
+    loading: list[Step] = field(default_factory=list)  # after close(): what its loader threads were working on,
+    running: list[Step] = field(default_factory=list)  # and what its streams were
+    _seen: object = None  # in_flight, or its processor time, at the last change
+    _still_s: float = 0.0  # how long it has been seen without a change
 
     def send(self, command: Command) -> None:
-        """One command; a worker that is just dying does not read it, and its end of file is on its way."""
+        """Send one command. A worker that is just dying does not read it; its end of file will follow."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(encode(command).encode() + b"\n")
@@ -46,11 +46,10 @@ class WorkerHandle:
             return
 
     def is_stalled(self, watched_s: float, timeout_s: float) -> bool:
-        """Whether it has had work, or was to end, and got nothing done for `timeout_s`; to be asked again and again.
+        """True if the worker had work (or was asked to end) and made no progress for `timeout_s`; called repeatedly.
 
-        One that is not ready yet marks nothing: it gets nothing done while it takes no time of a processor, for a minute at
-        least, however long its network takes to load. `watched_s` is the time since the last call in which we were awake
-        ourselves.
+        A worker that is not ready yet makes progress as long as it uses processor time, however long its network takes to
+        load; it gets at least a minute. `watched_s` is the time since the last call in which the launcher itself was running.
         """
         seen = self.in_flight.snapshot() if self.ready else cpu_ticks(self.process.pid)
         idle = self.ready and not (self.held or self.ended)
@@ -61,12 +60,12 @@ class WorkerHandle:
         return self._still_s >= (timeout_s if self.ready else max(timeout_s, _START_S))
 
     def end(self, reason: str) -> None:
-        """Kill it, for `reason`; its end of file is on its way."""
+        """Kill it, and keep the `reason` for messages; its end of file will follow."""
         self.ended_for = reason
         self.process.kill()
 
     def how(self, code: int) -> str:
-        """What ended it, by the exit code that close() gave, for sentences: "ended by signal 9 (SIGKILL)"."""
+        """How it ended, for messages, as in "ended by signal 9 (SIGKILL)"; `code` is the exit code that close() returned."""
         if self.ended_for:
             return self.ended_for
         if code >= 0:
@@ -76,12 +75,12 @@ class WorkerHandle:
         except ValueError:  # a real-time signal has no name
             return f"ended by signal {-code}"
 
-    def last_words(self) -> str:
-        """The end of its log."""
+    def last_lines(self) -> str:
+        """The last lines of its log."""
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-3:])
 
     def close(self) -> int:
-        """Close our ends of the pipes and reap the process; returns its exit code (negative: the signal)."""
+        """Close the launcher's ends of the pipes and reap the process; returns its exit code (negative: the signal)."""
         os.close(self.reports)
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -94,20 +93,20 @@ class WorkerHandle:
 def start_worker(run_file: Path, index: int, plan: ThreadPlan) -> WorkerHandle:
     """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it."""
     log = run_file.parent / f"worker-{index}.log"
-    ours, theirs = os.pipe()
+    reports, written = os.pipe()
     marks = shared(plan.num_workers, plan.streams)
     everyone = os.sched_getaffinity(0)
     os.sched_setaffinity(0, plan.affinity[index])
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bulkinfer.worker.process", str(run_file), str(index), str(theirs), str(marks)],
-                stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[theirs, marks],
+                [sys.executable, "-P", "-m", "bulkinfer.worker.process", str(run_file), str(index), str(written), str(marks)],
+                stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[written, marks],
                 start_new_session=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
         in_flight = InFlight(plan.num_workers, plan.streams, marks)
     finally:
         os.sched_setaffinity(0, everyone)
-        os.close(theirs)
+        os.close(written)
         os.close(marks)
-    return WorkerHandle(index, process, ours, in_flight, log)
+    return WorkerHandle(index, process, reports, in_flight, log)

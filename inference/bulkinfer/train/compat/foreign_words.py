@@ -1,7 +1,7 @@
 """Words of other trainers' command lines that ours has under another name, or has no use for.
 
 Spellings that only differ in the name are aliases in options.py. Here are those whose value has another form, and those of
-hardware that is not here: they are told and left out.
+hardware that is not here: they are left out with a note.
 """
 
 from __future__ import annotations

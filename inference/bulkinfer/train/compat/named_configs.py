@@ -1,4 +1,4 @@
-"""Named sets of options in a YAML file, as flags: unknown names and wrong types are errors like those of the command line."""
+"""Named sets of options in a YAML file, read as flags: they are checked like those of the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def words_of(name: str, path: str) -> list[str]:
     except OSError as error:
         raise UsageError(f"--config_path {file}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is no YAML: {first_line(error)}") from None
+        raise UsageError(f"{file} is not YAML: {first_line(error)}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{file} must hold names with options below them")
     if name not in found or not isinstance(found[name], dict):

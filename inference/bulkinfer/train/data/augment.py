@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device; what each sample gets is decided by draws.
+"""Augmentation of whole batches on the device; draws.py decides what each sample gets.
 
 Shape letters: N batch, H height, W width, C channels, K classes.
 """
@@ -18,7 +18,7 @@ from bulkinfer.train.data.draws import Draw, Integers, uniform
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of a picture, in pixels of it, to be resized to the network's size."""
+    """A part of a picture, in its pixels, to be resized to the network's input."""
 
     left: float
     top: float
@@ -29,8 +29,9 @@ class Box:
 def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.ndarray, area: tuple[float, float]) -> list[Box]:
     """A part of each picture: its share of the area uniform in `area`, its aspect ratio log-uniform in 3/4..4/3.
 
-    `sizes` are N x 2: width and height. The recipe of Szegedy et al. (arXiv:1409.4842) as torchvision's RandomResizedCrop has
-    it, but drawn once: a part that would stick out is shrunk to fit, keeping its aspect ratio, where torchvision draws again.
+    `sizes` are N x 2: width and height. The recipe is that of Szegedy et al. (arXiv:1409.4842) as in torchvision's
+    RandomResizedCrop, with one difference: torchvision draws again if the part does not fit into the picture; here it shrinks
+    to fit and keeps its aspect ratio.
     """
     draws = {draw: uniform(seed, epoch, samples, draw) for draw in (Draw.AREA, Draw.ASPECT, Draw.CROP_X, Draw.CROP_Y)}
     boxes = []
@@ -39,7 +40,10 @@ def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.nda
         aspect = math.exp((2 * draws[Draw.ASPECT][index] - 1) * math.log(4 / 3))
         across, down = math.sqrt(pixels * aspect), math.sqrt(pixels / aspect)
         fit = min(1.0, width / across, height / down)
-        across, down = min(across * fit, width), min(down * fit, height)  # not a hair beyond: Pillow refuses that
+        across, down = (
+            min(across * fit, width),
+            min(down * fit, height),
+        )  # Pillow refuses more
         boxes.append(
             Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down)
         )
@@ -47,9 +51,9 @@ def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.nda
 
 
 def flip_and_crop(images_NHWC: Tensor, seed: int, epoch: int, samples: Integers, *, flip: bool, pad: int) -> Tensor:
-    """Each picture mirrored with probability 1/2, and cut at random out of itself with `pad` black pixels on every side.
+    """Mirror each picture with probability 1/2; pad it with `pad` black pixels on every side and cut out its size at random.
 
-    uint8 in, uint8 out, of the same shape.
+    Takes and returns uint8 of the same shape.
     """
     count, height, width, _ = images_NHWC.shape
     device = images_NHWC.device
@@ -73,7 +77,7 @@ def _offsets(draws: np.ndarray, pad: int) -> Tensor:
 
 
 def normalise(images_NHWC: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 N x H x W x C -> N x C x H x W in channels-last memory, (pixel / 255 - mean) / std; both are C floats."""
+    """uint8 N x H x W x C -> N x C x H x W in channels-last memory: (pixel / 255 - mean) / std, with C values of each."""
     scaled = images_NHWC.to(dtype if dtype == torch.float32 else torch.float32)
     scaled = scaled.mul_(1 / (255 * std)).sub_(mean / std)
     return scaled.to(dtype).permute(0, 3, 1, 2)
@@ -81,11 +85,11 @@ def normalise(images_NHWC: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """Mixing of neighbours: pictures 2k and 2k+1 of a micro batch, each into the other.
+    """How pairs of pictures are mixed: pictures 2k and 2k+1 of a micro batch, each into the other.
 
-    `mixup` and `cutmix` are the alphas of their Beta distributions (Zhang et al., arXiv:1710.09412; Yun et al.,
-    arXiv:1905.04899), 0: not used. With both, each pair gets one of them with probability 1/2; `probability` is that of being
-    mixed at all. A last picture without a neighbour stays as it is.
+    `mixup` and `cutmix` are the alphas of the Beta distributions (Zhang et al., arXiv:1710.09412; Yun et al.,
+    arXiv:1905.04899); 0 means not used. A pair is mixed with probability `probability`; if both are used, by one of them, each
+    with the same probability. A last picture without a partner stays as it is.
     """
 
     mixup: float = 0.0
@@ -93,14 +97,14 @@ class Mixing:
     probability: float = 1.0
 
     @property
-    def is_on(self) -> bool:
+    def is_used(self) -> bool:
         return bool(self.mixup or self.cutmix) and self.probability > 0
 
 
 def mix(
     images_NCHW: Tensor, targets_NK: Tensor, mixing: Mixing, seed: int, epoch: int, samples: Integers
 ) -> tuple[Tensor, Tensor]:
-    """The batch and its targets (probabilities of K classes), mixed in pairs; what a pair gets is drawn by its first sample."""
+    """The batch and its targets (probabilities of K classes), mixed in pairs; the first sample of a pair decides its draws."""
     pairs = len(samples) // 2
     if not pairs:
         return images_NCHW, targets_NK
@@ -128,9 +132,9 @@ def mix(
 def _cut_masks(
     is_cut: np.ndarray, kept: np.ndarray, first: Integers, size: tuple[int, int], seed: int, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """By pair: where a picture keeps its own pixels (1) or takes its neighbour's (0), H x W; and the share that it keeps.
+    """For each pair a mask H x W, 1 where a picture keeps its pixels and 0 where it takes its partner's, and the share kept.
 
-    The box lies inside the picture; its share of the pixels, not the one drawn, weights the targets.
+    The box lies inside the picture. Targets are weighted by the box's real share of the pixels, not by the drawn share.
     """
     height, width = size
     masks = np.ones((len(first), height, width))
@@ -146,12 +150,12 @@ def _cut_masks(
 
 
 def _beta_quantile(draws: np.ndarray, alpha: float) -> np.ndarray:
-    """Numbers of Beta(alpha, alpha) from uniform ones, by the inverse of its distribution on a grid of 4,097 points."""
+    """Beta(alpha, alpha) numbers from uniform ones, by the inverse of the distribution function on a grid of 4,097 points."""
     if alpha == 1.0:
         return draws
-    log_grid = np.linspace(-40 / min(alpha, 1.0), 0.0, 4097)  # halves are symmetric: work on 0..1/2, fine near 0
+    log_grid = np.linspace(-40 / min(alpha, 1.0), 0.0, 4097)  # the two halves are symmetric: a grid on 0..1/2, fine near 0
     grid = np.exp(log_grid) / 2
-    density = np.exp((alpha - 1) * (np.log(grid) + np.log1p(-grid)) + np.log(grid))  # in the logarithm of x
+    density = np.exp((alpha - 1) * (np.log(grid) + np.log1p(-grid)) + np.log(grid))  # of log x
     cumulative = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(log_grid))])
     cumulative *= 0.5 / cumulative[-1]
     lower = np.interp(np.minimum(draws, 1 - draws), cumulative, grid)

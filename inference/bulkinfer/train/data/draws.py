@@ -1,4 +1,4 @@
-"""Random numbers as functions of (seed, epoch, sample): the same for any number of ranks and workers, and after a resume."""
+"""Random numbers as functions of seed, epoch and sample: for any number of replicas and threads, and after a resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64, as are the constants of
 
 
 class Draw(IntEnum):
-    """What a number decides: each has a sequence of its own. New ones go to the end, or runs would no longer reproduce."""
+    """What a number decides; each has its own sequence. Add new ones at the end, or runs can no longer be reproduced."""
 
     FLIP = 1
     CROP_Y = 2
@@ -36,19 +36,19 @@ def uniform(seed: int, epoch: int, samples: Integers, draw: Draw) -> Floats:
 
 
 def order(seed: int, epoch: int, num_samples: int, *, shuffle: bool = True) -> Integers:
-    """The sample indices of an epoch in the order in which all replicas together take them."""
+    """The sample indices of an epoch, in the order in which the replicas together take them."""
     if not shuffle:
         return np.arange(num_samples)
     return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(num_samples)
 
 
 def spread(num_samples: int, total: int) -> Integers:
-    """`num_samples` of `total` sample indices at equal distances: a share of every class where samples are sorted by class."""
+    """`num_samples` of `total` sample indices at equal distances: a share of every class if samples are sorted by class."""
     return np.arange(num_samples, dtype=np.int64) * total // num_samples
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Seeds torch for one update on one rank (dropout, dropped blocks): nothing random has to be kept in a checkpoint."""
+    """Torch's seed for one update on one rank (dropout, dropped blocks), so that checkpoints need no random state."""
     state = _mix(np.array([seed], np.uint64))
     for value in (step, rank):
         state = _mix(state ^ np.uint64(value))

@@ -1,4 +1,4 @@
-"""The data of a run: found or fetched, read, and how its pictures are prepared and augmented."""
+"""The data of a run: finds or fetches them, reads them, and decides how pictures are prepared and augmented."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.samples import (
     STATISTICS,
@@ -30,13 +30,13 @@ from bulkinfer.train.options import TrainConfig, training_data_dir
 log = logging.getLogger("bulkinfer")
 
 FAKE = ("generated", "synthetic")
-_SMALL = 64  # pictures up to this side are flipped and shifted, larger ones cropped and resized
-_DIGITS = ("mnist", "digits")  # a mirrored digit is another sign
+_SMALL = 64  # pixels: pictures up to this side are flipped and shifted, larger ones are cropped and resized
+_DIGITS = ("mnist", "digits")  # a mirrored digit is no longer that digit
 
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """What happens to training pictures: mirrored, shifted by up to `pad` pixels, or a part of `crop_area` cut out."""
+    """How training pictures are augmented: mirrored, shifted by up to `pad` pixels, or cropped to a share of `crop_area`."""
 
     flip: bool = False
     pad: int = 0
@@ -45,7 +45,7 @@ class Augmentation:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data sets as they were found, and how their pictures are prepared."""
+    """The data sets of a run, and how their pictures are prepared."""
 
     name: str
     train: Samples
@@ -60,9 +60,9 @@ class Data:
 
 
 def with_data_found(config: TrainConfig) -> TrainConfig:
-    """The options with the data set's name and the absolute path of --data_dir, so that a resume from anywhere finds them.
+    """The options with the name of the data set and the absolute path of --data_dir: a resume works from any folder.
 
-    A small set that is not there is fetched, unless that is switched off. Raises UsageError for an unknown data set or network.
+    Fetches a small set that is missing, unless --nodownload is given. Raises UsageError for an unknown data set or network.
     """
     place = Path(training_data_dir(config.data_dir))
     if config.dataset:
@@ -72,22 +72,22 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
     else:
         name = "cifar10"
     found = replace(config, dataset=name, data_dir=os.path.abspath(place))
-    model_of(found)  # a name that is none is told before anything is fetched
+    model_of(found)  # an unknown name is reported before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
         if config.dry_run:
-            raise UsageError(f"{name} is not in {place}, and a plan fetches nothing: bulkinfer get_dataset {name} does")
+            raise UsageError(f"{name} is not in {place}, and --dry_run fetches nothing: run bulkinfer get_dataset {name} first")
         get_dataset(Request(name, place))
     return found
 
 
 def model_of(config: TrainConfig) -> str:
-    """The network's name, however it is spelled; --model_size alone names a family as well."""
+    """The name of the network, from any spelling; --model_size alone may name a family as well."""
     model = "" if config.model_size and config.model == TrainConfig.model else config.model
     return find_trainable(spelled(model, config.model_size, config.dataset in STATISTICS))
 
 
 def augmentation_of(config: TrainConfig, size: int) -> Augmentation:
-    """What --augment comes to for pictures of `size`. Raises UsageError for a --crop_area that is none."""
+    """What --augment means for pictures of `size` pixels. Raises UsageError for a wrong --crop_area."""
     kind = config.augment
     if kind == "auto":
         kind = "flip_crop" if size <= _SMALL else "resized_crop"
@@ -108,9 +108,9 @@ def _area(words: tuple[str, ...]) -> tuple[float, float]:
 
 
 def open_data(config: TrainConfig, size: int = 0) -> Data:
-    """Read the data set of options that went through with_data_found().
+    """Read the data set; `config` comes from with_data_found().
 
-    Raises UsageError or RunError where it is missing or broken.
+    Raises UsageError or RunError if the set is missing or broken.
     """
     size = config.image_size or size or image_size(model_of(config))
     augmentation = augmentation_of(config, size)
@@ -126,14 +126,14 @@ def open_data(config: TrainConfig, size: int = 0) -> Data:
 
 
 def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
-    """The validation pictures alone, prepared by a recipe. Raises UsageError where there are none."""
+    """The validation pictures, prepared by a recipe. Raises UsageError if the data set has none."""
     if config.dataset in FAKE:
-        raise UsageError(f"the run was trained on {config.dataset} pictures: there are none to validate with")
+        raise UsageError(f"the run was trained on {config.dataset} pictures: it has no validation pictures")
     return samples_of(read_split(config, "valid"), recipe, config, None)
 
 
 def read_split(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
-    """The pictures of a split ("train" or "valid") as they lie there. Raises UsageError where they are missing or broken."""
+    """Read the pictures of a split ("train" or "valid"). Raises UsageError if they are missing or broken."""
     folder = place = Path(config.data_dir)
     if config.dataset in SETS and not place.exists():
         raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
@@ -145,7 +145,7 @@ def read_split(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
 def samples_of(
     pictures: ArrayPictures | FilePictures, recipe: Recipe, config: TrainConfig, crop_area: tuple[float, float] | None
 ) -> Samples:
-    """Pictures as prepared batches."""
+    """Samples of these pictures, from memory or read by threads."""
     threads = config.num_workers or core_budget().usable
     if isinstance(pictures, ArrayPictures):
         cache_bytes = config.cache_mb * 1_000_000

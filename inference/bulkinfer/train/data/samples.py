@@ -1,6 +1,6 @@
-"""Samples of a data set as prepared batches: in memory, or read and decoded by threads ahead of the loop.
+"""Samples of a data set as prepared batches: from memory, read and decoded by threads ahead of the loop, or made up.
 
-Shape letters: N batch, H height, W width, C channels (always RGB: what serving gives the network).
+Shape letters: N batch, H height, W width, C channels (always RGB, as in serving).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.data.augment import random_resized_crops
 from bulkinfer.train.data.draws import Draw, Integers, uniform
 from bulkinfer.types import printable
 
-_AHEAD = 4  # micro batches that are prepared before they are needed
+_AHEAD = 4  # micro batches prepared in advance
 _MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
 
 STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
@@ -41,7 +41,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def recipe_for(dataset: str, size: int, *, whole: bool) -> Recipe:
-    """How serving and validation prepare a picture: `whole` resizes it to size x size, else its centre is cut out."""
+    """How serving and validation prepare a picture: with `whole` it is resized to size x size, else its centre is cut out."""
     mean, std = STATISTICS.get(dataset, _IMAGENET)
     short_side = size if whole else round(size / 0.875)
     return Recipe(
@@ -58,7 +58,7 @@ def recipe_for(dataset: str, size: int, *, whole: bool) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One micro batch to prepare: its samples, in order, and the epoch whose crops they get (None: no random crops)."""
+    """One micro batch to prepare: its samples, in order, and the epoch that decides their crops (None: no random crops)."""
 
     step: int
     epoch: int | None
@@ -73,20 +73,20 @@ class Samples(Protocol):
     class_names: tuple[str, ...]
 
     def move_to(self, device: torch.device) -> None:
-        """Keep what is kept in memory on this device."""
+        """Move what is kept in memory to this device."""
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         """Each micro batch as uint8 N x H x W x C, in order."""
 
 
 class CachedSamples:
-    """All prepared pictures in memory: an index makes a batch."""
+    """All prepared pictures in memory; a batch is cut out by index."""
 
     def __init__(self, images_NHWC: Tensor, labels: np.ndarray, class_names: tuple[str, ...]) -> None:
         self._images_NHWC, self.labels, self.class_names = images_NHWC, labels, class_names
 
     def move_to(self, device: torch.device) -> None:
-        """Keep the pictures in the memory of this device from now on."""
+        """Move the pictures to the memory of this device."""
         self._images_NHWC = self._images_NHWC.to(device)
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
@@ -95,7 +95,7 @@ class CachedSamples:
 
 
 class LoadedSamples:
-    """Pictures that threads prepare, one sample a task, a few micro batches ahead."""
+    """Pictures that threads prepare a few micro batches in advance, one sample per task."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class LoadedSamples:
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
 
     def move_to(self, device: torch.device) -> None:
-        """Nothing is kept."""
+        """Does nothing: no pictures are kept."""
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         size = (self._recipe.height, self._recipe.width, 3)
@@ -192,7 +192,7 @@ def to_image(image_HWC: np.ndarray) -> Image.Image:
 def file_samples(
     pictures: FilePictures, recipe: Recipe, *, num_threads: int, seed: int, crop_area: tuple[float, float] | None
 ) -> Samples:
-    """Samples of picture files. Raises RunError, when it comes to it, naming a file that cannot be used."""
+    """Samples of picture files. Their batches raise RunError that names a file which cannot be used."""
     prepare_decoder()
 
     def picture(sample: int) -> Image.Image:
@@ -201,17 +201,17 @@ def file_samples(
             return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
         except RecordError as error:
             name = printable(os.fsencode(path))
-            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): mend it or take it out") from error
+            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): repair or remove it") from error
 
     return LoadedSamples(
         picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=crop_area
     )
 
 
-class _Made:
-    """Random pixels with random labels of 1,000 classes: a stretch of one block of noise, drawn by sample and epoch.
+class _MadeUpSamples:
+    """Random pixels with random labels of 1,000 classes: each picture is a stretch of one block of noise.
 
-    `once` makes one batch of each size, and gives it again and again.
+    Sample and epoch decide the stretch. With `once`, one batch of each size is made and used again.
     """
 
     def __init__(self, size: int, seed: int, *, once: bool) -> None:
@@ -224,7 +224,7 @@ class _Made:
         self._device = torch.device("cpu")
 
     def move_to(self, device: torch.device) -> None:
-        """Keep batches that are made once on this device."""
+        """Make reused batches on this device."""
         self._device = device if self._once else self._device
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
@@ -246,10 +246,10 @@ class _Made:
 
 
 def generated_samples(size: int, seed: int) -> Samples:
-    """50,000 pictures made anew for each batch: all of the loop but reading and decoding."""
-    return _Made(size, seed, once=False)
+    """50,000 pictures, made again for each batch: measures the loop without reading and decoding."""
+    return _MadeUpSamples(size, seed, once=False)
 
 
 def synthetic_samples(size: int, seed: int) -> Samples:
-    """50,000 times the same batch: what the network alone can do."""
-    return _Made(size, seed, once=True)
+    """The same batch for all of 50,000 pictures: measures the network alone."""
+    return _MadeUpSamples(size, seed, once=True)

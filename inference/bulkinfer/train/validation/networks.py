@@ -1,4 +1,4 @@
-"""Networks that no run has made, for `bulkinfer validate`: the zoo's with published weights, any other with random ones.
+"""Networks that were not trained here, for `bulkinfer validate`: with published weights from the zoo, or with random ones.
 
 Shape letters: N batch, H height, W width, C channels, K classes.
 """
@@ -18,7 +18,8 @@ from bulkinfer import zoo
 from bulkinfer.datasets.folders import BY_NAME
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
-from bulkinfer.model.card import RANDOM_WEIGHTS, Recipe
+from bulkinfer.model.card import RANDOM_WEIGHTS
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
 from bulkinfer.train.data.samples import Samples, Work, recipe_for
@@ -35,7 +36,7 @@ log = logging.getLogger("bulkinfer")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A network in evaluation mode, how its pictures are prepared, and the pictures to judge it by."""
+    """A network in evaluation mode, how its pictures are prepared, and the validation pictures."""
 
     name: str
     network: nn.Module
@@ -44,7 +45,7 @@ class Subject:
 
 
 class _Outputs(nn.Module):
-    """The network as evaluate() needs it: takes RGB, gives N x K."""
+    """The network as evaluate() needs it: takes RGB, returns N x K."""
 
     def __init__(self, network: nn.Module, *, is_bgr: bool) -> None:
         super().__init__()
@@ -56,8 +57,8 @@ class _Outputs(nn.Module):
 
 
 @dataclass(slots=True)
-class _Relabelled:
-    """Samples whose labels number the network's classes."""
+class _RelabelledSamples:
+    """Samples whose labels are numbers of the network's classes."""
 
     samples: Samples
     labels: np.ndarray
@@ -73,16 +74,14 @@ class _Relabelled:
 def open_subject(config: ValidateConfig) -> Subject:
     """The network that --model names and the validation pictures of --data_dir.
 
-    Raises UsageError where they do not fit together, RunError or DownloadError where the weights cannot be had.
+    Raises UsageError if they do not fit together, RunError or DownloadError if the weights are not available.
     """
     if config.dataset.lower() in FAKE:
-        raise UsageError(f"--dataset {config.dataset} has no labels that mean anything: --generated_data measures the speed")
+        raise UsageError(f"--dataset {config.dataset} has random labels: --generated_data measures the speed")
     name, is_of_zoo = resolve(config)
     is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
-        raise UsageError(
-            f"--weights {config.weights}: {name} is none of get_model --list; what a run has trained is given as PATH"
-        )
+        raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
                           num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
     options = with_data_found(options)
@@ -99,7 +98,7 @@ def resolve(config: ValidateConfig) -> tuple[str, bool]:
 
 
 def network_for_speed(config: ValidateConfig) -> tuple[str, nn.Module, int]:
-    """Name, network with random weights, and side of its pictures; that of training where it knows the name."""
+    """Name, network with random weights, and side of its pictures. A network that can be trained is preferred to the zoo's."""
     name, is_of_zoo = resolve(config)
     try:
         name = find_trainable(name)
@@ -111,10 +110,10 @@ def network_for_speed(config: ValidateConfig) -> tuple[str, nn.Module, int]:
 
 
 def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
-    """A network with random weights, for the classes that the pictures have."""
+    """A network with random weights, for the classes of the pictures."""
     name = find_trainable(name)
     pictures = read_split(options, "valid")
-    log.info(f"warning: {name}: RANDOM weights, what it finds means nothing; get_model --list prints the networks with weights")
+    log.info(f"warning: {name}: RANDOM weights, its answers mean nothing; get_model --list prints the networks with weights")
     recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
     torch.manual_seed(0)
     network = build(NetworkOptions(name, len(pictures.class_names))).eval()
@@ -122,24 +121,24 @@ def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
 
 
 def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
-    """A network of the zoo with its weights, and pictures labelled by its classes."""
+    """A network of the zoo with its weights, and pictures labelled with its classes."""
     if options.dataset != "folder":
         raise UsageError(
             f"the classes of {name} are not those of {options.dataset}: give --data_dir D with pictures in class folders "
             "in D/val, or --weights random"
         )
-    network, recipe = _of_zoo(name, config)
+    network, recipe = _load_from_zoo(name, config)
     pictures = read_split(options, "valid")
     names = zoo.labels(name)
     with torch.inference_mode():
         num_classes = network(torch.zeros(1, 3, recipe.height, recipe.width)).shape[1]
     positions = class_positions(pictures.class_names, names, num_classes)
     shown = names or tuple(map(str, range(num_classes)))
-    held_out = _Relabelled(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
+    held_out = _RelabelledSamples(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
     return Subject(name, network, recipe, held_out)
 
 
-def _of_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
+def _load_from_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
     """The network with its weights, and its recipe."""
     name, spec = zoo.find(name)
     if config.image_size not in (0, spec.recipe.height):
@@ -156,8 +155,8 @@ def _of_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
 def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
     """For each class folder, the number of its class in the network's outputs.
 
-    Folders named by numbers mean these, from 0, and folders named as classes are those; else there are as many as classes, and
-    they are in the order of the classes, which is said. Raises UsageError if they are none of it, or a name is that of two.
+    Folders are named by class numbers from 0, or by class names. Otherwise there must be one for each class, in the order of
+    the classes; a note says so. Raises UsageError if none of these holds, or if two classes have the name of a folder.
     """
     if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
         return np.array([int(folder) for folder in folders])
@@ -167,7 +166,7 @@ def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_
             raise UsageError(f"{twice[0]} is the name of two classes: name the folders by number of class, from 0")
         return np.array([numbers[folder] for folder in folders])
     if len(folders) == num_classes:
-        log.info(f"note: the {num_classes} class folders are taken for the classes in their order: {folders[0]} is class 0")
+        log.info(f"note: the {num_classes} class folders are taken as the classes in order: {folders[0]} is class 0")
         return np.arange(num_classes)
     raise UsageError(
         f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "
@@ -176,11 +175,11 @@ def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_
 
 
 def validate_subject(subject: Subject, *, batch_size: int, precision: Precision, device: torch.device) -> Scores:
-    """Its scores; every picture counts once."""
+    """The scores of a network; every picture counts once."""
     recipe = subject.recipe
     std = [1 / (255 * scale) for scale in recipe.scale]
     mean = [-offset * each for offset, each in zip(recipe.offset, std, strict=True)]
-    if recipe.channels == "BGR":  # they are in the order of the network's channels; pictures are RGB
+    if recipe.channels == "BGR":  # recipes have the order of the network's channels; pictures are RGB
         mean, std = mean[::-1], std[::-1]
     network = subject.network.to(device, precision.weights).to(memory_format=torch.channels_last)
     return evaluate(

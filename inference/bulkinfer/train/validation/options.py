@@ -1,4 +1,4 @@
-"""Settings of validate: checkpoints or a network, pictures, batches."""
+"""Options of validate: checkpoints or a network, pictures, batches."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class ValidateConfig:
     """Accuracy of checkpoints, or of a network with its published weights, on validation pictures; or speed on made-up ones."""
 
     path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
-    again: bool = option(False, "also checkpoints that validation.csv of the run holds already")
+    again: bool = option(False, "validate again the checkpoints that are in validation.csv of the run")
     data_dir: str = option("", "folder of the data set; default: that of the run")
     valid_batch_size: int = option(
         0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",)
     )
     num_workers: int = option(0, "threads that read and decode pictures; 0: what the cores allow", minimum=0)
-    cache_mb: int = option(2048, "prepared pictures are kept in memory up to this size, in MB", minimum=0)
+    cache_mb: int = option(2048, "memory for prepared pictures, in MB", minimum=0)
     device: str = option("auto", "cpu, cuda or auto")
-    precision: str = option("32.32", "arithmetic and weights in bits", choices=PRECISIONS)
-    half_type: str = option("bfloat16", "the 16 bits of --precision", choices=HALF_TYPES)
+    precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
+    half_type: str = option("bfloat16", "the type of 16 bits in --precision", choices=HALF_TYPES)
     model: str = option(
         "", "without PATH: a network of the zoo with its weights, or any other with random ones", aliases=("model_name",)
     )
-    model_size: str = option("", "size of the network, where its name is that of a family", aliases=("size",))
+    model_size: str = option("", "size of the network, if --model names a family", aliases=("size",))
     weights: str = option("auto", "without PATH: those of the zoo (auto), random, a file or a URL")
     model_path: str = option("models", "without PATH: folder of model folders, where fetched weights are kept")
-    dataset: str = option("", "without PATH: the data set in --data_dir, where that does not tell", aliases=("data",))
+    dataset: str = option("", "without PATH: name of the data set, if --data_dir may hold several", aliases=("data",))
     image_size: int = option(0, "without PATH: side of the network's input, in pixels; 0: the network's own", minimum=0)
     generated_data: bool = option(False, "random pictures: images/sec and latency instead of accuracy")
-    repeat: int = option(10, "passes over 100 batches of --generated_data, after one to warm up", minimum=1)
+    repeat: int = option(10, "passes over 100 batches of --generated_data, after one for warm-up", minimum=1)
 
     def __post_init__(self) -> None:
         if self.path and self.model:
-            raise UsageError("a checkpoint says what network it is of: leave out --model")
+            raise UsageError("a checkpoint names its network: leave out --model")
         if not self.path and not self.model and not self.model_size:
-            raise UsageError("give a checkpoint or a run, or --model NAME for a network that no run has made")
+            raise UsageError("give a checkpoint or a run, or --model NAME for a network that was not trained here")
         without_path = ("dataset", "weights", "model_path", "model_size", "image_size")
         for name in without_path if self.path else ("weights", "model_path"):
             if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):
-                raise UsageError(f"--{name} is for the accuracy of a network that no run has made: leave it out")
+                raise UsageError(f"--{name} is for the accuracy of a network that was not trained here: leave it out")

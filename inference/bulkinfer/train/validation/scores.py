@@ -1,4 +1,4 @@
-"""Accuracy of a network on a data set: every sample counts exactly once, whatever the batch.
+"""Accuracy of a network on a data set: every sample counts exactly once, for any batch size.
 
 Shape letters: N batch, K classes.
 """
@@ -21,7 +21,7 @@ from bulkinfer.train.step import Precision
 
 @dataclass
 class Scores:
-    """Sums over the samples seen; `confusion` is K x K: rows are labels, columns what was found."""
+    """Sums over the samples seen; `confusion` is K x K: rows are labels, columns are answers."""
 
     num_classes: int
     count: int = 0
@@ -35,7 +35,7 @@ class Scores:
         self.confusion = np.zeros((self.num_classes, self.num_classes), np.int64)
 
     def add(self, logits_NK: Tensor, labels_N: Tensor) -> None:
-        """Count a batch. Equal scores go to the class that comes first, as in infer_launch."""
+        """Count a batch. Of equal scores the first class wins, as in infer_launch."""
         logits_NK = logits_NK.double()
         best_N5 = torch.sort(logits_NK, dim=1, descending=True, stable=True).indices[:, :5]
         hits_N5 = best_N5 == labels_N[:, None]
@@ -54,7 +54,7 @@ class Scores:
         return self.count / self.seconds if self.seconds else 0.0
 
     def as_row(self) -> dict[str, int | float]:
-        """For validation.csv."""
+        """The row of validation.csv."""
         return {"accuracy": self.accuracy, "top5": self.top5 / self.count, "loss": self.loss / self.count, "count": self.count,
                 "images_per_sec": self.images_per_s, "seconds": self.seconds}  # fmt: skip
 
@@ -69,7 +69,7 @@ class Scores:
 def evaluate(
     network: nn.Module, samples: Samples, *, batch_size: int, precision: Precision, mean: Tensor, std: Tensor
 ) -> Scores:
-    """Run every sample once, in order, in evaluation mode; the network's mode is as before afterwards."""
+    """Run every sample once, in order, in evaluation mode; the network's mode is restored afterwards."""
     scores = Scores(len(samples.class_names))
     labels = torch.from_numpy(samples.labels)
     was_training = network.training
@@ -77,7 +77,7 @@ def evaluate(
     start = time.perf_counter()
     try:
         with torch.inference_mode():
-            for work, images_NHWC in samples.batches(_in_order(len(labels), batch_size)):
+            for work, images_NHWC in samples.batches(_sequential_work(len(labels), batch_size)):
                 images_NCHW = normalise(images_NHWC.to(mean.device), mean, std, precision.input)
                 with precision.autocast():
                     logits_NK = network(images_NCHW)
@@ -88,6 +88,6 @@ def evaluate(
     return scores
 
 
-def _in_order(count: int, batch_size: int) -> Iterator[Work]:
+def _sequential_work(count: int, batch_size: int) -> Iterator[Work]:
     for start in range(0, count, batch_size):
         yield Work(0, None, np.arange(start, min(start + batch_size, count)))

@@ -1,4 +1,4 @@
-"""`bulkinfer validate`: checkpoints one after the other on the pictures held out; or a network's accuracy or speed."""
+"""`bulkinfer validate`: the accuracy of checkpoints or of a network on validation pictures, or the speed of a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import open_held_out
@@ -29,13 +29,13 @@ from bulkinfer.train.validation.scores import Scores, evaluate
 
 log = logging.getLogger("bulkinfer")
 
-_BATCHES = 100  # of a pass over generated pictures
+_BATCHES = 100  # per pass over generated pictures
 
 
 def validate(config: ValidateConfig) -> None:
     """Validate what the options name, and log the scores.
 
-    Raises UsageError where there is no checkpoint, RunError where one or the data are damaged.
+    Raises UsageError if there is no checkpoint, RunError if one or the data are damaged.
     """
     if config.generated_data:
         measure(config)
@@ -67,13 +67,13 @@ def validate(config: ValidateConfig) -> None:
         scores = score(found, held_out, options, config)
         log.info(f"{path.name}: {scores.sentence()}")
         if not config.data_dir:
-            keep(folder, found, scores)
+            save_scores(folder, found, scores)
     if damaged:
-        raise RunError(f"{folder}: {', '.join(damaged)} could not be validated, since damaged")
+        raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}")
 
 
 def validate_network(config: ValidateConfig) -> None:
-    """The scores of a network that no run has made."""
+    """Log the scores of a network that was not trained here."""
     subject = open_subject(config)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
@@ -82,7 +82,7 @@ def validate_network(config: ValidateConfig) -> None:
 
 
 def checkpoints_of(path: Path) -> list[Path]:
-    """The checkpoints that a path means, ascending. Raises UsageError if there are none."""
+    """The checkpoints at a path, ascending. Raises UsageError if there are none."""
     path = Path(os.path.abspath(path))
     if path.is_file():
         path = path.parent
@@ -94,7 +94,7 @@ def checkpoints_of(path: Path) -> list[Path]:
 
 
 def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
-    """The options of the run, for its data as they are asked for now."""
+    """The options of the run that a checkpoint belongs to, with the data options given now."""
     options = TrainConfig(**options_of_state(found.state))
     return replace(
         options,
@@ -106,7 +106,7 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
 
 
 def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig) -> Scores:
-    """A checkpoint's scores."""
+    """The scores of a checkpoint."""
     device = device_of(options)
     precision = Precision(config.precision, device.type, config.half_type)
     network = rebuild(found.state["network"], found.weights).to(device, precision.weights)
@@ -117,8 +117,8 @@ def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: Va
     return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
 
 
-def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
-    """The checkpoint's row of validation.csv, in place of an earlier one, and the confusion matrix beside it."""
+def save_scores(folder: Path, found: Checkpoint, scores: Scores) -> None:
+    """Write the checkpoint's row of validation.csv, replacing an earlier one, and the confusion matrix beside it."""
     path, name = folder / "validation.csv", found.path.name
     rows = [row for row in read_table(path) if row["name"] != name]
     row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
@@ -128,11 +128,11 @@ def keep(folder: Path, found: Checkpoint, scores: Scores) -> None:
 
 
 def measure(config: ValidateConfig) -> None:
-    """Images per second and latency of a batch of a network on random pictures; the first pass warms up."""
+    """Log the images per second and the latency of a batch on random pictures; the first pass is a warm-up."""
     found = checkpoint.find(Path(config.path)) if config.path else None
     if found is None:
         model, network, side = network_for_speed(config)
-        log.info(f"{model}: random weights: only the speed means anything")
+        log.info(f"{model}: random weights: only the speed has a meaning")
     else:
         side = found.state["recipe"]["height"]
         network = rebuild(found.state["network"], found.weights)

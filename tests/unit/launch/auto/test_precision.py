@@ -77,8 +77,8 @@ def test_other_answers_do_not(question: Question, tmp_path: Path) -> None:
     verdict = ask(other, photos(tmp_path, 40), tmp_path)
     assert verdict is not None
     assert not verdict.passes
-    assert verdict.told.startswith("bf16 does not pass: top-1 agrees on 0.0% of 40 clear pictures")
-    assert verdict.told.endswith("99% must agree")
+    assert verdict.reason.startswith("bf16 does not pass: top-1 agrees on 0.0% of 40 clear pictures")
+    assert verdict.reason.endswith("99% must agree")
 
 
 def test_more_wrong_labels_do_not_pass_whatever_else(question: Question, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_more_wrong_labels_do_not_pass_whatever_else(question: Question, tmp_pat
     assert verdict is not None
     assert not verdict.passes
     wrong = 2 * (len(COLOURS) - 5)  # red, lime and blue, two each, score 1 against 1.2; the other colours score 2 and more
-    assert f"of 16 labelled pictures {wrong} more wrong" in verdict.told
-    assert verdict.told.endswith("1 more wrong is allowed")
+    assert f"of 16 labelled pictures {wrong} more wrong" in verdict.reason
+    assert verdict.reason.endswith("1 more wrong is allowed")
 
 
 def test_the_first_that_can_be_read_judge(question: Question, tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_the_first_that_can_be_read_judge(question: Question, tmp_path: Path) ->
     broken = [replace(good[0], path=str(tmp_path / name).encode()) for name in ("broken", "missing")]
     verdict = ask(question, iter([*broken, *good]), tmp_path)
     assert verdict is not None
-    assert verdict.told.endswith("on 64 pictures")
+    assert verdict.reason.endswith("on 64 pictures")
     few = ask(question, iter([*broken, *good[:3]]), tmp_path / "photos")
     assert few is not None
-    assert few.told.startswith("agreement not measurable (3 of 3 pictures have a clear answer, 30 are needed)")
+    assert few.reason.startswith("agreement not measurable (3 of 3 pictures have a clear answer, 30 are needed)")
 
 
 @pytest.mark.parametrize("records", [0, 2], ids=["no pictures", "none that can be read"])
@@ -116,8 +116,8 @@ def test_without_pictures_the_golden_ones_judge_by_the_error(question: Question,
         other = cheaper(question, tmp_path, changed(tiny_graph(4), scale=scale))
         verdict = ask(replace(other, cheaper_sha256=f"{scale}"), iter(none), tmp_path)
         assert verdict is not None
-        assert (verdict.passes, verdict.told.count("on the golden pictures")) == (passes, 1)
-        assert "agreement not measurable" in verdict.told
+        assert (verdict.passes, verdict.reason.count("on the golden pictures")) == (passes, 1)
+        assert "agreement not measurable" in verdict.reason
 
 
 def test_a_network_without_classes_is_judged_by_all_its_outputs(question: Question, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_float32_input_is_normalised(question: Question, tmp_path: Path) -> No
     verdict = ask(both, photos(tmp_path, 40, labelled=True), tmp_path)
     assert verdict is not None
     assert verdict.passes
-    assert "agrees on 100.0% of 40 clear pictures" in verdict.told
+    assert "agrees on 100.0% of 40 clear pictures" in verdict.reason
 
 
 def test_what_does_not_run_is_no_choice_and_not_kept(question: Question, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_does_not_run_is_no_choice_and_not_kept(question: Question, tmp_pat
     broken = replace(question, cheaper=replace(question.cheaper, graph=str(tmp_path / "m.onnx")))
     verdict = ask(broken, photos(tmp_path, 4), tmp_path)
     assert verdict is not None
-    assert verdict.told.startswith(f"bf16 does not run: --device cpu cannot run {tmp_path / 'm.onnx'}")
+    assert verdict.reason.startswith(f"bf16 does not run: --device cpu cannot run {tmp_path / 'm.onnx'}")
     assert (verdict.passes, (tmp_path / KEPT_FILE).exists()) == (False, False)
 
 
@@ -213,7 +213,7 @@ def test_pictures_that_appear_later_judge_anew(question: Question, tmp_path: Pat
     second = ask(question, photos(tmp_path, 40), tmp_path)
     assert first is not None
     assert second is not None
-    assert ("on the golden pictures" in first.told, "on 40 pictures" in second.told) == (True, True)
+    assert ("on the golden pictures" in first.reason, "on 40 pictures" in second.reason) == (True, True)
 
 
 def test_values_that_are_not_finite_do_not_pass_in_any_output(question: Question, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_values_that_are_not_finite_do_not_pass_in_any_output(question: Question
             node.input[0] = "kept"
     verdict = ask(cheaper(question, tmp_path, graph), photos(tmp_path, 40), tmp_path)
     assert verdict is not None
-    assert (verdict.passes, "all values must be finite" in verdict.told) == (False, True)
+    assert (verdict.passes, "all values must be finite" in verdict.reason) == (False, True)
 
 
 def test_a_dry_run_judges_nothing(counting: Counting, question: Question, tmp_path: Path) -> None:

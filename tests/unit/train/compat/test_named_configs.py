@@ -54,7 +54,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("  optimizer: best", "should be one of"),
         ("  model: {a: 1}", "model must be a number, a word, true or false, or a list of these"),
         ("  tensorboard: 7", "is a switch"),
-        (" : :\n - x", "is no YAML"),
+        (" : :\n - x", "is not YAML"),
     ],
 )
 def test_what_is_wrong_is_said(line: str, reason: str, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_of_what_a_file_names(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no YAML"):
+    with pytest.raises(UsageError, match="is not YAML"):
         config_of(tmp_path, text="mine:\n  model: !!python/object/apply:os.getcwd []\n")
 
 

@@ -188,7 +188,7 @@ def test_a_broken_picture_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
         list(samples.batches(work()))
     assert str(error.value).startswith(f"{bad} cannot be used (decode: ")
-    assert str(error.value).endswith("mend it or take it out")
+    assert str(error.value).endswith("repair or remove it")
 
 
 def test_pictures_of_files_are_cut_out_as_in_serving(tmp_path: Path) -> None:
