@@ -286,16 +286,6 @@ class BenchConfig:
             raise UsageError("--write_flags belongs to --tune")
 
     def launch_config(self) -> LaunchConfig:
-        """The launch that is measured."""
-        return LaunchConfig(
-            model_name=self.model_name,
-            data_dir=self.data_dir,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            streams=self.streams,
-            num_workers=self.num_workers,
-            decode=self.decode,
-            model_path=self.model_path,
-            log_path=self.log_path,
-        )
+        """The launch that is measured: what both have takes the same values."""
+        shared = {known.name for known in fields(self)} & {known.name for known in fields(LaunchConfig)}
+        return LaunchConfig(**{name: getattr(self, name) for name in shared})
