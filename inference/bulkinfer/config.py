@@ -171,21 +171,21 @@ class LaunchConfig:
     max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
     decode: str = option(
         "exact",
-        "JPEGs: Pillow's pixels, or nearly those, from decoding large ones at a reduced size",
+        "JPEGs: exactly Pillow's pixels, or nearly those, by decoding large ones at a reduced size",
         choices=DECODE_MODES,
     )
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
-    max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
+    max_failures: int = option(0, "end the job if more pictures than this fail; 0: never", minimum=0)
     stall_timeout_s: int = option(
         300,
-        "end a worker that gets no picture or batch done for so long, in seconds, and find what it hangs on; 0: never",
+        "end a worker that finishes no picture or batch for this long, in seconds, and find what it hangs on; 0: never",
         minimum=0,
     )
     engine: str = option(
         "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
     skip_done: tuple[str, ...] = option(
-        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"
+        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, run"
     )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
@@ -220,7 +220,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class RetryConfig:
-    """Run the error rows of a job again, as the job began, on a plan for this machine; successes take their places."""
+    """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
     output: str = option("", "results directory (also as a plain argument)")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
@@ -251,7 +251,7 @@ class BenchConfig:
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
     decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
     seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
-    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many, at least 3", minimum=1)
+    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: the most rounds, at least 3", minimum=1)
     tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
     tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
     write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")
