@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from onnx import TensorProto, helper, numpy_helper
 
 SIDE = 8

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.model.card import GraphSidecar, ModelCard, Recipe, Weights, graph_path, write_card, write_sidecar
+from bulkinfer.model.card import GraphSidecar, ModelCard, Weights, graph_path, write_card, write_sidecar
+from bulkinfer.model.recipe import Recipe
 from onnx import TensorProto, helper, numpy_helper
 
 SIZE = 32

@@ -10,8 +10,9 @@ import onnxruntime
 import torch
 from bulkinfer.export import model_folder
 from bulkinfer.export.torch_export import export_network
-from bulkinfer.model.card import ModelCard, Recipe, Weights
+from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.graph_file import Export
+from bulkinfer.model.recipe import Recipe
 
 BGR = Recipe(
     height=8, width=8, resize="exact", resize_size=8, crop_fraction=1.0, interpolation="bilinear",

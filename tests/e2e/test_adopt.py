@@ -217,7 +217,7 @@ def test_outputs_become_columns_and_the_rest_is_told(photos: Path, tmp_path: Pat
 def test_embeddings_alone(photos: Path, tmp_path: Path) -> None:
     graph = save(foreign_graph(num_classes=12), tmp_path)
     labels = graph_labels(tmp_path, 12)
-    assert "there is nothing to name" in adopt(graph, tmp_path, "--scores", "none", "--labels", labels, code=2)
+    assert "there are no classes to name" in adopt(graph, tmp_path, "--scores", "none", "--labels", labels, code=2)
     adopt(graph, tmp_path, "--scores", "none")
     done = run("infer_launch", "--model_name", "net", "--data_dir", photos, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "infer_launch: --save topk: net has only y, none\n")

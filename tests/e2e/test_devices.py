@@ -103,7 +103,7 @@ def test_c33_a_plugin_that_does_not_serve_this_processor_is_passed_over(place: P
     for more in (("--dry_run",), ("--output", tmp_path / "out")):
         found = launch(place, *more, log_path=logs)
         assert (found.returncode, found.stderr) == (0, "")
-        assert "device: cpu (auto: nothing else is here that could)\n" in found.stdout
+        assert "device: cpu (auto: no other provider is available)\n" in found.stdout
     assert list(summary(logs)["ran"]["0"]["nodes"]) == ["CPUExecutionProvider"]
 
 

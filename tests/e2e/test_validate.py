@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import get_model, records, run
+from tests.commands import records, run
 from tests.forms import long
 from tests.launches import write_photos
 from tests.training import write_digits
@@ -16,11 +16,10 @@ PICTURES = 12
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(lite0: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """D/val/<number of class>/...: pictures in the folder of the class that infer_launch finds."""
-    place = tmp_path_factory.mktemp("validate")
+    place = shutil.copytree(lite0, tmp_path_factory.mktemp("validate") / "validate")
     write_photos(place / "photos", PICTURES)
-    get_model(place, "--model_name", "efficientnet_lite0")
     words = ("--model_name", "efficientnet_lite0", "--data_dir", "photos", "--output", "out", "--device", "cpu")
     launched = run("infer_launch", *words, "--precision", "fp32", cwd=place)
     assert launched.returncode == 0, launched.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,9 @@ SIZES = [(640, 480), (480, 640), (500, 333), (224, 224), (1001, 257), (200, 150)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(lite0: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """EfficientNet-Lite0 with its real weights at batch 6, and 26 pictures of many sizes in 3 partitions."""
-    folder = tmp_path_factory.mktemp("walk")
-    made = run("get_model", "--batch-size", 6, "--model_name", "efficientnet_lite0", cwd=folder, timeout_s=600)
-    assert made.returncode == 0, made.stderr
+    folder = shutil.copytree(lite0, tmp_path_factory.mktemp("walk") / "walk")
     files = {f"{i // 9}/{i}.jpg": pictures.jpeg(*SIZES[i % 8], seed=i, quality=90) for i in range(25)}
     files["turned.jpg"] = pictures.oriented(pictures.photo(640, 480, seed=99), 6)
     pictures.write_files(folder / "photos", files)

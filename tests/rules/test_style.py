@@ -72,6 +72,19 @@ def test_no_error_is_swallowed() -> None:
     ]
 
 
+def test_only_commands_print() -> None:
+    """Everything else logs (docs/adr/0021), or writes to a file that it names; isolated_call.py answers on stdout."""
+    offenders = []
+    for path in FILES:
+        if path.parent.name == "commands" or path.name in ("__main__.py", "isolated_call.py"):
+            continue
+        for node in ast.walk(tree(path)):
+            is_print = isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+            if is_print and not any(word.arg == "file" for word in node.keywords):
+                offenders.append(f"{shown(path)}:{node.lineno}")
+    assert not offenders
+
+
 def test_no_test_is_skipped() -> None:
     assert not [
         f"{shown(path)}:{node.lineno}: {ast.unparse(node)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bulkinfer.export.variants import int8 as int8_variant
+from bulkinfer.export.variants import make
 
 from tests.variants import write_photos
 
@@ -19,4 +19,4 @@ def int8_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cpu_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only this provider judges; the other one does in the test through the commands."""
-    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu",))
+    monkeypatch.setattr(make, "_JUDGES", ("cpu",))

@@ -26,7 +26,8 @@ import bulkinfer.images.decode as decode_module
 import numpy as np
 import onnxruntime
 from bulkinfer.images.preprocess import prepare
-from bulkinfer.model.card import Recipe, read_card
+from bulkinfer.model.card import read_card
+from bulkinfer.model.recipe import Recipe
 from PIL import Image
 
 SCRIPTS = Path(sys.executable).parent

@@ -33,7 +33,7 @@ from bulkinfer.launch.job import Job, count_records
 from bulkinfer.launch.plan import refuse_inside_partition, unused
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
-from bulkinfer.runtime.providers import describe_proof
+from bulkinfer.runtime.session import describe_proof
 from bulkinfer.worker.protocol import STOP_SIGNALS
 
 log = logging.getLogger("bulkinfer")

@@ -15,13 +15,8 @@ if TYPE_CHECKING:
     from bulkinfer.export.model_folder import ModelFolder
     from bulkinfer.model.card import Calibration
 
-_SOURCES = {
-    "zoo": "torch",
-    "onnx": "the original",
-    "checkpoint": "torch",
-}  # what a network's graphs are compared with, by where it comes from
-
-_MADE = {"int8": "calibrated", "fp16": "converted"}  # a variant, by its precision
+_COMPARED_WITH = {"zoo": "torch", "checkpoint": "torch", "onnx": "the original"}  # by the source of a network
+_MADE = {"int8": "calibrated", "fp16": "converted"}  # how a variant is made, by its precision
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +64,7 @@ def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
     print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
     if card.calibration:
         print(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
-    source = f"the {card.precision} graph of each picture alone" if card.calibration else _SOURCES[card.source]
+    source = f"the {card.precision} graph of each picture alone" if card.calibration else _COMPARED_WITH[card.source]
     for output, values in model.sidecar.parity.items():
         print(
             f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
@@ -83,12 +78,12 @@ def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
     ):
         print(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
     if card.weights.is_random:
-        print("warning: random weights: good for measuring throughput only, the answers mean nothing")
+        print("warning: random weights: use them only to measure throughput, the answers are meaningless")
     print(f"next: {next_command(config, card.name, card.weights.is_random)}")
 
 
 def _pictures(facts: Calibration) -> str:
-    """What made a variant or judged it."""
+    """The pictures that calibrated or judged a variant."""
     if facts["calibrated"]:
         return f", {facts['calibrated']} pictures to calibrate"
     return f", {facts['held_out']} pictures to judge" if facts["pictures_sha256"] else ", judged on the golden pictures only"
@@ -96,10 +91,13 @@ def _pictures(facts: Calibration) -> str:
 
 def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
     """The infer_launch command to type next."""
+    from bulkinfer.runtime.providers import PROVIDERS
+
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
     if config.precision != EXACT:
         words += ["--precision", config.precision]
-        words += ["--device", "cuda"] if config.precision == "fp16" else []
+        runs_on = [name for name, provider in PROVIDERS.items() if config.precision in provider.variants]
+        words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])

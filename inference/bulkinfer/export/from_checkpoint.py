@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
-from bulkinfer.model.card import ModelCard, Recipe, Weights
+from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.recipe import Recipe
 
 if TYPE_CHECKING:
     from bulkinfer.model.graph_file import Export
@@ -41,14 +42,14 @@ class TrainedNetwork:
         return str(self.checkpoint.state["sha256"]["weights.safetensors"])
 
     def differences(self, existing: ModelCard) -> list[str]:
-        """Why an export is not of this checkpoint, or was made otherwise."""
+        """Why an export is not the one of this checkpoint; empty if it is."""
         reasons = model_folder.differences(existing, self._recipe, self.config.input)
         if existing.weights.sha256 != self._sha256:
-            reasons.append(f"its weights are those of {existing.weights.origin}, asked for are those of {self.checkpoint.path}")
+            reasons.append(f"its weights are from {existing.weights.origin}, not from {self.checkpoint.path}")
         return reasons
 
     def export(self) -> tuple[ModelCard, Export]:
-        """Rebuild the network with its weights and export it. Raises RunError where torch cannot."""
+        """Rebuild the network with its weights and export it. Raises RunError if torch cannot export it."""
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.networks import rebuild
@@ -78,7 +79,7 @@ def find(config: GetModelConfig) -> TrainedNetwork:
     from bulkinfer.train import checkpoint
 
     found = checkpoint.find(Path(config.checkpoint))
-    architecture = str(found.state["network"]["model"]).removeprefix("timm_")  # names with it are those of timm's networks
+    architecture = str(found.state["network"]["model"]).removeprefix("timm_")  # this prefix is reserved for timm's networks
     name = config.name or f"{architecture}-{found.state['dataset']}"
     model_folder.check_own_name(name)
     return TrainedNetwork(config, name, found)

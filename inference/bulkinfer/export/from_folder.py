@@ -1,4 +1,4 @@
-"""get_model --model_name of a network that was adopted or trained: its folder is enough for one more batch size, no more."""
+"""get_model --model_name of an adopted or trained network: its folder is enough to add a batch size, not to export again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bulkinfer.model.lookup import named_folder, source_options
 
 @dataclass(frozen=True)
 class ExistingNetwork:
-    """A network whose file or run is not at hand: it can get another batch size, but no other export."""
+    """An adopted or trained network of which only the folder is given."""
 
     config: GetModelConfig
     name: str
@@ -26,11 +26,11 @@ class ExistingNetwork:
         return self.card.source
 
     def differences(self, existing: ModelCard) -> list[str]:
-        """None. Raises UsageError for flags that only another export could follow."""
+        """Always empty. Raises UsageError for flags that would need another export."""
         config, made = self.config, "adopted" if existing.source == "onnx" else "made"
         if config.weights != "auto" or config.weights_sha256:
             of = "from" if existing.source == "onnx" else "of"
-            raise UsageError(f"--weights: {existing.name} was {made} {of} {self._origin[1]}, which holds its own")
+            raise UsageError(f"--weights: {existing.name} was {made} {of} {self._origin[1]}, which has its own weights")
         if config.input not in (existing.input, GetModelConfig.input):
             raise UsageError(f"--input {config.input}: {existing.name} was {made} with --input {existing.input}")
         if config.batch_size != (existing.fixed_batch or config.batch_size):
@@ -38,7 +38,7 @@ class ExistingNetwork:
         return []
 
     def export(self) -> tuple[ModelCard, Export]:
-        """Impossible: see `instead`."""
+        """Never called: `instead` says what to do."""
         raise AssertionError(self.instead)
 
     @property
@@ -53,9 +53,9 @@ class ExistingNetwork:
 
 
 def find(config: GetModelConfig) -> ExistingNetwork | None:
-    """The adopted or trained network that is called so; None if there is none, and the zoo is to be asked.
+    """The adopted or trained network of this name; None if there is none, so that the zoo is searched next.
 
-    Raises UsageError for a damaged card of a network that the zoo does not have: only its file or run could make it again.
+    Raises UsageError for a damaged card unless the zoo has the name: only the file or the run could make that network again.
     """
     folder, _ = named_folder(config.model_path, config.model_name)
     if not (folder / CARD).is_file():

@@ -17,9 +17,9 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.onnx_import import rewrite as graph_rewrite
-from bulkinfer.export.onnx_import.batch import look
+from bulkinfer.export.onnx_import.batch import find_batch
 from bulkinfer.export.onnx_import.graph import Foreign, open_foreign, precision, run_each
-from bulkinfer.export.onnx_import.outputs import choose, meaning_of_scores, plan
+from bulkinfer.export.onnx_import.outputs import choose_classified, meaning_of_scores, plan_outputs
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
@@ -33,7 +33,7 @@ log = logging.getLogger("bulkinfer")
 
 @dataclass(frozen=True)
 class AdoptedGraph:
-    """A file that was read, looked at and rewritten: that takes a moment, and tells all that its card will say."""
+    """A file that was read, examined and rewritten, which takes seconds and gives the whole card."""
 
     name: str
     card: ModelCard
@@ -42,9 +42,9 @@ class AdoptedGraph:
     instead: str = ""
 
     def differences(self, existing: ModelCard) -> list[str]:
-        """What its card would say otherwise."""
+        """The fields in which the card of an export differs from this one."""
         other = [field.name for field in fields(ModelCard) if getattr(existing, field.name) != getattr(self.card, field.name)]
-        return [f"its {', '.join(other)} would be {'another' if len(other) == 1 else 'others'}"] if other else []
+        return [f"its card differs in {', '.join(other)}"] if other else []
 
     def export(self) -> tuple[ModelCard, Export]:
         """The graph as it is published."""
@@ -52,22 +52,22 @@ class AdoptedGraph:
 
 
 def find(config: GetModelConfig) -> AdoptedGraph:
-    """The graph of --onnx. Raises UsageError or RunError with one sentence for all that hinders it."""
+    """The graph of --onnx, ready to publish. Raises UsageError or RunError if the file, a flag or the graph is unfit."""
     model_folder.check_own_name(config.name)
     return AdoptedGraph(config.name, *_read_and_rewrite(config))
 
 
 def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
-    """Read the file, look at what it computes, check it against itself, rewrite it."""
+    """Read the file, run it to learn what it computes, check it against that, and rewrite it."""
     path = Path(config.onnx)
     foreign = open_foreign(path, read_recipe(config.recipe), config.input)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
-    fixed_batch, observed = look(foreign, config)
+    fixed_batch, observed = find_batch(foreign, config)
     classified = ""
     if config.scores != "none":
-        classified, why = choose(config.output_name, observed)
+        classified, why = choose_classified(config.output_name, observed)
         log.info(f"classified output: {classified} ({why})")
-    outputs = plan(observed, classified)
+    outputs = plan_outputs(observed, classified)
     images = golden_images(foreign.recipe)
     golden = Golden(images, _golden_rows(foreign, images, outputs, classified))
     outputs = [output for output in outputs if output.name in golden.outputs]
@@ -113,9 +113,9 @@ def _card(
 def _golden_rows(
     foreign: Foreign, images: NDArray[np.uint8], outputs: list[GraphOutput], classified: str
 ) -> dict[str, NDArray[np.float32]]:
-    """What the graph as it came gives for each picture alone, in our names and shapes.
+    """The outputs of the original graph for each picture alone, under the names and shapes that are published.
 
-    An output that is not finite cannot be checked and is left out. Raises RunError if that is the classified one, or all.
+    An output that is not finite cannot be checked and is left out. Raises RunError if it is the classified one, or all are.
     """
     rows = run_each(foreign.session, foreign.feed(images), foreign.picture.batch, [output.source for output in outputs])
     golden = {}
@@ -124,18 +124,16 @@ def _golden_rows(
         if np.isfinite(values).all():
             golden[output.name] = values
         elif output.source == classified or len(outputs) == 1:
-            raise RunError(
-                f"{foreign.name}: {output.source} is not finite on ordinary pictures: is it fed by the right recipe?"
-            )
+            raise RunError(f"{foreign.name}: {output.source} is not finite on ordinary pictures: is --recipe the right one?")
         else:
             log.info(f"output {output.source} is left out: it is not finite on ordinary pictures")
     if not golden:
-        raise RunError(f"{foreign.name}: no output is finite on ordinary pictures: is it fed by the right recipe?")
+        raise RunError(f"{foreign.name}: no output is finite on ordinary pictures: is --recipe the right one?")
     return golden
 
 
 def _meanings(scores: str, classified: str, outputs: list[GraphOutput], golden: Golden) -> dict[str, str]:
-    """Meaning of each output by name; what was decided is said."""
+    """The meaning of each output by name; logs how it was found."""
     meanings = {}
     for output in outputs:
         meaning = "embedding" if output.name == "embedding" else "values"
@@ -153,13 +151,13 @@ def _check_labels(labels: tuple[str, ...], meanings: dict[str, str], golden: Gol
         return
     classified = next((name for name, meaning in meanings.items() if meaning in ("logits", "probabilities")), "")
     if not classified:
-        raise UsageError("--labels: there is nothing to name with --scores none")
+        raise UsageError("--labels: with --scores none there are no classes to name")
     if len(labels) != (num_classes := golden.outputs[classified].shape[1]):
-        raise UsageError(f"--labels: {len(labels)} names for the {num_classes} values of {classified}")
+        raise UsageError(f"--labels: the file has {len(labels)} names, {classified} has {num_classes} values")
 
 
 def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixed_batch: int, golden: Golden) -> Export:
-    """The graph that is published, its weights beside it."""
+    """The graph to publish, with its weights in a block of their own."""
     model = copy.deepcopy(foreign.model)
     graph_rewrite.weights_to_initializers(model)
     parameters = graph_rewrite.num_parameters(model)

@@ -25,7 +25,7 @@ log = logging.getLogger("bulkinfer")
 
 @dataclass
 class ZooNetwork:
-    """A name of the zoo, and the weights asked for: they are looked for, and fetched, only where they decide something."""
+    """A network of the zoo and the weights asked for, which are located (and fetched) only when they are needed."""
 
     config: GetModelConfig
     request: Request
@@ -39,19 +39,19 @@ class ZooNetwork:
         return self.request.name
 
     def differences(self, existing: ModelCard) -> list[str]:
-        """Why an export is not the one asked for."""
+        """Why an export is not the one asked for; empty if it is."""
         reasons = model_folder.differences(existing, self.request.spec.recipe, self.config.input)
         if not weights.is_satisfied_by(self.request, existing.weights):
             found, has = self._weights(), existing.weights
             if found.path is None or found.sha256 != has.sha256:
                 reasons.append(
-                    f"its weights are {has.source} (sha256 {has.sha256[:12]}, {has.origin}), asked for are "
+                    f"its weights are {has.source} (sha256 {has.sha256[:12]}, {has.origin}), not "
                     f"{found.source} ({found.origin})"
                 )
         return reasons
 
     def export(self) -> tuple[ModelCard, Export]:
-        """Build the network, load its weights, export it. Raises RunError or DownloadError."""
+        """Build the network, load its weights and export it. Raises RunError or DownloadError."""
         found = self._weights()
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
@@ -84,7 +84,7 @@ class ZooNetwork:
         return self._found
 
     def _load(self, network: torch.nn.Module, found: Found) -> Weights:
-        """Put the weights into the network; returns what the card says of them."""
+        """Load the weights into the network; returns what the card records about them."""
         import torch
 
         from bulkinfer.model.graph_checks import golden_images, network_input
@@ -99,7 +99,7 @@ class ZooNetwork:
 
 
 def find(config: GetModelConfig) -> ZooNetwork:
-    """The network that is called so. Raises UsageError with the nearest names, RunError if timm is needed and missing."""
+    """The network of this name. Raises UsageError with the nearest names, RunError if timm is needed but not installed."""
     name, spec = zoo.find(config.model_name)
     cache = Path(config.model_path) / weights.CACHE
     return ZooNetwork(config, Request(name, spec, config.weights, config.weights_sha256, cache))

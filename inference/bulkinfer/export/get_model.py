@@ -7,9 +7,7 @@ from_checkpoint, from_onnx, and from_folder for an adopted or trained network th
 from __future__ import annotations
 
 import logging
-import os
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,10 +28,10 @@ _KINDS = {"zoo": "the zoo", "checkpoint": "a training run", "onnx": "an ONNX fil
 
 
 class Source(Protocol):
-    """A network that was found, not yet exported.
+    """A network that was found and is not exported yet.
 
-    `name` is that of its folder. `kind` is what its card says of its source: zoo, checkpoint or onnx. `card` is the card it
-    will get where that is known before the export. `instead` is what to do where it cannot be exported from here.
+    `name` is the name of its folder. `kind` is the `source` of its card: zoo, checkpoint or onnx. `card` is the card that it
+    will get, None if only the export tells. `instead` is the command to run if it cannot be exported from here, else empty.
     """
 
     @property
@@ -46,46 +44,30 @@ class Source(Protocol):
     def instead(self) -> str: ...
 
     def differences(self, existing: ModelCard) -> list[str]:
-        """Why the export of card `existing` is not the one asked for; empty if it is. Raises UsageError for illegal flags."""
+        """Why the export with the card `existing` is not the one asked for; empty if it is. Raises UsageError for bad flags."""
 
     def export(self) -> tuple[ModelCard, Export]:
-        """The card and the graph, not yet published. Raises RunError or DownloadError."""
+        """The card and the graph to publish. Raises RunError or DownloadError."""
 
 
 def get_model(
     model_name: str = GetModelConfig.model_name, *, batch_size: int = GetModelConfig.batch_size, **options: Any
 ) -> ModelFolder:
-    """Make models/<name>/ hold a checked graph of `batch_size` pictures, doing only what is missing.
+    """Make models/<name>/ with a checked graph that takes `batch_size` pictures; work that is already done is not repeated.
 
-    `model_name` is a name that `get_model --list` prints, or timm:NAME. `options` are the other fields of GetModelConfig, as
-    the flags of the command get_model: model_path="models" is the folder of model folders, precision="int8" with
-    calibration_dir="photos" makes a variant, onnx="net.onnx" with name and recipe adopts a file. Prints nothing; progress is
-    logged to the logger "bulkinfer".
+    `model_name` is a name that `get_model --list` prints, or timm:NAME. `options` are the other fields of GetModelConfig, which
+    are also the flags of the command get_model: model_path="models" is the folder of model folders, precision="int8" with
+    calibration_dir="photos" makes a variant, onnx="net.onnx" with name and recipe adopts a file. Nothing is printed; progress
+    goes to the logger "bulkinfer".
 
     Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
     an option that does not exist.
     """
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
-    _check_values(config)
-    return make_model(config)
-
-
-def _check_values(config: GetModelConfig) -> None:
-    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
-
-    For a command the parser of flags has checked this.
-    """
-    for known in fields(config):
-        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"{known.name} is {value!r}: legal are {', '.join(choices)}")
-        if minimum is not None and value < minimum:
-            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
+    return make_model(GetModelConfig(model_name=model_name, batch_size=batch_size, **options))
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:
-    """The network of `config`, then its variant if one is asked for; returns the folder of what was asked for.
+    """Make the network of `config`, then its variant if one is asked for; returns the folder of the latter.
 
     Raises UsageError for a wrong name, flag or folder, RunError or DownloadError where something fails on the way.
     """
@@ -102,7 +84,7 @@ def make_model(config: GetModelConfig) -> ModelFolder:
 
 
 def make_network(config: GetModelConfig) -> ModelFolder:
-    """Make models/<name>/ hold the network itself, doing only what is missing. Raises like make_model."""
+    """Make models/<name>/ with the network in its own precision. Raises the same errors as make_model."""
     start = time.monotonic()
     try:
         source = _find(config)
@@ -132,7 +114,7 @@ def _find(config: GetModelConfig) -> Source:
 
 
 def _checked_or_published(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
-    """Checked: what is in the folder stays if it is sound and as asked for. Else exported, then published in its place."""
+    """Checked: a sound export as asked for stays. Otherwise exported, then published in its place."""
     existing = model_folder.existing_card(folder)
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)
@@ -151,7 +133,7 @@ def _checked_or_published(config: GetModelConfig, source: Source, folder: Path) 
 def _why_replace(source: Source, existing: ModelCard | None, folder: Path) -> list[str]:
     """Why the network in the folder cannot stay; empty if it can, or there is none.
 
-    Raises UsageError for a network of another source: no other is ever replaced.
+    Raises UsageError for a network from another source, which is never replaced.
     """
     if existing is None:
         return []

@@ -1,7 +1,7 @@
-"""models/<name>/ on disk: publish an export, add a graph of another batch size, find out what an old folder lacks.
+"""models/<name>/ on disk: publish an export, add a graph of another batch size, find out what an existing folder lacks.
 
-Imports no torch. The order of writing makes a kill harmless: card.json goes first and comes back last, and a folder
-without a card is made anew. Callers hold the folder's lock.
+Imports no torch. The order of writing makes a kill harmless: card.json is removed first and written last, and a folder
+without a card is exported again. Callers hold the folder's lock.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import onnx
 from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
-from bulkinfer.model.card import GraphSidecar, ModelCard, Recipe, graph_path, read_card, read_sidecar, write_card, write_sidecar
+from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.names import plain
+from bulkinfer.model.recipe import Recipe
 
 if TYPE_CHECKING:
     from bulkinfer.model.graph_file import Export
@@ -33,7 +34,7 @@ log = logging.getLogger("bulkinfer")
 
 GOLDEN, LOCK = GOLDEN_FILE, ".lock"
 _EXPORTERS = ("torch", "onnx", "onnxscript")  # they decide the bytes of a graph, beside weights, recipe and input
-_LONGEST_NAME = 100  # job folders and temporaries are called by it with more behind it
+_LONGEST_NAME = 100  # job folders and temporary files append more to it
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
 
 
@@ -41,8 +42,8 @@ _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\
 class ModelFolder:
     """A finished folder of a network or of its variant, every graph in it checked.
 
-    `graph` is the graph of the batch size asked for, `sidecar` what is recorded of it. `done` is "exported", "added" (one more
-    batch size) or "verified" (all was there), and took `seconds`.
+    `graph` is the file of the batch size asked for, `sidecar` the facts recorded beside it. `done` says what was done in
+    `seconds`: "exported", "added" (one more batch size) or "verified" (everything was there).
     """
 
     folder: Path
@@ -59,30 +60,30 @@ class ModelFolder:
 
 
 def finished(folder: Path, card: ModelCard, batch_size: int, done: str, start: float) -> ModelFolder:
-    """The result of what began at `start` (of time.monotonic) and is done."""
+    """The result of work that began at `start`, a reading of time.monotonic()."""
     graph = graph_path(folder, batch_size)
     return ModelFolder(folder, card, graph, read_sidecar(graph), done, time.monotonic() - start)
 
 
 def check_own_name(name: str) -> None:
-    """Raises UsageError for a --name that makes no folder, or that get_model knows as a network of its list."""
+    """Raises UsageError for a --name that is no legal folder name, is too long, or belongs to a network of the zoo."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
-        raise UsageError(f"--name {name!r}: letters, digits, dot, dash and underscore make a name")
+        raise UsageError(f"--name {name!r}: a name consists of letters, digits, dots, dashes and underscores")
     if len(name) > _LONGEST_NAME:
-        raise UsageError(f"--name: {len(name)} characters, at most {_LONGEST_NAME} make a name")
+        raise UsageError(f"--name: a name has at most {_LONGEST_NAME} characters, this one has {len(name)}")
     if name.lower().startswith("timm_") or plain(name) in map(plain, zoo.NETWORKS):
-        raise UsageError(f"--name {name}: a network of get_model --list is called so, or one of timm: give another name")
+        raise UsageError(f"--name {name}: a network of get_model --list or of timm has this name: give another name")
 
 
 def open_folder(model_path: str, name: str) -> Path:
-    """Make models/<name>/ and return it without links: onnx and onnxruntime refuse external data behind links."""
+    """Make models/<name>/ and return its real path: onnx and onnxruntime refuse external data behind symbolic links."""
     folder = Path(os.path.realpath(Path(model_path) / name))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def existing_card(folder: Path) -> ModelCard | None:
-    """The card of a finished export, None if there is none or it is unreadable, which is said (the folder is made anew).
+    """The card of a finished export; None if there is none, or it is damaged, which is logged.
 
     Raises UsageError for a card of a newer format, and for graphs that get_model did not make.
     """
@@ -91,7 +92,7 @@ def existing_card(folder: Path) -> ModelCard | None:
         try:
             return read_card(folder / CARD)
         except DamagedError as error:
-            log.info(f"{error}: made anew")
+            log.info(f"{error}: it is made again")
             return None
     for graph in sorted(folder.glob("model*.onnx")):
         if not graph.with_suffix(".json").exists():
@@ -100,7 +101,7 @@ def existing_card(folder: Path) -> ModelCard | None:
 
 
 def export_versions() -> dict[str, str]:
-    """Versions of what makes a graph, as far as installed: an export can be used and given a batch size without torch."""
+    """Versions of the packages that make a graph, as far as installed: torch is needed only to export."""
     found = {"bulkinfer": __version__}
     for package in _EXPORTERS:
         try:
@@ -111,12 +112,12 @@ def export_versions() -> dict[str, str]:
 
 
 def differences(card: ModelCard, recipe: Recipe, input_kind: str) -> list[str]:
-    """Why an export by torch is not one with this recipe and input, made by the versions installed here."""
+    """Why an export by torch has another recipe or input, or was made by other versions than are installed; empty if not."""
     reasons = []
     if card.input != input_kind:
-        reasons.append(f"its input is {card.input}, {input_kind} is asked for")
+        reasons.append(f"its input is {card.input}, not {input_kind}")
     if card.recipe != recipe:
-        reasons.append("its recipe is another")
+        reasons.append("its recipe differs")
     for package, version in export_versions().items():
         if (recorded := card.versions.get(package)) != version:
             reasons.append(f"it was made by {package} {recorded}, now {version}")
@@ -124,7 +125,7 @@ def differences(card: ModelCard, recipe: Recipe, input_kind: str) -> list[str]:
 
 
 def complete(folder: Path, card: ModelCard, batch_size: int) -> str:
-    """Add the graph of this batch size if it is not there; returns what was done, "added" or "verified"."""
+    """Add the graph of this batch size if it is missing; returns what was done, "added" or "verified"."""
     if has_batch_size(folder, batch_size):
         return "verified"
     add_batch_size(folder, card, batch_size)
@@ -132,7 +133,7 @@ def complete(folder: Path, card: ModelCard, batch_size: int) -> str:
 
 
 def has_batch_size(folder: Path, batch_size: int) -> bool:
-    """Whether the graph of this batch size is there and is the one recorded."""
+    """True if the graph of this batch size exists and has the recorded hash."""
     graph = graph_path(folder, batch_size)
     try:
         return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph)
@@ -153,9 +154,9 @@ def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidec
 
 
 def fix_batch(graph: bytes, batch_size: int) -> bytes:
-    """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from it.
+    """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from that.
 
-    Raises RunError if some node contradicts that batch.
+    Raises RunError if a node contradicts that batch.
     """
     # onnxruntime.tools has a function for this, but importing it imports torch where that is installed.
     model = onnx.ModelProto.FromString(graph)
@@ -167,7 +168,7 @@ def fix_batch(graph: bytes, batch_size: int) -> bytes:
         model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise RunError(
-            f"the network fixes its batch inside: at batch {batch_size} {str(error).strip().splitlines()[-1].strip()}"
+            f"the network fixes its batch inside: at batch {batch_size}, {str(error).strip().splitlines()[-1].strip()}"
         ) from error
     return bytes(model.SerializeToString(deterministic=True))
 
@@ -181,9 +182,9 @@ def check_file(graph: Path, name: str) -> None:
 
 
 def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:
-    """Check an export and put it into the folder with its graph of `batch_size`; replaces what was there.
+    """Check an export and publish it with its graph of `batch_size`; it replaces the export in the folder.
 
-    A card with a fixed batch comes with a graph of that batch alone. Nothing changes if a check fails. Returns the names of
+    A card with a fixed batch has only the graph of that batch. If a check fails, nothing changes. Returns the names of the
     graphs of other batch sizes that were removed.
     """
     with ExitStack() as on_failure:
@@ -219,7 +220,7 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
 
 
 def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes]:
-    """The graphs to publish by batch size; 0 is the dynamic one."""
+    """The graphs to publish, by batch size; 0 is the graph with a free batch."""
     if card.fixed_batch:
         assert card.fixed_batch == batch_size, (card.fixed_batch, batch_size)
         return {batch_size: export.graph}
@@ -227,7 +228,7 @@ def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes
 
 
 def _clear(folder: Path, keep: str) -> list[str]:
-    """Remove the card, then graphs, then the rest of an old export; returns the names."""
+    """Remove the card, then the graphs, then the rest of the previous export; returns their names."""
     (folder / CARD).unlink(missing_ok=True)
     fsync_directory(folder)
     names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]

@@ -1,4 +1,4 @@
-"""A torch network -> a graph of free batch, its weights as one block of bytes, and golden outputs. Nothing is written.
+"""A torch network -> a graph of free batch, its weights as one block of bytes, and golden outputs. Writes no file.
 
 Shape letters: N batch, H height, W width, C channels, D values per row.
 """
@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import RunError, first_line
-from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import BATCH, Golden, golden_images, network_input
 from bulkinfer.model.graph_file import Export, make_reproducible, move_weights_out
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo import quiet
 
 OPSET = 18  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
 
 
 class _GraphNetwork(torch.nn.Module):
-    """The network with what the graph adds around it: normalisation before, flat logits and the embedding after.
+    """The network with what the graph adds around it: normalisation before it, flat logits and the embedding after it.
 
-    Takes uint8 N x H x W x 3 (RGB) or float32 N x 3 x H x W, ready for the network. Returns (logits,) or (logits,
-    embedding), each N x D; the embedding is the input of the classifying layer, averaged over the picture if need be.
+    Takes uint8 N x H x W x 3 (RGB), or float32 N x 3 x H x W that is already normalised. Returns (logits,) or (logits,
+    embedding), each N x D. The embedding is the input of the classifying layer, averaged over the picture if it has places.
     """
 
     scale: torch.Tensor
@@ -39,7 +39,7 @@ class _GraphNetwork(torch.nn.Module):
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self.takes_pictures:
-            # contiguous: torch would trace the network for the strides of N x H x W x C, which turns its pooling into gathers
+            # contiguous: else torch traces the network for the strides of N x H x W x C, and its pooling becomes gathers
             images_NCHW = images.permute(0, 3, 1, 2).float().contiguous()
             if self.is_bgr:
                 images_NCHW = images_NCHW.flip(1)
@@ -64,9 +64,7 @@ def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[tor
 
 
 def _classifier(network: torch.nn.Module) -> torch.nn.Module | None:
-    """The layer that makes classes of features: what a timm network names, else the last linear layer, else the last 1 x 1
-    convolution.
-    """
+    """The classifying layer: the one that a timm network names, else the last linear layer, else the last 1 x 1 convolution."""
     get_classifier: Any = getattr(network, "get_classifier", None)
     named = get_classifier() if get_classifier else None
     candidates = named if isinstance(named, tuple) else (named,)
@@ -79,12 +77,12 @@ def _classifier(network: torch.nn.Module) -> torch.nn.Module | None:
 
 
 def _flat(value_NC: torch.Tensor) -> torch.Tensor:
-    """N x C x 1 x 1 as N x C; anything else unchanged."""
+    """N x C x 1 x 1 becomes N x C; anything else stays as it is."""
     return value_NC.flatten(1) if value_NC.dim() == 4 and value_NC.shape[2:] == (1, 1) else value_NC
 
 
 def _pooled(value_NC: torch.Tensor) -> torch.Tensor:
-    """N x C x H x W as N x C, averaged over the picture where a convolution classifies every place; else unchanged."""
+    """N x C x H x W becomes N x C, averaged over the picture; anything else stays as it is."""
     return value_NC.mean((2, 3)) if value_NC.dim() == 4 and value_NC.shape[2:] != (1, 1) else _flat(value_NC)
 
 
@@ -122,14 +120,14 @@ def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) ->
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of the innermost error: torch wraps the reason in pages of advice."""
+    """The first line of the innermost error, because torch wraps the reason in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
 
 
 def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:
-    """Each golden picture alone through the source network, normalised outside the graph."""
+    """The outputs of the source network for each golden picture alone, normalised outside the graph."""
     images_NHWC = golden_images(recipe)
     with torch.inference_mode():
         rows = [outputs_of(network, torch.from_numpy(network_input(image[None], recipe))) for image in images_NHWC]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError, RunError, first_line
 from bulkinfer.host.process_setup import die_with_parent
+
+log = logging.getLogger("bulkinfer")
 
 _ANSWER = "answer: "
 _TRACEBACK = "Traceback (most recent call last)"
@@ -24,8 +27,8 @@ _LIMIT_S = 300.0  # a large network on a slow disk takes long to open; more than
 def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float = _LIMIT_S) -> Any:
     """The JSON answer of `python -m module`, which calls answer(); if that fails, a sentence about `subject`, a flag.
 
-    The process is ended with this one, and after `limit_s` seconds. Raises RunError for a bug of bulkinfer in it; the details
-    go to stderr.
+    The process is ended with this one, and after `limit_s` seconds. Raises RunError for a bug of bulkinfer in it, after logging
+    the traceback.
     """
     try:
         ended = subprocess.run(
@@ -36,7 +39,7 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
         return f"{subject} took more than {limit_s:.0f} s to open and run"
     lines = [line for line in ended.stdout.splitlines() if line.startswith(_ANSWER)]  # libraries may print other lines
     if ended.returncode > 0 and _TRACEBACK in ended.stderr:
-        print(ended.stderr.rstrip(), file=sys.stderr)
+        log.error(ended.stderr.rstrip())
         last = ended.stderr.strip().splitlines()[-1]
         raise RunError(f"{subject}: internal error in {module}, {last[:300]}; the lines before have the details")
     if ended.returncode or not lines:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bulkinfer.errors import RecordError
 from bulkinfer.images.pixel_memory import cut, write_rgb
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,

@@ -1,7 +1,7 @@
-"""Is a network in a cheaper precision still the same network? Its answers on real pictures against those of fp32.
+"""The gate for a cheaper precision: compares its answers on real pictures with those of fp32.
 
-A network whose weights are random sees nothing: all its pictures are near-ties, and agreement on them is noise. There the
-error of the output itself decides, and the verdict says so.
+With random weights all pictures are near-ties, and agreement on them is noise. Then the error of the output itself decides,
+and the verdict says so.
 
 Shape letters: N pictures, C classes.
 """
@@ -17,15 +17,15 @@ import numpy as np
 from bulkinfer.model.scores import softmax
 from bulkinfer.types import Array
 
-MARGIN = 0.05  # of probability by which the best class must lead: below, it is a near-tie, and either answer is right
-MIN_CLEAR = 30  # pictures with such a lead; fewer say nothing of a rate of 99 %
+MARGIN = 0.05  # of probability by which the best class must lead; a smaller lead is a near-tie, where both answers are right
+MIN_CLEAR = 30  # pictures with such a lead; fewer cannot show a rate of 99 %
 MIN_AGREEMENT = 0.99
 MAX_MORE_WRONG = 1  # of the labelled pictures: one may be a near-tie
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The most that a precision may change: the mean of the top-1 probability, and the output relative to its size."""
+    """The largest allowed changes: of the mean top-1 probability, and of the output relative to its size."""
 
     mean_change: float
     output_error: float
@@ -36,12 +36,12 @@ ALLOWANCES = {"bf16": Allowance(0.03, 0.06), "fp16": Allowance(0.03, 0.06), "int
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured. `agreement` and `mean_change` are over the `clear` pictures, and 0 where there is none.
+    """The measured figures. `agreement` and `mean_change` are over the `clear` pictures, and 0 if there is none.
 
-    `agreement` is the share whose best class is that of fp32, `mean_change` how far the probability of that class moved, and
-    `output_error` the root mean square of the difference over all pictures, relative to that of fp32 around each row's mean.
-    `more_wrong` is how many more of the `labelled` pictures than in fp32 get another class than their label's.
-    `not_finite` pictures got NaN or infinities: they count as if all of their values were 0, and make the error infinite.
+    `agreement` is the share of pictures with the same best class as in fp32, `mean_change` the mean change of the probability
+    of that class. `output_error` is the root mean square of the difference over all pictures, relative to that of fp32 around
+    each row's mean. `more_wrong` is how many more of the `labelled` pictures than in fp32 get a class that is not their label.
+    `not_finite` pictures got NaN or infinities: they count as if all their values were 0, and make the error infinite.
     """
 
     pictures: int
@@ -55,13 +55,13 @@ class Figures:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether enough pictures have a clear answer for agreement to mean something."""
+        """True if enough pictures have a clear answer to measure agreement."""
         return self.clear >= MIN_CLEAR
 
     def __str__(self) -> str:
         error = f"output error {self.output_error:.3f}"
         if self.not_finite:
-            error += f", and {self.not_finite} of {self.pictures} pictures get values that are not finite"
+            error += f", and {self.not_finite} of {self.pictures} pictures have values that are not finite"
         if self.labelled:
             more = f"{abs(self.more_wrong)} {'more' if self.more_wrong >= 0 else 'fewer'} wrong"
             error += f"; of {self.labelled} labelled pictures {more}"
@@ -73,7 +73,7 @@ class Figures:
 
 
 def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Sequence[int | None] = ()) -> Figures:
-    """The figures of class values `found_NC` against those of fp32 for the same pictures, and their labels where known."""
+    """Compare class values `found_NC` with those of fp32 for the same pictures, and with their labels where known."""
     assert expected_NC.shape == found_NC.shape, (expected_NC.shape, found_NC.shape)
     broken: Array = np.flatnonzero(~np.isfinite(found_NC).all(axis=1))
     found_NC = found_NC.copy()
@@ -97,19 +97,19 @@ def compare(expected_NC: Array, found_NC: Array, *, are_logits: bool, labels: Se
 
 
 def count_clear(values_NC: Array, *, are_logits: bool) -> int:
-    """How many pictures have a clear answer by the class values of fp32."""
+    """How many pictures have a clear answer, by the class values of fp32."""
     return len(_clear(_probabilities(values_NC, are_logits)))
 
 
 def _clear(probabilities_NC: Array) -> Array:
-    """The pictures whose best class leads by more than MARGIN."""
-    is_alone = probabilities_NC.shape[1] == 1
-    two = np.pad(probabilities_NC, ((0, 0), (1, 0))) if is_alone else np.partition(probabilities_NC, -2, axis=1)[:, -2:]
+    """The numbers of the pictures whose best class leads by more than MARGIN."""
+    is_single = probabilities_NC.shape[1] == 1
+    two = np.pad(probabilities_NC, ((0, 0), (1, 0))) if is_single else np.partition(probabilities_NC, -2, axis=1)[:, -2:]
     return np.flatnonzero(two[:, 1] - two[:, 0] > MARGIN)
 
 
 def compare_values(expected_ND: Array, found_ND: Array) -> Figures:
-    """The same for outputs that are no class values: nothing but their error can be told."""
+    """Compare outputs that are no class values: only their error can be measured."""
     assert expected_ND.shape == found_ND.shape, (expected_ND.shape, found_ND.shape)
     return Figures(len(expected_ND), 0, 0.0, 0.0, _relative_error(expected_ND.astype(np.float64), found_ND.astype(np.float64)))
 
@@ -119,9 +119,9 @@ def _probabilities(values_NC: Array, are_logits: bool) -> Array:
 
 
 def _relative_error(expected_NC: Array, found_NC: Array) -> float:
-    """0 where nothing differs, infinite where what differs is not finite, or fp32 itself is flat.
+    """The relative error: 0 if nothing differs, infinite if the difference is not finite or the fp32 values are constant.
 
-    A row's mean is taken out of both: adding the same number to all logits of a picture changes no probability.
+    Each row's mean is subtracted first: adding the same number to all logits of a picture changes no probability.
     """
     expected, found = (values - values.mean(axis=1, keepdims=True) for values in (expected_NC, found_NC))
     difference, size = np.sqrt(np.mean((found - expected) ** 2)), np.sqrt(np.mean(expected**2))
@@ -133,7 +133,7 @@ def _relative_error(expected_NC: Array, found_NC: Array) -> float:
 
 
 def objection(figures: Figures, precision: str) -> str:
-    """Why figures do not pass at `precision` (a key of ALLOWANCES); empty if they do."""
+    """Why the figures do not pass at `precision` (a key of ALLOWANCES); empty if they do."""
     allowed = ALLOWANCES[precision]
     if figures.not_finite:
         return "all values must be finite"
@@ -149,7 +149,7 @@ def objection(figures: Figures, precision: str) -> str:
 
 
 def rank(figures: Figures) -> tuple[float, ...]:
-    """For sorting, best first: agreement, then change, where they can be measured; else the error."""
+    """A key that sorts the best first: by agreement, then by change if these are measurable, else by the error."""
     if figures.is_measurable:
         return (-figures.agreement, figures.mean_change)
     return (figures.output_error,)

@@ -1,4 +1,4 @@
-"""What a graph must show before it is published: its batch, its rows' independence, agreement with the source network.
+"""The checks that a graph must pass before it is published: its batch, independent rows, agreement with the source network.
 
 Shape letters: N batch, H height, W width, C channels, D values per row. Imports no torch.
 """
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from bulkinfer.errors import DamagedError, RunError, first_line
 from bulkinfer.files.atomic import file_sha256, publishing
-from bulkinfer.model.card import GraphSidecar, Recipe
+from bulkinfer.model.card import GraphSidecar
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
-from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
+from bulkinfer.runtime.session import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
 PARITY_TOLERANCES = {
@@ -32,10 +33,10 @@ PARITY_TOLERANCES = {
     "fp16": 1e-2,
     "int8": 5e-2,
 }  # of the largest absolute value of an output, by the graph's arithmetic
-PADDING_TOLERANCE = 1e-6  # the same; what another split over threads may cost, never what another row brings in
+PADDING_TOLERANCE = 1e-6  # the same: rounding by another split over threads may cost so much, other rows must change nothing
 GOLDEN_FILE = "golden.npz"
 GOLDEN_COUNT = 4
-# What reading an npz or npy file raises that is damaged, or claims arrays beyond all memory; pickles in it are never read.
+# Reading an npz or npy file raises these if it is damaged or claims arrays beyond all memory. Pickles in it are never read.
 BROKEN_ARRAYS = (
     *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, RecursionError),
@@ -46,7 +47,7 @@ Outputs = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Golden:
-    """Inputs (uint8 N x H x W x 3, RGB) with the float32 N x D outputs of the source network for each picture alone."""
+    """Inputs (uint8 N x H x W x 3, RGB) and the float32 N x D outputs of the source network for each picture alone."""
 
     images_NHWC: NDArray[np.uint8]
     outputs: Outputs
@@ -82,16 +83,16 @@ def read_golden(path: Path) -> Golden:
             arrays = dict(loaded)
         images = arrays.pop("images")
         if not all(isinstance(values, np.ndarray) and values.ndim for values in (images, *arrays.values())):
-            raise ValueError("not all of it are arrays")  # numpy hands out the bytes of what has no header
+            raise ValueError("not all of its entries are arrays")  # numpy returns the bytes of an entry without a header
         if images.dtype != np.uint8 or images.ndim != 4 or {*map(len, arrays.values())} - {len(images)}:
-            raise ValueError("its arrays are not pictures and a row for each")
+            raise ValueError("its arrays are not pictures with one row each")
         return Golden(images, arrays)
     except BROKEN_ARRAYS as error:
         raise DamagedError(f"{path} is missing or damaged ({first_line(error)})") from None
 
 
 def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:
-    """RGB pictures as the network wants them: float32 N x 3 x H x W, scaled, normalised, in the recipe's channel order."""
+    """RGB pictures as the network takes them: float32 N x 3 x H x W, scaled, normalised, in the recipe's channel order."""
     low, high = recipe.value_range
     values = images_NHWC.astype(np.float64) / 255 * (high - low) + low
     if recipe.channels == "BGR":
@@ -101,12 +102,11 @@ def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.
 
 
 def cpu_session(graph: str | bytes) -> Any:
-    """A session on the CPU provider for checks. Raises what onnxruntime raises: errors that share no base class."""
+    """A session on the CPU provider for checks. Raises onnxruntime's own errors, which share no base class."""
     onnxruntime = runtime()
-
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs it may not own
-    options.log_severity_level = 4  # what fails is raised, and told once
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))  # the default pins threads to CPUs that we may not own
+    options.log_severity_level = 4  # errors are raised, and so need no log line
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
@@ -124,15 +124,15 @@ def check_graph(
     """Check the graph at `graph` (published later as `name`) and return its sidecar.
 
     `batch_size` 0 is the dynamic graph; it is run at batch 1 and at one more than there are golden pictures. The graph
-    takes uint8 pictures or float32 network inputs. Raises RunError: a first dimension that is not the batch, rows that
-    other rows change, or outputs that differ from the source's.
+    takes uint8 pictures or float32 network inputs. Raises RunError if a first dimension is not the batch, if rows of a batch
+    change each other, or if outputs differ from those of the source by more than `tolerance`.
     """
     session = open_session(graph)
     shapes = _declared_shapes(session, name, batch_size)
     feed = golden.images_NHWC if session.get_inputs()[0].type == "tensor(uint8)" else network_input(golden.images_NHWC, recipe)
     parity: dict[str, dict[str, float]] = {}
     for batch in [batch_size] if batch_size else [1, len(feed) + 1]:
-        found = _independent_rows(session, name, feed, batch, recipe, alone=tolerance > PARITY_TOLERANCES["fp32"])
+        found = _independent_rows(session, name, feed, batch, recipe, one_real=tolerance > PARITY_TOLERANCES["fp32"])
         for output, values in _parity(name, found, golden.outputs, tolerance).items():
             worst = max(values["max_abs_difference"], parity.get(output, values)["max_abs_difference"])
             parity[output] = {**values, "max_abs_difference": worst}
@@ -156,34 +156,34 @@ def _declared_shapes(session: Any, name: str, batch_size: int) -> dict[str, list
     return shapes
 
 
-def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, recipe: Recipe, *, alone: bool) -> Outputs:
-    """The outputs for `feed`, run in batches whose other rows hold first one junk, then another.
+def _independent_rows(session: Any, name: str, feed: NDArray[Any], batch: int, recipe: Recipe, *, one_real: bool) -> Outputs:
+    """The outputs for `feed`, run twice in batches whose other rows are filled with different padding.
 
-    With `alone` there is one real row in a batch: several of them may hide what junk does to a range that is taken over the
-    whole batch, which parity with each picture alone shows only where it is strict.
-    Raises RunError if the number of output rows is not the batch, or if the junk changes a real row.
+    With `one_real` a batch has one real row. Several real rows can hide that padding changes a range taken over the whole
+    batch; parity with each picture alone shows that too, but only where its tolerance is strict.
+    Raises RunError if the number of output rows is not the batch, or if the padding changes a real row.
     """
     shape = (1, recipe.height, recipe.width, 3)
-    # They differ in mean, extremes and contrast, through which batches usually mix.
+    # The two paddings differ in mean, extremes and contrast, through which rows usually change each other.
     black: NDArray[Any] = np.zeros(shape, np.uint8)
     bright: NDArray[Any] = np.random.default_rng(1).integers(200, 256, shape, np.uint8)
     if feed.dtype != np.uint8:
         black, bright = network_input(black, recipe), network_input(bright, recipe)
-    rows_per_batch = 1 if alone else min(len(feed), max(1, batch - 1))
+    rows_per_batch = 1 if one_real else min(len(feed), max(1, batch - 1))
     first = _run(session, name, feed, batch, black, rows_per_batch)
     second = _run(session, name, feed, batch, bright, rows_per_batch)
     for output, rows in first.items():
         difference = float(np.max(np.abs(rows - second[output]), initial=0))
         if not difference <= PADDING_TOLERANCE * float(np.max(np.abs(rows), initial=0)):
             raise RunError(
-                f"{name}: other rows of the batch change a picture's {output} (by {difference:.3g}), so padding the last batch "
-                "would change results: the network mixes its batch inside and cannot be exported"
+                f"{name}: other rows of the batch change the {output} of a picture (by {difference:.3g}), so padding the last "
+                "batch would change results: the network mixes its batch inside and cannot be exported"
             )
     return first
 
 
-def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[Any], rows_per_batch: int) -> Outputs:
-    """Run `feed` in batches of `batch`: `rows_per_batch` real rows, spread over the batch, and `junk` in all others."""
+def _run(session: Any, name: str, feed: NDArray[Any], batch: int, padding: NDArray[Any], rows_per_batch: int) -> Outputs:
+    """Run `feed` in batches of `batch`: `rows_per_batch` real rows, spread over the batch, and `padding` in all others."""
     names = [output.name for output in session.get_outputs()]
 
     def run_batch(images: NDArray[Any]) -> Outputs:
@@ -198,11 +198,11 @@ def _run(session: Any, name: str, feed: NDArray[Any], batch: int, junk: NDArray[
                 )
         return dict(zip(names, results, strict=True))
 
-    return FixedBatch(run_batch, batch, padding=junk, per_run=rows_per_batch, spread=True).run(feed)
+    return FixedBatch(run_batch, batch, padding=padding, per_run=rows_per_batch, spread=True).run(feed)
 
 
 def _parity(name: str, found: Mapping[str, NDArray[Any]], expected: Outputs, tolerance: float) -> dict[str, dict[str, float]]:
-    """Largest difference and largest value per output. Raises RunError beyond the tolerance (not finite is beyond)."""
+    """Largest difference and largest value per output. Raises RunError if one is beyond the tolerance or not finite."""
     parity = {}
     for output, source in expected.items():
         if found[output].shape != source.shape:

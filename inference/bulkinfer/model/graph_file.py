@@ -1,4 +1,4 @@
-"""A graph as bytes that say nothing of the host they were made on, its large tensors in one block. Imports no torch."""
+"""A graph as reproducible bytes, free of traces of the host, with its large tensors in one block. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx.external_data_helper import set_external_data
 
 from bulkinfer.model.graph_checks import Golden
 
-IR_VERSION = 8  # what every onnxruntime since 1.14 and the OpenVINO plugin read
+IR_VERSION = 8  # every onnxruntime since 1.14 and the OpenVINO plugin read it
 EXTERNAL_BYTES = 1024  # larger tensors go to the weights file; smaller ones (shapes, scales) stay where tools expect them
 ALIGNMENT_BYTES = 4096  # page size: the runtime maps the file
 
@@ -29,10 +29,10 @@ class Export:
 
 
 def move_weights_out(model: onnx.ModelProto) -> tuple[bytes, str]:
-    """Cut large tensors out of `model`; returns their bytes and the name of the file to hold them.
+    """Cut large tensors out of `model`; returns their bytes and the name of the file for them.
 
-    The name carries the hash of the bytes: a folder can hold old and new weights at once, so that a new export never
-    pulls the weights from under a graph that is in use.
+    The name contains the hash of the bytes, so a folder can hold old and new weights at once: a new export never replaces the
+    weights of a graph that is in use.
     """
     block = bytearray()
     moved: list[tuple[onnx.TensorProto, int]] = []
@@ -50,14 +50,14 @@ def move_weights_out(model: onnx.ModelProto) -> tuple[bytes, str]:
 
 
 def pack(model: onnx.ModelProto) -> None:
-    """Write every constant as raw bytes, which is what goes into the file of weights."""
+    """Store every constant as raw bytes, which can go to the weights file."""
     for tensor in model.graph.initializer:
         if not tensor.HasField("raw_data"):
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
 
 
 def make_reproducible(model: onnx.ModelProto, ir_version: int = IR_VERSION) -> None:
-    """Take out what differs between hosts (paths in metadata and doc strings) and stamp conservative versions."""
+    """Remove what differs between hosts (paths in metadata and doc strings) and set conservative versions."""
     _strip(model)
     model.ir_version = ir_version
     model.producer_name, model.producer_version = "bulkinfer", ""

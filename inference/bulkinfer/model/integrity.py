@@ -1,4 +1,4 @@
-"""What is wrong with the files of a network or of its variant, and the card where it can be read. Needs no onnx."""
+"""Checks the files of a network or of its variant against their records. Needs no onnx."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CARD = "card.json"
 
 
 def readable_card(folder: Path) -> ModelCard | None:
-    """The card in a folder; None where it is missing or damaged. Raises UsageError for one of a newer format."""
+    """The card in a folder; None if it is missing or damaged. Raises UsageError for a card of a newer format."""
     try:
         return read_card(folder / CARD) if (folder / CARD).is_file() else None
     except DamagedError:
@@ -21,13 +21,13 @@ def readable_card(folder: Path) -> ModelCard | None:
 
 
 def damage(folder: Path, card: ModelCard) -> str:
-    """What is wrong with the files that all graphs of the folder need; empty if nothing is. Reads all weights."""
+    """What is wrong with the files that all graphs of the folder need; empty if they are sound. Reads all weights."""
     try:
         graph, weights = graph_path(folder, card.fixed_batch), folder / card.external_data
         if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
-            return f"{graph.name} is missing or not the one recorded"
+            return f"{graph.name} is missing or not the file recorded"
         if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
-            return f"{weights.name} is missing or not the one recorded"
+            return f"{weights.name} is missing or not the file recorded"
         read_golden(folder / GOLDEN_FILE)
     except BulkinferError as error:
         return str(error)
@@ -35,11 +35,11 @@ def damage(folder: Path, card: ModelCard) -> str:
 
 
 def variant_damage(folder: Path, card: ModelCard | None) -> str:
-    """Why what is in a variant's folder is no whole variant of the network of `card` (None: of any); empty if it is."""
+    """Why a folder holds no sound variant of the network of `card` (None: of any network); empty if it does."""
     found = readable_card(folder)
     if found is None:
         return "is damaged (its card cannot be read)" if (folder / CARD).exists() else "does not exist"
     if card is not None and not is_made_of(found, card):
         return "was made of another export of the network"
-    told = damage(folder, found)
-    return f"is damaged ({told})" if told else ""
+    reason = damage(folder, found)
+    return f"is damaged ({reason})" if reason else ""

@@ -1,4 +1,4 @@
-"""The network that a launch asks for: its folder by name, whatever the spelling, and its files, checked."""
+"""The network that a launch asks for: its folder, whatever the spelling of its name, its files, checked, and how to make it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from bulkinfer.runtime.providers import PROVIDERS
 
 @dataclass(frozen=True)
 class Model:
-    """A network ready to run: its folder's card, and the graph of the batch size asked for, with its sidecar.
+    """A network ready to run: its card, and the graph of the batch size asked for, with its sidecar.
 
-    Where a variant runs, all three are its own.
+    If a variant runs, all three are those of the variant.
     """
 
     card: ModelCard
@@ -41,15 +41,15 @@ class Model:
 
 
 def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
-    """The graph that `providers` (keys of PROVIDERS) run for `config`: the network's or that of a variant, its files checked.
+    """The graph of the network or of its variant that `providers` (keys of PROVIDERS) run for `config`, its files checked.
 
-    Raises UsageError naming the get_model command where anything is missing, damaged or of another export.
+    Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
         model = _checked(network, folder, config.batch_size)
-    except RunError as error:  # nothing is started yet, and nothing will be until it is mended
+    except RunError as error:  # for a launch it is a usage error: nothing was started
         nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
         raise UsageError(f"{error}: run {get_model_command(config, network, folder)}{nearest}") from None
     if folder == network and folder.name in VARIANTS and model.card.calibration is not None:
@@ -63,14 +63,14 @@ def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
 
 
 def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:
-    """Not a network that somebody else made in this precision already: it runs as it is."""
+    """True if `providers` need a variant for `precision`; an adopted network that computes in it already runs as it is."""
     (needed,) = {precision in PROVIDERS[name].variants for name in providers}  # candidates of one launch run the same graph
     card = readable_card(network)
     return needed and not (card is not None and card.precision == precision)
 
 
 def _checked(network: Path, folder: Path, batch_size: int) -> Model:
-    """The graph in `folder`, the network's or that of its variant. Raises RunError that tells what is wrong, and no advice."""
+    """The graph in `folder`, which is `network` or the folder of its variant. Raises RunError that says only what is wrong."""
     graph = graph_path(folder, batch_size)
     for path in (folder / CARD, graph, graph.with_suffix(".json")):
         if not path.exists():
@@ -78,7 +78,7 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     card, sidecar, resolved = check_graph_files(folder, batch_size)
     weights = resolved.parent / card.external_data
     if not weights.exists():
-        raise RunError(f"{weights}, the weights of {graph}, does not exist")
+        raise RunError(f"{weights}, the weights of {graph}, do not exist")
     if (found := file_sha256(weights)) != card.external_data_sha256:
         why = describe_wrong_file(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
         raise RunError(f"{weights} is not what card.json records ({why})")
@@ -90,23 +90,23 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
 
 
 def _belongs(network: Path, variant: ModelCard) -> bool:
-    """Not to an export that another has replaced since: it would give that one's answers.
+    """True if the variant was made of the present export of its network: that of a replaced one would give its answers.
 
-    It runs without the network beside it, as a copy of its folder alone may lie on the machine that runs it.
+    A variant without a network beside it runs too, as only its own folder may be copied to the machine that runs it.
     """
     return not (network / CARD).exists() or is_made_of(variant, read_card(network / CARD))
 
 
 def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
-    """Where card and graph contradict each other; empty if nowhere.
+    """How card and graph contradict each other; empty if they do not.
 
-    Workers would otherwise fail on every picture, or call classes by wrong names.
+    With such a contradiction, workers would fail on every picture or name classes wrongly.
     """
     height, width = card.recipe.height, card.recipe.width
     expected = [batch_size, height, width, 3] if card.input == "uint8" else [batch_size, 3, height, width]
     shapes = list(sidecar.inputs.values())
     if shapes != [expected]:
-        return f"a {card.input} input of {expected} is prepared, the graph takes {shapes}"
+        return f"workers prepare a {card.input} input of {expected}, the graph takes {shapes}"
     num_classes = sidecar.outputs[card.classified][-1] if card.classified else 0
     if card.labels and len(card.labels) != num_classes:
         return f"{len(card.labels)} labels for {num_classes} classes"
@@ -114,19 +114,21 @@ def _misfit(card: ModelCard, sidecar: GraphSidecar, batch_size: int) -> str:
 
 
 def check_columns(config: LaunchConfig, card: ModelCard) -> None:
-    """Raises UsageError with the legal values for a column that the network cannot give."""
+    """Raises UsageError with the legal values if --save names a column that the network does not have."""
     legal = [*(["topk"] if card.classified else []), *card.outputs, "none"]
     for name in config.save:
         if name not in legal:
             raise UsageError(f"--save {name}: {card.name} has only {', '.join(legal)}")
     if config.save_precision != LaunchConfig.save_precision and not set(card.outputs) & set(config.save):
-        raise UsageError(f"--save_precision is of saved outputs, and none is: name one with --save ({', '.join(card.outputs)})")
+        raise UsageError(
+            f"--save_precision applies to saved outputs, and none is saved: name one with --save ({', '.join(card.outputs)})"
+        )
 
 
 def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
-    """The folder of the network by its name or, as get_model takes it, its plain form; where none is, the nearest names.
+    """The folder of the network with this name, or with the same plain form; if there is none, also the nearest names.
 
-    Raises UsageError for the folder of a variant, which is asked for by its precision.
+    Raises UsageError for the folder of a variant, which --precision chooses.
     """
     models = Path(model_path)
     exact = models / model_name
@@ -148,13 +150,13 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
 
 
 def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
-    """What makes the graph of `config` anew in `folder`, which is `network` or that of its variant, as one can type it.
+    """The command to type so that `folder`, which is `network` or the folder of its variant, gets the graph of `config`.
 
-    Without the options of the network that is there, get_model would replace it by another. A sound variant gets another
-    batch size without pictures; a network of a file or of a run is damaged for good without that.
+    It repeats the options of the existing network, as get_model would otherwise replace it by another one. A sound variant
+    gets another batch size without pictures. A damaged network from a file or a run can only be made from that.
     """
     of_network = readable_card(network)
-    card = of_network or readable_card(folder)  # that of a variant tells the same of its network
+    card = of_network or readable_card(folder)  # the card of a variant says the same about its network
     named = ["--model_name", config.model_name]
     options = ["--batch_size", str(config.batch_size)]
     if card is not None and card.source != "zoo" and network.is_dir() and (of_network is None or damage(network, of_network)):
@@ -173,7 +175,7 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
 
 
 def source_options(card: ModelCard, name: str) -> list[str]:
-    """The options of get_model that make a network anew which is not of the zoo: its file, or its run."""
+    """The options of get_model that make a network again which is not from the zoo: its file, or its run."""
     assert card.source != "zoo", card.name
     if card.source == "checkpoint":
         return ["--checkpoint", card.weights.origin, "--name", name]

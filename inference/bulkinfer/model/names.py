@@ -1,8 +1,8 @@
-"""Names of networks, compared without regard to case and separators."""
+"""Names of networks are compared without regard to case and separators."""
 
 from __future__ import annotations
 
 
 def plain(name: str) -> str:
-    """`name` without case, `-`, `_` and `:`: two names with one plain form are the same to every command."""
+    """`name` in lower case without `-`, `_` and `:`. Every command takes two names with one plain form for the same network."""
     return name.lower().translate(str.maketrans("", "", "-_:"))

@@ -1,4 +1,4 @@
-"""`--device`: what it asks for, what that becomes on this host, and which worker gets which device."""
+"""`--device`: parses it, finds the providers and devices of this host that satisfy it, and gives each worker its device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bulkinfer.runtime.providers import PROVIDERS
 
 AUTO = "auto"
 AS_ASKED = "as asked"
-_COUNTED_STREAMS = 2  # of a worker that owns a GPU: one copies while the other computes
-_CLEARLY_FASTER = 1.1  # less is noise on a shared host, and the choice would change from job to job
+_COUNTED_STREAMS = 2  # streams of a worker that owns a GPU: one copies while the other computes
+_CLEARLY_FASTER = 1.1  # a smaller ratio is noise on a shared host, and the choice would change from job to job
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`--device` and `--precision`: a key of PROVIDERS or auto, numbers of its devices (empty: all), the precision."""
+    """`--device` and `--precision` as given: a key of PROVIDERS or `auto`, device numbers (empty: all), and the precision."""
 
     provider: str
     numbers: tuple[int, ...]
@@ -31,9 +31,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a request became: a key of PROVIDERS, why, and the devices to use, by number and by name; the precision, and why.
+    """The provider, devices and precision chosen for a request.
 
-    The precision is `auto` until the launch has settled it.
+    `provider` is a key of PROVIDERS, `reason` says why it was chosen. `numbers` and `names` are the devices to use, in the same
+    order. `precision` is `auto` until the launch has settled it.
     """
 
     provider: str
@@ -45,16 +46,16 @@ class Choice:
 
     @property
     def is_counted(self) -> bool:
-        """Its devices are told apart and get one worker each."""
+        """True if its devices have numbers and get one worker each."""
         return PROVIDERS[self.provider].is_counted
 
     @property
     def models(self) -> list[str]:
-        """Which kinds of device these are, without their places."""
+        """Names of the devices without their positions on the bus, each once."""
         return sorted({name.partition(" at ")[0] for name in self.names})
 
     def only(self, numbers: Collection[int]) -> Choice:
-        """The same without the devices that no worker gets."""
+        """The same choice, limited to the devices with these numbers."""
         used = [(number, name) for number, name in zip(self.numbers, self.names, strict=True) if number in numbers]
         return replace(self, numbers=tuple(number for number, _ in used), names=tuple(name for _, name in used))
 
@@ -64,7 +65,7 @@ class Choice:
 
 
 def parse_device(text: str, precision: str) -> Request:
-    """PROVIDER or PROVIDER:NUMBER,... as a request. Raises UsageError with the legal values."""
+    """Parse PROVIDER or PROVIDER:NUMBER,... Raises UsageError that names the legal values."""
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     known = [name for name in (AUTO, *PROVIDERS) if f"{text.lower()}:".startswith(f"{name}:")]
     if not known:
@@ -85,16 +86,16 @@ def parse_device(text: str, precision: str) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What could serve a request here, in the order of preference; and why providers that are partly here cannot."""
+    """Choices that satisfy a request on this host, in order of preference, and why partly installed providers do not."""
 
     choices: tuple[Choice, ...]
     passed_over: tuple[str, ...] = ()
 
 
 def find_candidates(request: Request) -> Candidates:
-    """What could serve the request, as far as it can be told without loading anything; for auto, all that could.
+    """The choices that satisfy the request; for `auto` all of them. No graph is loaded yet.
 
-    Raises UsageError if nothing can, saying what is missing.
+    Raises UsageError that says what is missing if there is none.
     """
     if request.provider != AUTO:
         return Candidates((_available(request.provider, request, AS_ASKED),))
@@ -108,22 +109,22 @@ def find_candidates(request: Request) -> Candidates:
                 if not (is_absent and provider.is_counted):  # who has no GPU is not helped by packages for it
                     reasons.append(str(error))
                 if not is_absent:
-                    passed_over.append(_told(name, str(error)))
+                    passed_over.append(_describe(name, str(error)))
     if found:
         return Candidates(tuple(found), tuple(passed_over))
-    raise UsageError(_nothing_for(request, reasons))
+    raise UsageError(_explain_absence(request, reasons))
 
 
-def _nothing_for(request: Request, reasons: list[str]) -> str:
-    """Why `auto` finds nothing for a precision, and what else could be asked for here."""
+def _explain_absence(request: Request, reasons: list[str]) -> str:
+    """Why `auto` finds no provider for a precision, and which `--device` would work on this host."""
     able = [name for name, entry in PROVIDERS.items() if request.precision in (AUTO, *entry.precisions)]
-    told = reasons[-1] if reasons else f"--precision {request.precision} runs on {', '.join(able)}"
-    if here := [name for name in able if not PROVIDERS[name].is_automatic and _is_here(name, request)]:
-        return f"{told}; or ask for what auto does not take: --device {', '.join(here)}"
-    return told if reasons else f"{told}, and none of them is here: use --precision {AUTO} or {EXACT}"
+    why = reasons[-1] if reasons else f"--precision {request.precision} runs on {', '.join(able)}"
+    if here := [name for name in able if not PROVIDERS[name].is_automatic and _is_available(name, request)]:
+        return f"{why}; or ask for what auto does not take: --device {', '.join(here)}"
+    return why if reasons else f"{why}, and none of them is here: use --precision {AUTO} or {EXACT}"
 
 
-def _is_here(name: str, request: Request) -> bool:
+def _is_available(name: str, request: Request) -> bool:
     try:
         _available(name, request, "")
     except UsageError:
@@ -132,7 +133,7 @@ def _is_here(name: str, request: Request) -> bool:
 
 
 def _available(name: str, request: Request, reason: str) -> Choice:
-    """Provider `name` for the request. Raises UsageError where it lacks the precision, a package, a driver or a device."""
+    """The choice of provider `name`. Raises UsageError if it lacks the precision, a package, a driver or a device."""
     provider = PROVIDERS[name]
     if request.precision not in (AUTO, *provider.precisions):
         able = ", ".join(other for other, entry in PROVIDERS.items() if request.precision in entry.precisions)
@@ -145,7 +146,7 @@ def _available(name: str, request: Request, reason: str) -> Choice:
     for number in request.numbers:
         if number >= len(names):
             here = ", ".join(f"{index}: {device}" for index, device in enumerate(names))
-            raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(name)}")
+            raise UsageError(f"--device {name}:{number} is not here; there are {here}{_hidden(provider.hidden_by)}")
     numbers = request.numbers or tuple(range(len(names)))
     if request.precision in provider.only_native:
         native, why = provider.native(numbers)
@@ -156,41 +157,41 @@ def _available(name: str, request: Request, reason: str) -> Choice:
 
 
 def _beside_gpu(modules: tuple[str, ...]) -> str:
-    """What to know before a package that brings its own onnxruntime is installed where the one for GPUs is."""
+    """A warning for the message: the missing package would overwrite onnxruntime-gpu with its own onnxruntime."""
     if len(modules) == 1 or "onnxruntime-gpu" not in versions():
         return ""
     return ", which brings an onnxruntime that overwrites the onnxruntime-gpu here; in an environment of its own"
 
 
-def _hidden(name: str) -> str:
-    """What hides devices of the host, if anything does."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None and name in ("cuda", "tensorrt") else ""
+def _hidden(variable: str) -> str:
+    """For the message: the environment variable that hides devices of the host, if it is set."""
+    visible = os.environ.get(variable)
+    return "" if visible is None else f" ({variable} is {visible!r})"
 
 
 def as_begun(name: str, precision: str, request: Request, where: str) -> Choice:
-    """The provider and the precision that the job in `where` began with. Raises UsageError where this machine cannot run it."""
+    """The choice with which the job in `where` began. Raises UsageError if this machine cannot run it."""
     numbers = request.numbers if name == request.provider else ()
     reason = f"as the job began, in {where}"
     try:
         choice = _available(name, Request(name, numbers, precision), AS_ASKED if name == request.provider else reason)
     except UsageError as error:
-        raise UsageError(f"{error}; {where} was begun on {name} in {precision}: give another --output to begin anew") from None
+        begun = f"{where} was begun on {name} in {precision}"
+        raise UsageError(f"{error}; {begun}: give another --output to start a new job") from None
     return replace(choice, precision_reason=AS_ASKED if precision == request.precision else reason)
 
 
 def choose(found: Candidates, measure: Callable[[tuple[Choice, ...]], Mapping[str, float | str]]) -> Choice:
-    """The candidate to take: the only one, or what `measure` finds clearly faster than those that stand before it.
+    """The candidate to run on: the only one, or the first unless a later one is measured to be clearly faster.
 
-    `measure` gives pictures per second of one worker by provider, or the sentence of why it does not run, or nothing at all
-    where it may not measure; each of several GPUs adds as much again. Raises UsageError where none runs.
+    `measure` returns pictures per second of one worker by provider, or a sentence that says why the provider does not run; it
+    returns nothing if it may not measure. The rate of a GPU is multiplied by their number. Raises UsageError if none runs.
     """
     first, *others = found.choices
     if first.reason:
         return first
     if not others:
-        told = ["nothing else is here that could", *found.passed_over]
-        return replace(first, reason=f"auto: {'; '.join(told)}")
+        return replace(first, reason=f"auto: {'; '.join(['no other provider is available', *found.passed_over])}")
     measured = measure(found.choices)
     if not measured:
         names = ", ".join(choice.provider for choice in found.choices)
@@ -206,18 +207,18 @@ def choose(found: Candidates, measure: Callable[[tuple[Choice, ...]], Mapping[st
     for choice in found.choices:
         if rates.get(choice.provider, 0.0) > _CLEARLY_FASTER * rates[best.provider]:
             best = choice
-    told = [_told(choice.provider, rates.get(choice.provider, measured[choice.provider])) for choice in found.choices]
-    return replace(best, reason=f"auto: {'; '.join([*told, *found.passed_over])}")
+    results = [_describe(choice.provider, rates.get(choice.provider, measured[choice.provider])) for choice in found.choices]
+    return replace(best, reason=f"auto: {'; '.join([*results, *found.passed_over])}")
 
 
-def _told(name: str, rate: float | str) -> str:
+def _describe(name: str, rate: float | str) -> str:
     if isinstance(rate, str):
         return f"{name} does not run: {rate.removeprefix(f'--device {name}: ')}"
     return f"{name} {rate:.1f} images/sec"
 
 
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
-    """Workers, their devices and threads. Raises UsageError for more workers than the devices take."""
+    """The number of workers, their devices and threads. Raises UsageError if the flags ask for more workers than fit."""
     per_device = config.processes_per_device or 1
     if config.processes_per_device and config.num_devices and not choice.is_counted:
         raise UsageError(f"--processes_per_device beside --num_devices is for GPUs: {choice.provider} takes one of them")

@@ -1,21 +1,46 @@
-"""One network on one device: fixed-batch input in, named outputs out."""
+"""Opens a network on exactly the provider asked for, proves it, and runs fixed batches: input array in, named outputs out.
+
+A list of providers is no proof. So a session is opened with CPU fallback disabled (unless --allow_cpu_nodes), and the
+assignment of every node is read back from it.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections import Counter
 from typing import Any, Protocol
 
 import numpy as np
 
 from bulkinfer.errors import RunError, UsageError, first_line
-from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, open_session, runtime
+from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, runtime
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
+_KNOWN_DOMAINS = "ai.onnx, ai.onnx.ml and com.microsoft"
+_REASONS = (
+    (
+        r"Unsupported model IR version: (\d+), max supported IR version: (\d+)",
+        "its IR version is {0}, this onnxruntime takes up to {1}",
+    ),
+    (
+        r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
+        "its opset of {1} is {0}, this onnxruntime takes up to {2}",
+    ),
+    (
+        r"(?:Fatal error: |: )([\w.-]+):(\w+)\(-?\d+\) is not a registered function/op",
+        f"it needs the operator {{1}} of {{0}}, which this onnxruntime does not have (it has those of {_KNOWN_DOMAINS})",
+    ),
+    (
+        r"No Op registered for (\w+) with domain_version of (\d+)",
+        "it needs the operator {0} of ai.onnx, which this onnxruntime does not have in opset {1}",
+    ),
+)
 
 
 class Network(Protocol):
-    """What the main path asks of a session; the attributes are Session's."""
+    """The part of Session that the main path uses; see there for the attributes."""
 
     proof: dict[str, Any]
     batch_shape: tuple[int, ...]
@@ -31,8 +56,8 @@ class Network(Protocol):
 class Session:
     """An open session. `run` may be called from as many threads at once as the spec has streams.
 
-    Attributes: `proof` (what ran where, see providers.prove), `batch_shape` and `dtype` of the one input, `output_shapes`
-    by name (without the batch), `load_s` seconds it took to open.
+    Attributes: `proof` (which provider runs which nodes, see prove), `batch_shape` and `dtype` of the only input,
+    `output_shapes` by name (without the batch axis), `load_s` (seconds it took to open), `not_pinned` (see new_batch).
     """
 
     def __init__(self, spec: SessionSpec, output_names: list[str]) -> None:
@@ -53,9 +78,9 @@ class Session:
         self.load_s = time.perf_counter() - start
 
     def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """Zeros, uint8, for pictures that `run` will get: in pages that the device can fetch from, where the provider can that.
+        """A batch of zeros, uint8, to be filled and passed to `run`; its pages are locked if the provider can copy from them.
 
-        Where that fails, copies make a detour, and `not_pinned` says why.
+        If they cannot be locked, the runtime copies through a buffer of its own, and `not_pinned` says why.
         """
         images = np.zeros(shape, np.uint8)
         if self._pin is not None:
@@ -63,7 +88,7 @@ class Session:
         return images
 
     def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Outputs by name for a full batch of `batch_shape`; row i belongs to picture i. Raises what the runtime raises."""
+        """The outputs by name for a full batch of `batch_shape`; row i belongs to picture i. Raises what the runtime raises."""
         assert images.shape == self.batch_shape, f"{images.shape} is not the fixed shape {self.batch_shape}"
         if self._memory:
             values = self._run_bound(images)
@@ -72,7 +97,7 @@ class Session:
         return dict(zip(self._output_names, values, strict=True))
 
     def _run_bound(self, images: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        """By way of an input that stays on the device: it is allocated once a stream, not once a run."""
+        """Run with an input buffer on the device that is allocated once per stream, not once per run."""
         bound = self._bound
         if not hasattr(bound, "binding"):
             make = runtime().OrtValue.ortvalue_from_shape_and_type
@@ -88,10 +113,10 @@ class Session:
 
 
 def warm_up(session: Network, streams: int, seconds: float) -> float:
-    """Run zeros through all streams at once: once to warm up, then until `seconds` have passed; returns pictures per second.
+    """Run batches of zeros in all streams: once to warm up, then for `seconds`; returns pictures per second.
 
-    With `seconds` 0 only the first runs are made, and the rate is theirs (an underestimate). Raises RunError if the network
-    cannot run on zeros, which is what failed pictures and the padding of the last batch are.
+    With `seconds` 0 only the warm-up runs, and the rate is its rate (an underestimate). Raises RunError if the network cannot
+    run on zeros: failed pictures and the padding of the last batch are zeros.
     """
     images = np.zeros(session.batch_shape, session.dtype)
 
@@ -113,7 +138,7 @@ def warm_up(session: Network, streams: int, seconds: float) -> float:
         for thread in threads:
             thread.join()
         if errors and isinstance(errors[0], AssertionError):
-            raise errors[0]  # of ours, not of the network
+            raise errors[0]  # a fault of this program, not of the network
         if errors:
             raise RunError(f"the network fails on its first batch, of zeros: {first_line(errors[0])}") from errors[0]
         return sum(counts)
@@ -124,3 +149,69 @@ def warm_up(session: Network, streams: int, seconds: float) -> float:
         start = time.perf_counter()
         runs = in_all_streams(start + seconds)
     return runs * session.batch_shape[0] / (time.perf_counter() - start)
+
+
+def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
+    """An onnxruntime session on exactly the provider asked for, and the proof: nodes per provider, versions, settings.
+
+    Raises UsageError if the provider refuses the graph, or if another provider runs any node without --allow_cpu_nodes.
+    """
+    onnxruntime = runtime()
+    provider = PROVIDERS[spec.provider]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    try:
+        with provider.opening(spec):
+            described = provider.attach(options, spec)
+            # with a fallback, a session would change to another provider in the middle of a run, and the proof would be wrong
+            session = onnxruntime.InferenceSession(spec.graph, options, enable_fallback=0)
+    except UsageError:
+        raise
+    except Exception as error:  # onnxruntime raises many classes, none of them documented
+        allow = "; --allow_cpu_nodes lets it" if "fallback to CPU" in str(error) else ""
+        raise UsageError(
+            f"--device {spec.provider} cannot run {spec.graph}: {runtime_reason(error).rstrip('.')}{allow}"
+        ) from error
+    nodes = Counter[str]()
+    for part in session.get_provider_graph_assignment_info():
+        nodes[part.ep_name] += len(part.get_nodes())
+    return session, prove(spec, nodes, described, onnxruntime.__version__)
+
+
+def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) -> dict[str, Any]:
+    """The proof: which provider runs how many nodes, and how. Raises UsageError if others run nodes without permission."""
+    ep_name = PROVIDERS[spec.provider].ep_name
+    others = {name: count for name, count in nodes.items() if name != ep_name}
+    if nodes[ep_name] == 0 or (others and not spec.allow_cpu_nodes):
+        ran = ", ".join(f"{count} nodes on {name}" for name, count in sorted(nodes.items())) or "no nodes at all"
+        allow = "" if nodes[ep_name] == 0 else "; --allow_cpu_nodes lets it"
+        raise UsageError(f"--device {spec.provider} was asked for, but the session placed {ran}{allow}")
+    return {
+        "provider": ep_name,
+        "device": described,
+        "precision": spec.precision,
+        "nodes": dict(nodes),
+        "onnxruntime": version,
+        "streams": spec.streams,
+        "threads_per_stream": spec.threads_per_stream,
+    }
+
+
+def describe_proof(proof: dict[str, Any]) -> str:
+    """The proof as one sentence: which provider runs how many nodes of the graph, in which precision."""
+    nodes = ", ".join(f"{count} nodes on {name}" for name, count in sorted(proof["nodes"].items()))
+    return f"{nodes} ({proof['device']}), {proof['precision']}, onnxruntime {proof['onnxruntime']}"
+
+
+def runtime_reason(error: BaseException) -> str:
+    """The reason in an onnxruntime error as one sentence; an unknown error is cut to its first line.
+
+    onnxruntime's own messages are pages that begin with C++ source places.
+    """
+    text = " ".join(str(error).split())
+    for pattern, sentence in _REASONS:
+        if match := re.search(pattern, text):
+            return sentence.format(*match.groups())
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))

@@ -22,7 +22,8 @@ from bulkinfer.errors import BulkinferError, RecordError, RunError, UsageError, 
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.header_limits import check_size
 from bulkinfer.images.preprocess import normalise, prepare
-from bulkinfer.model.card import ModelCard, Recipe
+from bulkinfer.model.card import ModelCard
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.parquet_parts import to_table
 from bulkinfer.results.rows import StepRows, Task
 from bulkinfer.runtime.fixed_batch import FixedBatch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
 from bulkinfer.files.atomic import read_json, write_json
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Fault, Step
@@ -177,7 +177,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The session is open and warm, and the worker takes steps. `proof` is what providers.prove() returned; the rate is in
+    """The session is open and warm, and the worker takes steps. `proof` is what session.prove() returned; the rate is in
     pictures per second.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo.spec import IMAGENET_LABELS, NetworkSpec
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 
 IMAGENET_LABELS = "bulkinfer.zoo.spec:imagenet_labels"
 

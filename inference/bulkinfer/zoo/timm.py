@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo.spec import IMAGENET_LABELS, NetworkSpec
 
 if TYPE_CHECKING:

@@ -44,17 +44,17 @@ def test_a_batch_size_more_needs_no_run(home: Path) -> None:
     config = GetModelConfig(model_name="net", model_path=str(home / "models"), batch_size=4)
     added = make_network(config)
     assert added.done == "added"
-    with pytest.raises(UsageError, match=r"--weights: net was made of /.*step-\d+, which holds its own"):
+    with pytest.raises(UsageError, match=r"--weights: net was made of /.*step-\d+, which has its own weights"):
         make_network(replace(config, weights="random"))
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("../net", "make a name"),
+        ("../net", "a name consists of letters"),
         ("resnet50", "a network of get_model --list"),
         ("timm_x", "or one of timm"),
-        ("n" * 101, "at most"),
+        ("n" * 101, "at most 100 characters"),
     ],
 )
 def test_names_are_those_of_own_networks(home: Path, name: str, sentence: str) -> None:

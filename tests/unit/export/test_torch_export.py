@@ -120,7 +120,7 @@ def test_the_same_weights_give_the_same_bytes_in_another_folder(convolutions: Pa
 @pytest.mark.parametrize(
     ("network", "words"),
     [
-        (LooksAtNeighbours(), "other rows of the batch change a picture's logits"),
+        (LooksAtNeighbours(), "other rows of the batch change the logits of a picture"),
         (ReshapesToOne(), "must be the batch"),
         (NeedsOne(), "cannot export the network with a free batch"),
         (Pair(), "gives a tuple where one row of class values per picture is needed"),

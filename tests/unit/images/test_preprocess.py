@@ -13,7 +13,7 @@ import pytest
 from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import decode, prepare_decoder
 from bulkinfer.images.preprocess import normalise, plan, prepare
-from bulkinfer.model.card import INTERPOLATIONS, RESIZE_MODES, ROUNDINGS, Recipe
+from bulkinfer.model.recipe import INTERPOLATIONS, RESIZE_MODES, ROUNDINGS, Recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image

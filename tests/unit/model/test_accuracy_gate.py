@@ -89,7 +89,7 @@ def test_one_value_that_is_not_finite_is_enough_also_where_the_answer_is_not_cle
     figures = compare(logits, broken, are_logits=True)
     assert (figures.agreement, figures.mean_change, figures.not_finite) == (1.0, 0.0, 1)
     assert objection(figures, "fp16") == "all values must be finite"
-    assert str(figures).endswith("and 1 of 200 pictures get values that are not finite")
+    assert str(figures).endswith("and 1 of 200 pictures have values that are not finite")
     assert np.isfinite(logits).all()
 
 

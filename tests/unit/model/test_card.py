@@ -13,7 +13,6 @@ from bulkinfer.model.card import (
     Calibration,
     GraphSidecar,
     ModelCard,
-    Recipe,
     Weights,
     check_graph_files,
     graph_path,
@@ -23,6 +22,7 @@ from bulkinfer.model.card import (
     write_card,
     write_sidecar,
 )
+from bulkinfer.model.recipe import Recipe
 
 from tests.models import write_tiny_model
 

@@ -36,10 +36,10 @@ def test_objects_in_golden_outputs_are_not_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "what"),
     [
-        ({"images": b"no header", "logits": None}, "not all of it are arrays"),
-        ({"images": None, "logits": b"\0" * 40}, "not all of it are arrays"),
-        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "logits": None}, "not pictures and a row for each"),
-        ({"images": np.zeros((2, 4, 4, 3), np.float32), "logits": None}, "not pictures and a row for each"),
+        ({"images": b"no header", "logits": None}, "not all of its entries are arrays"),
+        ({"images": None, "logits": b"\0" * 40}, "not all of its entries are arrays"),
+        ({"images": np.zeros((3, 4, 4, 3), np.uint8), "logits": None}, "not pictures with one row each"),
+        ({"images": np.zeros((2, 4, 4, 3), np.float32), "logits": None}, "not pictures with one row each"),
     ],
 )
 def test_what_is_no_array_of_pictures_or_of_rows_is_damage(tmp_path: Path, arrays: dict[str, Any], what: str) -> None:

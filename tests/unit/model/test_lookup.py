@@ -111,7 +111,7 @@ def test_what_is_wrong_and_the_command_are_parted_by_one_colon(models: Path, nam
 
 def test_missing_weights(models: Path) -> None:
     (models / "tiny" / "weights.bin").unlink()
-    with pytest.raises(UsageError, match=r"weights\.bin, the weights of .*model_6\.onnx, does not exist: run get_model "):
+    with pytest.raises(UsageError, match=r"weights\.bin, the weights of .*model_6\.onnx, do not exist: run get_model "):
         found(models)
 
 
@@ -146,7 +146,9 @@ def test_columns_of_a_network_that_classifies_nothing() -> None:
     check_columns(LaunchConfig(save=("pooled",)), network)
     check_columns(LaunchConfig(save=("none",)), network)
     check_columns(LaunchConfig(save=("pooled",), save_precision="fp16"), network)
-    with pytest.raises(UsageError, match=r"--save_precision is of saved outputs, and none is: name one with --save \("):
+    with pytest.raises(
+        UsageError, match=r"--save_precision applies to saved outputs, and none is saved: name one with --save \("
+    ):
         check_columns(LaunchConfig(save=("none",), save_precision="fp16"), network)
     with pytest.raises(UsageError, match="--save topk: net has only pooled, none"):
         check_columns(LaunchConfig(save=("topk",)), network)

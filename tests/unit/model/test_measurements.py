@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from bulkinfer.model.measurements import keep, read_kept
+from bulkinfer.model.measurements import add_measurement, read_measurements
 
 
 class Note(TypedDict):
@@ -16,22 +16,22 @@ class Note(TypedDict):
 
 def test_notes_come_back_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "notes.json"
-    assert read_kept(path, "notes", Note) == []
+    assert read_measurements(path, "notes", Note) == []
     for rate in (1.0, 2.0):
-        keep(path, "notes", Note, {"rate": rate, "host": "a"})
-    assert read_kept(path, "notes", Note) == [{"rate": 1.0, "host": "a"}, {"rate": 2.0, "host": "a"}]
-    assert read_kept(path, "others", Note) == []
+        add_measurement(path, "notes", Note, {"rate": rate, "host": "a"})
+    assert read_measurements(path, "notes", Note) == [{"rate": 1.0, "host": "a"}, {"rate": 2.0, "host": "a"}]
+    assert read_measurements(path, "others", Note) == []
 
 
 def test_entries_of_another_structure_are_left_out_and_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.json"
     path.write_text(json.dumps({"format": 1, "notes": [{"rate": "fast"}, {"rate": 3.0}, 5]}))
-    assert read_kept(path, "notes", Note) == [{"rate": 3.0}]
-    keep(path, "notes", Note, {"rate": 4.0})
+    assert read_measurements(path, "notes", Note) == [{"rate": 3.0}]
+    add_measurement(path, "notes", Note, {"rate": 4.0})
     assert json.loads(path.read_text())["notes"] == [{"rate": 3.0}, {"rate": 4.0}]
 
 
 def test_where_nothing_can_be_written_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    keep(tmp_path / "file" / "notes.json", "notes", Note, {"rate": 1.0})
+    add_measurement(tmp_path / "file" / "notes.json", "notes", Note, {"rate": 1.0})
     assert "notes.json is not written (Not a directory): the next launch measures again" in capsys.readouterr().err

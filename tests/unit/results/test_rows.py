@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bulkinfer.model.card import ModelCard, Recipe, Weights
+from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import StepRows, softmax, task_for, top_classes
 from bulkinfer.types import Step
 from hypothesis import given, settings

@@ -191,7 +191,7 @@ def test_what_would_only_be_emulated_is_refused_at_once(
     with pytest.raises(UsageError, match=f"{refused}$"):
         asked(device, precision)
     assert asked(name, "auto").precision == "auto"
-    begun = rf"; out was begun on {name} in {precision}: give another --output to begin anew$"
+    begun = rf"; out was begun on {name} in {precision}: give another --output to start a new job$"
     with pytest.raises(UsageError, match=refused + begun):
         as_begun(name, precision, parse_device("auto", "auto"), "out")
     native(monkeypatch, name, precision)
@@ -241,7 +241,7 @@ def giving(**rates: float | str) -> Callable[[tuple[Choice, ...]], dict[str, flo
 
 def test_nothing_is_measured_where_there_is_no_choice() -> None:
     assert choose(Candidates((asked("openvino"),)), never) == asked("openvino")
-    assert choose(of("cpu"), never) == Choice("cpu", "auto: nothing else is here that could", (0,), ("one",))
+    assert choose(of("cpu"), never) == Choice("cpu", "auto: no other provider is available", (0,), ("one",))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_what_is_partly_here_is_told_and_what_is_absent_is_not(monkeypatch: pyte
     assert choose(found, giving(cpu=10.0, openvino=10.0)).reason.endswith(f"; {told}")
     without(monkeypatch, "onnxruntime_ep_openvino")
     alone = find(UsageError("--device cuda: the NVIDIA driver fails (cuInit gives 803): try nvidia-smi"))
-    assert choose(alone, never).reason == f"auto: nothing else is here that could; {told}"
+    assert choose(alone, never).reason == f"auto: no other provider is available; {told}"
 
 
 def test_where_nothing_may_be_measured_it_is_said() -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from bulkinfer.images.preprocess import normalise, prepare
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from PIL import Image
 
 from tools.bench.peer_scripts.recipe import Preparation

@@ -11,7 +11,7 @@ import pytest
 import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.export.torch_export import outputs_of
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.network_names import TRAINABLE, find_trainable, image_size
 from bulkinfer.train.networks import NetworkOptions, build_network
 from torch import nn

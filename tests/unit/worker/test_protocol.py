@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task
 from bulkinfer.runtime.devices import Choice
 from bulkinfer.runtime.providers import SessionSpec

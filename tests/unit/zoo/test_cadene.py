@@ -10,7 +10,7 @@ import torch
 from bulkinfer import zoo
 from bulkinfer.export.torch_export import outputs_of
 from bulkinfer.images.preprocess import normalise, prepare
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo import cadene, state_dict
 from PIL import Image
 

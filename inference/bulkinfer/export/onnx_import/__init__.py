@@ -1,1 +1,1 @@
-"""A foreign ONNX graph: opened, checked, rewritten."""
+"""Somebody else's ONNX graph: opened, checked, rewritten."""

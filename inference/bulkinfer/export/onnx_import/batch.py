@@ -1,4 +1,4 @@
-"""At which batch sizes a foreign graph runs, whether its rows depend on each other, and what its outputs are there."""
+"""At which batch sizes a foreign graph runs, whether rows of a batch change each other, and which outputs it has."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bulkinfer.model.graph_checks import PADDING_TOLERANCE, PARITY_TOLERANCES, g
 
 log = logging.getLogger("bulkinfer")
 
-_BATCHES = (1, 3)  # at which a graph of free batch is looked at
+_BATCHES = (1, 3)  # at which a graph of free batch is run
 
 
-def look(foreign: Foreign, config: GetModelConfig) -> tuple[int, Observed]:
-    """The batch that the graph cannot do without (0: none), and its outputs.
+def find_batch(foreign: Foreign, config: GetModelConfig) -> tuple[int, Observed]:
+    """The only batch at which the graph can be used (0: any), and its outputs.
 
-    Raises UsageError where a batch that it fixes inside is not the one asked for.
+    Raises UsageError if that batch is not the one asked for.
     """
     batch = foreign.picture.batch
     _check_repeatable(foreign)
@@ -38,15 +38,15 @@ def look(foreign: Foreign, config: GetModelConfig) -> tuple[int, Observed]:
         if fixed.rows and config.batch_size != only:
             raise UsageError(f"--onnx: {foreign.name} fixes or mixes its batch inside ({error}); "
                              f"it can only be adopted with --batch_size {only}") from error  # fmt: skip
-        observed = _told(fixed, foreign)
+        observed = _usable(fixed, foreign)
         log.info(f"batch: {only} only, fixed inside the graph ({error})")
         return only, observed
     log.info("batch: free" + (f" (the graph said {batch}; it runs at any)" if batch else ""))
-    return 0, _told(observed, foreign)
+    return 0, _usable(observed, foreign)
 
 
 def _check_repeatable(foreign: Foreign) -> None:
-    """Raises UsageError if the graph as it came gives the same pictures other values from run to run."""
+    """Raises UsageError if the original graph gives other values for the same pictures in a second run."""
     images = np.repeat(foreign.feed(golden_images(foreign.recipe))[:1], foreign.picture.batch or 1, axis=0)
     first, second = run_all(foreign.session, images), run_all(foreign.session, images)
     for name, values in first.items():
@@ -64,7 +64,7 @@ def _tolerance(foreign: Foreign) -> float:
 
 
 def _agree(values: NDArray[Any], others: NDArray[Any], tolerance: float) -> bool:
-    """Whether two results are the same but for the order of additions; values that are not finite are told elsewhere."""
+    """True if two results differ by rounding only. Values that are not finite count as equal; they are reported elsewhere."""
     if values.shape != others.shape:
         return False
     if not (np.isfinite(values).all() and np.isfinite(others).all()):
@@ -75,14 +75,14 @@ def _agree(values: NDArray[Any], others: NDArray[Any], tolerance: float) -> bool
 
 
 def _observe_fixed(foreign: Foreign, batch: int) -> tuple[Observed, int]:
-    """The outputs of the graph as it came, at its batch, and the batch at which it can be used: that one, or 1 if it mixes."""
+    """The outputs of the original graph at `batch`, and the batch at which it can be used: 1 if its rows change each other."""
     feed = foreign.feed(golden_images(foreign.recipe))
     observed = observe({batch: run_all(foreign.session, np.repeat(feed[:1], batch, axis=0))})
     return observed, 1 if batch > 1 and _mixed(foreign.session, feed, batch, observed) else batch
 
 
 def _mixed(session: Any, feed: NDArray[Any], batch: int, observed: Observed) -> str:
-    """The first output whose rows change with their neighbours in a batch; empty if none does."""
+    """The first output whose rows change with the other rows of a batch; empty if none does."""
     images = np.resize(feed, (batch, *feed.shape[1:]))
     together = run_all(session, images)
     for number in range(min(batch, len(feed))):
@@ -93,8 +93,8 @@ def _mixed(session: Any, feed: NDArray[Any], batch: int, observed: Observed) -> 
     return ""
 
 
-def _told(observed: Observed, foreign: Foreign) -> Observed:
-    """`observed`, what is left out said. Raises UsageError if nothing is left."""
+def _usable(observed: Observed, foreign: Foreign) -> Observed:
+    """`observed`, after logging which outputs are left out. Raises UsageError if all are."""
     for name, why in observed.left_out.items():
         log.info(f"output {name} is left out: {why}")
     if not observed.rows:
@@ -103,7 +103,7 @@ def _told(observed: Observed, foreign: Foreign) -> Observed:
 
 
 def _observe_free(foreign: Foreign) -> Observed:
-    """The outputs of the graph with a free batch. Raises RunError or UsageError where it does not run so."""
+    """The outputs of the graph with a free batch. Raises RunError or UsageError if it does not run like that."""
     model = copy.deepcopy(foreign.model)
     graph_rewrite.set_batch(model, foreign.picture, foreign.recipe, 0)
     if foreign.picture.batch and (fixed := graph_rewrite.fixed_outputs(model)):
@@ -112,8 +112,8 @@ def _observe_free(foreign: Foreign) -> Observed:
     feed = foreign.feed(golden_images(foreign.recipe))
     runs = {count: run_all(session, feed[:count]) for count in _BATCHES}
     observed = observe(runs)
-    # A graph made for one batch may run at others and take their pictures for one; the checks of the finished graph tell
-    # more, but could only refuse what this can still take at its own batch.
+    # A graph made for one batch size may run at others and mix their pictures. The checks of the finished graph see more, but
+    # they could only refuse it; here it can still be adopted at its own batch.
     mixed = _mixed(session, feed, max(_BATCHES), observed)
     for number in range(max(_BATCHES)):
         alone = run_all(session, feed[number : number + 1])
@@ -121,5 +121,5 @@ def _observe_free(foreign: Foreign) -> Observed:
             if not _agree(runs[max(_BATCHES)][name][number], alone[name][0], _tolerance(foreign)):
                 mixed = mixed or name
     if mixed:
-        raise RunError(f"other rows of the batch change a picture's {mixed}")
+        raise RunError(f"other rows of the batch change the {mixed} of a picture")
     return observed

@@ -1,4 +1,4 @@
-"""The file of a graph that somebody else made: read whole with the weights beside it, or called what it is instead."""
+"""The file of a graph that somebody else made, read whole with its external weights; other files are identified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.export.onnx_import.user_files import read_bytes
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 
-MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for what is added to the graph
+MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for the nodes that are added to the graph
 _IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
 _HELP = {
     "Git LFS pointer": "fetch the file itself with git lfs pull",
@@ -24,9 +24,9 @@ _HELP = {
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
-    """The graph of a file, links followed, with all its weights in memory, and the sha256 of those from other files.
+    """The graph of a file with all its weights in memory, and the sha256 of the weights that came from other files.
 
-    The hash is empty if there are none. Raises UsageError saying what is wrong with the file, or with one of the others.
+    The hash is empty if there are no such files. Links are followed. Raises UsageError saying which file is unfit, and why.
     """
     data = read_bytes(path, "--onnx")
     model = onnx.ModelProto()
@@ -40,7 +40,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
     if not (graph.node and graph.output and (model.opset_import or model.ir_version < 3)):
         what = _what_instead(data, path.suffix)
         if model.opset_import and model.HasField("graph"):  # the opset stands behind the graph, so nothing is cut off
-            what = f"holds a graph without {'outputs' if graph.node else 'operators'}: there is nothing to run"
+            what = f"holds a graph without {'outputs' if graph.node else 'operators'}, which cannot be run"
         raise UsageError(f"--onnx: {path} ({len(data):,} bytes) {what}")
     return model, _read_external(model, path)
 
@@ -74,7 +74,7 @@ def tensors(message: Any) -> Iterator[onnx.TensorProto]:
 
 
 def _read_external(model: onnx.ModelProto, path: Path) -> str:
-    """Bring in what lies in files beside the graph (or beside the file that it links to); returns its sha256."""
+    """Load weights from files beside the graph (or beside the file that it links to) into the graph; returns their sha256."""
     folders = list(dict.fromkeys([path.parent, Path(os.path.realpath(path)).parent]))
     digest, size_bytes = None, model.ByteSize()
     for tensor in tensors(model):
@@ -95,7 +95,7 @@ def _read_external(model: onnx.ModelProto, path: Path) -> str:
 
 
 def _external_file(location: str, folders: list[Path], path: Path) -> Path:
-    """The file of that name in one of `folders`. Raises UsageError if it is outside of them or in none."""
+    """The file of that name in one of `folders`. Raises UsageError if it lies outside of them or does not exist."""
     if not location or PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts:
         raise UsageError(f"--onnx: {path} names the file {location!r} for its weights, which is not inside its folder")
     for folder in folders:
@@ -108,7 +108,7 @@ def _external_file(location: str, folders: list[Path], path: Path) -> Path:
 
 
 def _part(file: Path, facts: dict[str, str], path: Path) -> bytes:
-    """The bytes of one tensor. Raises UsageError if the file does not have them."""
+    """The bytes of one tensor. Raises UsageError if the file does not hold them."""
     size = file.stat().st_size
     numbers = [facts.get("offset", "0"), facts.get("length", "")]
     if not all(number.isascii() and number.isdigit() for number in numbers if number):

@@ -1,4 +1,4 @@
-"""A graph that somebody else made, as it is: its one picture input and its outputs found, run on CPU.
+"""Somebody else's graph before it is rewritten: its picture input is found, and it is run on the CPU.
 
 Shape letters: N batch, H height, W width, C channels.
 """
@@ -17,14 +17,14 @@ from onnx import TensorProto
 
 from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.export.onnx_import.file import read_model
-from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
-from bulkinfer.runtime.ort_errors import runtime_reason
 from bulkinfer.runtime.providers import runtime
+from bulkinfer.runtime.session import runtime_reason
 
 DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16"}
-_NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # outputs that nothing here can fetch
+_NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # output types that numpy lacks
 LAYOUTS = ("NCHW", "NHWC")
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
 _QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that round to 8 bits
@@ -32,7 +32,10 @@ _QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that r
 
 @dataclass(frozen=True, slots=True)
 class PictureInput:
-    """The input that takes the pictures: `dtype` uint8, float32 or float16; `batch` 0 is free; `layout` may still be open."""
+    """The input that takes the pictures: `dtype` is uint8, float32 or float16, `batch` 0 means free.
+
+    `layouts` are those that its shape allows.
+    """
 
     name: str
     dtype: str
@@ -42,7 +45,7 @@ class PictureInput:
 
     @property
     def layout(self) -> str:
-        """NCHW or NHWC, once only one is left."""
+        """NCHW or NHWC, once the layout is settled."""
         (layout,) = self.layouts
         return layout
 
@@ -54,7 +57,7 @@ class PictureInput:
 
 
 def open_model(model: onnx.ModelProto, name: str) -> Any:
-    """A session on the CPU provider. Raises UsageError with the versions of the graph and what the runtime takes."""
+    """A session on the CPU provider. Raises UsageError with the versions of the graph and the runtime's reason."""
     try:
         return cpu_session(model.SerializeToString())
     except Exception as error:  # see cpu_session
@@ -105,7 +108,7 @@ def _shown(value: onnx.ValueInfoProto) -> str:
 
 
 def source_feed(images_NHWC: NDArray[np.uint8], recipe: Recipe, dtype: str, layout: str) -> NDArray[Any]:
-    """RGB pictures as the graph itself wants them: the plain way, outside of any graph."""
+    """RGB pictures as the original graph takes them, prepared outside of any graph."""
     if dtype == "uint8":
         pictures: NDArray[Any] = images_NHWC[..., ::-1] if recipe.channels == "BGR" else images_NHWC
         return np.ascontiguousarray(pictures.transpose(0, 3, 1, 2) if layout == "NCHW" else pictures)
@@ -127,7 +130,7 @@ def run_each(session: Any, feed: NDArray[Any], batch: int, names: list[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for the value of an output of a type that numpy lacks, such as bfloat16: nothing can fetch it."""
+    """The value of an output of a type that numpy lacks, such as bfloat16: it cannot be fetched."""
 
     kind: str
 
@@ -153,9 +156,10 @@ def run(session: Any, images: NDArray[Any], names: list[str]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Foreign:
-    """The graph as it came: proto, session on CPU, picture input; `recipe` says how it is fed, `name` is the file's.
+    """The original graph, a session of it on the CPU, and its picture input.
 
-    `external_sha256` is of the weights that lie in other files, empty if none do.
+    `name` is the name of its file, `recipe` prepares its pictures. `external_sha256` is the hash of the weights that lie in
+    other files, empty if there are none.
     """
 
     name: str
@@ -166,12 +170,12 @@ class Foreign:
     external_sha256: str
 
     def feed(self, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
-        """RGB pictures as this graph wants them."""
+        """RGB pictures as this graph takes them."""
         return source_feed(images_NHWC, self.recipe, self.picture.dtype, self.picture.layout)
 
 
 def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
-    """Read a graph and see that `recipe` can feed it. Raises UsageError saying what is in the way."""
+    """Read a graph and check that `recipe` can prepare its input. Raises UsageError saying what does not fit."""
     model, external_sha256 = read_model(path)
     session = open_model(model, path.name)
     if any(node.op_type == "BatchNormalization" and _is_training(node) for node in model.graph.node):
@@ -179,7 +183,7 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
                          "export the network for inference (in torch: after model.eval())")  # fmt: skip
     oldest = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
     if oldest < OLDEST_OPSET:
-        raise UsageError(f"--onnx: {path.name} has opset {oldest}; the oldest that is taken is {OLDEST_OPSET}: "
+        raise UsageError(f"--onnx: {path.name} has opset {oldest}; the oldest that is supported is {OLDEST_OPSET}: "
                          "convert it with onnx.version_converter")  # fmt: skip
     picture = find_input(model, path.name)
     picture = _settle_layout(session, picture, recipe, path.name)
@@ -201,7 +205,7 @@ def _is_training(node: onnx.NodeProto) -> bool:
 
 
 def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: str) -> PictureInput:
-    """Where the shape leaves the layout open, the one in which the graph runs."""
+    """If the shape allows both layouts, settle on the one in which the graph runs. Raises UsageError if it is still open."""
     running = []
     for layout in picture.layouts if len(picture.layouts) > 1 else ():
         feed = source_feed(golden_images(recipe)[:1], recipe, picture.dtype, layout)
@@ -217,7 +221,7 @@ def _settle_layout(session: Any, picture: PictureInput, recipe: Recipe, name: st
 
 
 def precision(foreign: Foreign) -> str:
-    """What the graph computes in: int8 if it quantises, fp16 if its input or any weight is half precision, else fp32."""
+    """The graph's arithmetic: int8 if it quantises, fp16 if its input or any weight is half precision, else fp32."""
     graph = foreign.model.graph
     if any(_QUANTISING.search(node.op_type) for node in graph.node):
         return "int8"

@@ -18,39 +18,39 @@ from bulkinfer.results.parquet_parts import schema
 from bulkinfer.results.rows import Task
 
 SUM_TOLERANCE = 1e-3  # of a row of probabilities; half precision over 1000 classes stays below
-_EXACT = 2**24  # up to which float32 has every whole number
+_EXACT = 2**24  # float32 holds every whole number up to this one
 _NO_TASK = Task(1, frozenset({"topk"}), True, 1, ("",), "", {})
-# By columns, words of --save, the input, and numpy's own words for an archive of arrays. Compared without regard to case:
-# many readers of Parquet know columns so.
+# Names of columns, of --save, of the input, and reserved words of numpy's archives. Compared without regard to case, as many
+# readers of Parquet compare column names.
 TAKEN = frozenset({*schema(_NO_TASK).names, "topk", "none", "images", "file", "allow_pickle"})
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Outputs that have one row per picture, with the shape and dtype of a row; and why the others have not."""
+    """The outputs with one row per picture, with shape and dtype of a row; and for each other output, why it is left out."""
 
     rows: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
     left_out: dict[str, str]
 
 
 def observe(runs: Mapping[int, Mapping[str, Any]]) -> Observed:
-    """What the outputs are, from runs with different numbers of pictures (number -> output -> value)."""
+    """The outputs, seen from runs with different numbers of pictures (number -> output -> value)."""
     rows, left_out = {}, {}
     for name in next(iter(runs.values())):
         values = {count: found[name] for count, found in runs.items()}
-        if told := _not_rows(values):
-            left_out[name] = told
+        if reason := _why_not_rows(values):
+            left_out[name] = reason
         else:
             first = next(iter(values.values()))
             rows[name] = (tuple(first.shape[1:]), first.dtype)
     return Observed(rows, left_out)
 
 
-def _not_rows(values: Mapping[int, Any]) -> str:
+def _why_not_rows(values: Mapping[int, Any]) -> str:
     """Why an output is not one row of numbers per picture; empty if it is."""
     for count, value in values.items():
         if isinstance(value, Unreadable):
-            return f"it holds {value.kind}, which is no type of numpy"
+            return f"it holds {value.kind}, a type that numpy lacks"
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
             return "it holds no numbers"
         if value.ndim == 0:
@@ -64,8 +64,8 @@ def _not_rows(values: Mapping[int, Any]) -> str:
     return ""
 
 
-def choose(output_name: str, observed: Observed) -> tuple[str, str]:
-    """The output to classify and why it is that one. Raises UsageError with the list where that is not clear."""
+def choose_classified(output_name: str, observed: Observed) -> tuple[str, str]:
+    """The output to classify, and why that one. Raises UsageError with the list if it is not clear."""
     names = [*observed.rows]
     if output_name:
         if output_name in observed.left_out:
@@ -82,12 +82,12 @@ def choose(output_name: str, observed: Observed) -> tuple[str, str]:
     )
 
 
-def plan(observed: Observed, classified: str) -> list[GraphOutput]:
-    """How each output is kept: at least one value per row, under a name that no column has."""
+def plan_outputs(observed: Observed, classified: str) -> list[GraphOutput]:
+    """How each output is published: at least one value per row, under a name that is not TAKEN."""
     outputs: list[GraphOutput] = []
     sources = [source for source in observed.rows if _clean(source) == source and source.lower() not in TAKEN]
     kept = {source for source in sources if [other.lower() for other in sources].count(source.lower()) == 1}
-    taken = TAKEN | {source.lower() for source in kept}  # what can keep its name keeps it
+    taken = TAKEN | {source.lower() for source in kept}  # an output that can keep its name keeps it
     for source, (shape, dtype) in observed.rows.items():
         ours: tuple[int, ...] = shape or (1,)
         if source == classified:
@@ -106,9 +106,9 @@ def _clean(source: str) -> str:
 
 
 def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str]:
-    """What the values of the classified output are, logits or probabilities, and why; `flag` is what the user says.
+    """The meaning of the classified output, logits or probabilities, and the reason; `flag` is --scores.
 
-    Raises UsageError where the values contradict the user, or leave it open.
+    Raises UsageError if the values contradict the flag, or do not decide.
     """
     low, high = float(rows_NC.min()), float(rows_NC.max())
     in_range = low >= -SUM_TOLERANCE and high <= 1 + SUM_TOLERANCE
@@ -117,7 +117,7 @@ def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str
     looks_normal = in_range and sums_to_one and rows_NC.shape[1] > 1
     if flag == "probabilities":
         if not in_range:
-            raise UsageError(f"--scores probabilities: the values are none, {seen}: give --scores logits")
+            raise UsageError(f"--scores probabilities: the values are no probabilities, {seen}: give --scores logits")
         return flag, "as asked" + ("; each row sums to 1" if looks_normal else "; rows do not sum to 1")
     if flag == "logits":
         if rows_NC.shape[1] == 1:
@@ -129,5 +129,5 @@ def meaning_of_scores(flag: str, rows_NC: NDArray[np.float32]) -> tuple[str, str
     if looks_normal:
         return "probabilities", f"{seen}, and each row sums to 1"
     if not in_range and rows_NC.shape[1] > 1:
-        return "logits", f"{seen}, which no probabilities do"
-    raise UsageError(f"--scores is needed: whether the values are logits or probabilities cannot be seen, {seen}")
+        return "logits", f"{seen}, so they are no probabilities"
+    raise UsageError(f"--scores is needed: the values can be logits or probabilities, {seen}")

@@ -1,6 +1,6 @@
-"""A foreign graph -> one that our workers feed: free or fixed batch, pictures in, float32 rows out, weights as initializers.
+"""A foreign graph -> one that workers can feed: free or fixed batch, pictures in, float32 rows out, weights as initializers.
 
-Works in memory on protobuf messages and checks nothing. Shape letters: N batch, H height, W width, C channels.
+Changes protobuf messages in memory and checks nothing. Shape letters: N batch, H height, W width, C channels.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bulkinfer.export.onnx_import.graph import PictureInput
-from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import BATCH
 from bulkinfer.model.graph_file import EXTERNAL_BYTES
+from bulkinfer.model.recipe import Recipe
 
 PREFIX = "bulkinfer_"  # of every value that is added
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput:
-    """An output to keep: its name in the foreign graph and here, the shape of its rows there and here, and its dtype there.
+    """An output to publish. `source`, `source_shape` and `dtype` are its name, row shape and type in the foreign graph.
 
-    float32 and float16 stay (a cast in the graph would let onnxruntime skip the rounding, and with it an overflow, of half
-    precision); everything else becomes float32.
+    `name` and `shape` are those of the published graph. float32 and float16 stay: with a cast in the graph, onnxruntime could
+    skip the rounding of half precision, and so hide an overflow. All other types become float32.
     """
 
     source: str
@@ -39,12 +39,12 @@ class GraphOutput:
 
     @property
     def kept_type(self) -> int:
-        """The ONNX element type here."""
+        """The ONNX element type in the published graph."""
         return int(TensorProto.FLOAT16 if self.dtype == "float16" else TensorProto.FLOAT)
 
 
 def set_batch(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, batch: int) -> None:
-    """Give the input its final shape, with a free batch (0) or one of that size, and forget all that was inferred before."""
+    """Give the input its final shape, with a free batch (0) or one of that size, and remove all shapes inferred before."""
     dims = [batch or BATCH, *picture.picture_shape(recipe)]
     (value,) = model.graph.input
     value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
@@ -55,14 +55,14 @@ def set_batch(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, bat
 
 
 def fixed_outputs(model: onnx.ModelProto) -> list[str]:
-    """Outputs whose first dimension is a number although the batch is free, as far as shapes can be inferred."""
+    """The outputs whose first dimension is a number although the batch is free, as far as shapes can be inferred."""
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     shapes = {output.name: output.type.tensor_type.shape.dim for output in inferred.graph.output}
     return [name for name, dims in shapes.items() if len(dims) > 1 and dims[0].dim_value > 0]
 
 
 def feed_pictures(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, kind: str) -> None:
-    """Put in front what turns our input (uint8 N x H x W x 3 RGB, or float32 N x 3 x H x W, normalised) into the graph's."""
+    """Add nodes that turn the new input (uint8 N x H x W x 3 RGB, or normalised float32 N x 3 x H x W) into the graph's own."""
     (value,) = model.graph.input
     dims = [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
     steps = _steps(picture, recipe, kind)
@@ -91,7 +91,7 @@ def feed_pictures(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe,
 
 
 def _steps(picture: PictureInput, recipe: Recipe, kind: str) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Operator, constant second input and attributes of each node in front."""
+    """Operator, constant second input and attributes of each added node."""
     steps: list[tuple[str, Any, dict[str, Any]]] = []
     is_nchw = picture.layout == "NCHW"
     if kind == "uint8":
@@ -112,7 +112,7 @@ def _steps(picture: PictureInput, recipe: Recipe, kind: str) -> list[tuple[str, 
 
 
 def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
-    """Leave only these outputs, in the shapes and under the names that they say; the batch is that of the input."""
+    """Keep only these outputs, with their published names and shapes; the batch is that of the input."""
     batch = model.graph.input[0].type.tensor_type.shape.dim[0]
     del model.graph.output[:]
     moved = _make_room(model, outputs)
@@ -139,7 +139,7 @@ def keep_outputs(model: onnx.ModelProto, outputs: list[GraphOutput]) -> None:
 
 
 def _make_room(model: onnx.ModelProto, outputs: list[GraphOutput]) -> dict[str, str]:
-    """Give another name to every value that has the new name of an output but is not its source; returns old -> new."""
+    """Rename every value that has the published name of an output but is not its source; returns old name -> new name."""
     taken, moved = value_names(model), {}
     for number, output in enumerate(outputs):
         if output.name != output.source and output.name in taken:
@@ -149,7 +149,7 @@ def _make_room(model: onnx.ModelProto, outputs: list[GraphOutput]) -> dict[str, 
 
 
 def drop_unused(model: onnx.ModelProto) -> None:
-    """Take out nodes and weights that no output needs: what only outputs that were left out were made from."""
+    """Remove the nodes and weights that no output needs."""
     graph = model.graph
     makers = {name: node for node in graph.node for name in node.output if name}
     needed: set[str] = set()
@@ -168,7 +168,7 @@ def drop_unused(model: onnx.ModelProto) -> None:
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and all that its nodes hold."""
+    """A graph and all its subgraphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -186,7 +186,7 @@ def value_names(model: onnx.ModelProto) -> set[str]:
 
 
 def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Give a value another name wherever it is made or used."""
+    """Rename a value wherever it is made or used."""
     for one in _graphs(graph):
         for value in (*one.input, *one.output, *one.initializer):
             if value.name == old:
@@ -199,7 +199,7 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def sort_nodes(model: onnx.ModelProto) -> None:
-    """Put every node behind those whose values it takes: onnx insists on that, onnxruntime does not. Sorted nodes stay."""
+    """Put every node after the nodes whose values it takes: onnx requires that, onnxruntime does not. Sorted nodes stay."""
     nodes = list(model.graph.node)
     maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in _taken(node) if name in maker} for node in nodes]
@@ -216,13 +216,13 @@ def sort_nodes(model: onnx.ModelProto) -> None:
             needs[user].discard(place)
             if not needs[user]:
                 heapq.heappush(ready, user)
-    assert len(order) == len(nodes), "a cycle, which the runtime has refused"
+    assert len(order) == len(nodes), "a cycle, which the runtime would have refused"
     del model.graph.node[:]
     model.graph.node.extend(nodes[place] for place in order)
 
 
 def _taken(node: onnx.NodeProto) -> Iterator[str]:
-    """The names of all values that a node and its subgraphs take."""
+    """The names of all values that a node and its subgraphs read."""
     yield from node.input
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -232,7 +232,7 @@ def _taken(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def weights_to_initializers(model: onnx.ModelProto) -> None:
-    """Large constants become initializers, sparse ones dense, and all raw bytes: so they can go to the weights file."""
+    """Turn large constants into initializers of raw bytes, and sparse ones into dense ones: a weights file can hold them."""
     graph = model.graph
     for sparse in graph.sparse_initializer:  # onnx infers no shapes from them
         graph.initializer.append(numpy_helper.from_array(_dense(sparse), sparse.values.name))
@@ -259,7 +259,7 @@ def _dense(sparse: onnx.SparseTensorProto) -> NDArray[Any]:
 
 
 def num_parameters(model: onnx.ModelProto) -> int:
-    """Numbers in the weights: initializers of any floating or 8-bit type."""
+    """The number of values in all initializers of a floating or 8-bit type."""
     kinds = (
         TensorProto.FLOAT,
         TensorProto.FLOAT16,

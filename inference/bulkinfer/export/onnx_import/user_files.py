@@ -1,4 +1,4 @@
-"""What the user gives in files along with a foreign graph: bytes that end, its recipe and its labels."""
+"""Files that the user gives along with a foreign graph: its recipe and its labels."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any, get_type_hints
 from bulkinfer import zoo
 from bulkinfer.errors import UsageError, first_line, os_error_sentence
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 
-_MOST_PIXELS = 65_535  # of a side, as in JPEG; what is larger is a slip of the pen that would take all memory
-_LARGEST_INPUT = 1e30  # that float32 can be computed with
+_MOST_PIXELS = 65_535  # of a side, as in JPEG; a larger number is a typing error that would take all memory
+_LARGEST_INPUT = 1e30  # beyond it, float32 arithmetic overflows
 
 
 def regular_file(path: Path, flag: str) -> None:
-    """Raises UsageError where `path` is no file that can be read to its end: reading a pipe or a device may never end."""
+    """Raises UsageError if `path` is not a regular file: reading a pipe or a device may never end."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         what = "is a link to a file that is not there" if path.is_symlink() else "does not exist"
         raise UsageError(f"{flag}: {path} {what}") from None
     except (OSError, ValueError) as error:  # a name too long, a loop of links, a byte that no name has
-        told = os_error_sentence(error) if isinstance(error, OSError) else first_line(error)
-        raise UsageError(f"{flag} names no file that can be read ({told})") from None
+        reason = os_error_sentence(error) if isinstance(error, OSError) else first_line(error)
+        raise UsageError(f"{flag} names no file that can be read ({reason})") from None
     if stat.S_ISDIR(mode):
         raise UsageError(f"{flag}: {path} is a folder: give the {'.onnx ' if flag == '--onnx' else ''}file in it")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{flag}: {path} is a pipe or a device: copy what it gives to a file")
+        raise UsageError(f"{flag}: {path} is a pipe or a device: copy its content to a file")
 
 
 def read_bytes(path: Path, flag: str) -> bytes:
@@ -44,7 +44,7 @@ def read_bytes(path: Path, flag: str) -> bytes:
 
 
 def read_recipe(text: str) -> Recipe:
-    """The recipe of a JSON file, or of a network of the zoo. Raises UsageError naming what is wrong in the file."""
+    """The recipe of a JSON file, or of a network of the zoo. Raises UsageError saying what is wrong in the file."""
     path = Path(text)
     if not _exists(path):
         try:
@@ -61,8 +61,8 @@ def read_recipe(text: str) -> Recipe:
         raise UsageError(f"--recipe: {path} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
     if missing := [name for name, is_needed in known.items() if is_needed and name not in value]:
         raise UsageError(f"--recipe: {path} lacks {', '.join(missing)}")
-    if told := next(filter(None, (mismatch(item, kinds[name], name) for name, item in value.items())), ""):
-        raise UsageError(f"--recipe: {path}: {told}")
+    if reason := next(filter(None, (mismatch(item, kinds[name], name) for name, item in value.items())), ""):
+        raise UsageError(f"--recipe: {path}: {reason}")
     try:
         recipe = Recipe(**value)
     except UsageError as error:
@@ -86,9 +86,9 @@ def _exists(path: Path) -> bool:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Class names in the order of the classes: lines of a text, a JSON list, or a JSON object.
+    """Class names in the order of the classes: the lines of a text file, a JSON list, or a JSON object.
 
-    An object maps number to name, or name to number. Raises UsageError saying where the file is at odds with that.
+    An object maps number to name, or name to number. Raises UsageError saying where the file has another form.
     """
     if path.suffix.lower() == ".json":
         value = _json(path, "--labels")
@@ -110,10 +110,10 @@ def _labels_of(value: Any, path: Path) -> tuple[str, ...]:
         if value and all(type(number) is int for number in value.values()):
             value = {str(number): name for name, number in value.items()}
         if set(value) != {str(number) for number in range(count)}:
-            raise UsageError(f"--labels: {path} must number its names from 0 on, each number once")
+            raise UsageError(f"--labels: {path} must number its names from 0 upwards, each number once")
         value = [value[str(number)] for number in range(len(value))]
     if isinstance(value, list) and any(isinstance(name, str) and not _is_unicode(name) for name in value):
-        raise UsageError(f"--labels: {path} has a name with half a surrogate pair, which no table can hold")
+        raise UsageError(f"--labels: {path} has a name with half a surrogate pair, which is not valid Unicode")
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
         raise UsageError(f"--labels: {path} must hold a list of names, or an object of number and name")
     return tuple(value)
@@ -141,7 +141,7 @@ def _no_number(name: str) -> None:
 
 
 def _text(path: Path, flag: str, kind: str) -> str:
-    """The text of a file, its lines ended by \\n alone: other controls and separators may stand in a name."""
+    """The text of a file with \\n as its only line end: other control characters and separators may be part of a name."""
     try:
         text = read_bytes(path, flag).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Golden inputs and outputs that a user gives along with a foreign graph, as a check of graph and recipe."""
+"""Golden inputs and outputs that the user gives along with a foreign graph, to check graph and recipe with."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import regular_file
 from bulkinfer.model.graph_checks import BROKEN_ARRAYS
 
-# Of the largest value: the same graph in another version of the runtime, or on another processor. Roundings to half precision
-# or 8 bits may then fall to the other side.
+# Relative to the largest value. The user's outputs may come from another version of the runtime or another processor, where a
+# value may be rounded to the next number of half precision or 8 bits.
 TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "int8": 2e-2}
 INPUT_SUFFIX, OUTPUT_SUFFIX = "_input.npy", "_output.npy"
 
 
 @dataclass(frozen=True)
 class UserGolden:
-    """One golden file (or pair of files): `arrays` by name; a pair has them as "input" and "output"."""
+    """One golden file or pair of files: its arrays by name; those of a pair are called "input" and "output"."""
 
     name: str
     arrays: dict[str, NDArray[Any]]
 
 
 def read_user_golden(folder: Path) -> list[UserGolden]:
-    """All golden files of a folder. Raises UsageError if there are none, or one cannot be read or has no partner."""
+    """All golden files of a folder. Raises UsageError if there is none, or if one cannot be read or has no partner."""
     if not folder.is_dir():
         raise UsageError(f"--golden: {folder} is no folder")
     found = []
@@ -48,7 +48,7 @@ def read_user_golden(folder: Path) -> list[UserGolden]:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file by name; that of an npy has none."""
+    """The arrays of a file by name; the array of an npy file has the empty name."""
     regular_file(path, "--golden")
     try:
         loaded = np.load(path)
@@ -61,7 +61,10 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def check_user_golden(foreign: Foreign, case: UserGolden, outputs: list[GraphOutput], classified: str) -> str:
-    """Compare the user's outputs with those of the graph; returns what was found. Raises UsageError or RunError."""
+    """Compare the user's outputs with those of the graph; returns a sentence for the log.
+
+    Raises UsageError for arrays that do not fit the graph, RunError for outputs that differ.
+    """
     arrays, picture = dict(case.arrays), foreign.picture
     given = next((name for name in (picture.name, "input", "images") if name in arrays), None)
     if given is None:
@@ -85,7 +88,7 @@ def check_user_golden(foreign: Foreign, case: UserGolden, outputs: list[GraphOut
             f"--golden {case.name}: it has {names}; the graph has {', '.join(output.source for output in outputs)}"
         )
     found = run_each(foreign.session, images, picture.batch, [sources[name] for name in arrays])
-    told = []
+    agreeing = []
     for name, expected in arrays.items():
         values = found[sources[name]].astype(np.float64)
         if expected.size != values.size:
@@ -93,7 +96,7 @@ def check_user_golden(foreign: Foreign, case: UserGolden, outputs: list[GraphOut
         difference = np.max(np.abs(values - expected.astype(np.float64).reshape(values.shape)), initial=0)
         allowed = TOLERANCES[precision(foreign)] * np.max(np.abs(values), initial=0)
         if not difference <= allowed:
-            raise RunError(f"--golden {case.name}: {name} differs by {difference:.3g} from what the graph gives (allowed "
-                           f"{allowed:.3g}): the recipe or the graph is not the one it was made with")  # fmt: skip
-        told.append(f"{name} within {difference:.2g} (allowed {allowed:.2g})")
-    return f"agrees: {', '.join(told)}"
+            raise RunError(f"--golden {case.name}: {name} differs by {difference:.3g} from the output of the graph (allowed "
+                           f"{allowed:.3g}): it was made with another recipe or graph")  # fmt: skip
+        agreeing.append(f"{name} within {difference:.2g} (allowed {allowed:.2g})")
+    return f"agrees: {', '.join(agreeing)}"

@@ -1,7 +1,7 @@
-"""What values run through a graph on real pictures: the range of every tensor that quantising needs to know.
+"""The range of values that every tensor of a graph takes on real pictures, which quantising needs to know.
 
-The collectors of onnxruntime keep every activation of every picture, or sort all of them into bins; here a tensor has a
-histogram of fixed size, of a part of its values. Shape letters: N pictures, H height, W width.
+The collectors of onnxruntime keep every activation of every picture, or sort all of them into bins; here each tensor has a
+histogram of fixed size over a part of its values. Shape letters: N pictures, H height, W width.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from bulkinfer.errors import UsageError
 from bulkinfer.model.graph_checks import cpu_session
 
-_BINS = 8192  # of which a half to a quarter are in use: the range is a power of two
-_VALUES_PER_PICTURE = 1 << 16  # of one tensor go into its histogram; the extremes are of all values
-_FEED_BYTES = 1 << 18  # of pictures at once: activations are a thousand times as large
+_BINS = 8192  # a quarter to a half of them are in use, because the range is a power of two
+_VALUES_PER_PICTURE = 1 << 16  # so many values of a tensor go into its histogram; its extremes are of all values
+_FEED_BYTES = 1 << 18  # of pictures in one run: their activations are a thousand times as large
 
 
 class TensorRange:
-    """Extremes and histogram of one tensor; batches come one after another."""
+    """Extremes and histogram of one tensor, collected batch by batch."""
 
     def __init__(self) -> None:
         self.low, self.high = np.inf, -np.inf
@@ -31,7 +31,7 @@ class TensorRange:
         self._counts = np.zeros(_BINS, np.int64)
 
     def add(self, values: NDArray[Any], pictures: int) -> None:
-        """Take in what the tensor holds for so many pictures. Raises UsageError for values that are not finite."""
+        """Add the tensor's values for a batch of `pictures`. Raises UsageError for values that are not finite."""
         flat = values.reshape(-1).astype(np.float32, copy=False)
         if not flat.size:
             return
@@ -45,7 +45,7 @@ class TensorRange:
         self._counts += np.bincount(np.clip(places, 0, _BINS - 1), minlength=_BINS)
 
     def _widen(self, largest: float) -> None:
-        """Double the histogram's reach until it takes in `largest`: two bins become one, so nothing is counted anew."""
+        """Double the histogram's reach until it holds `largest`: two bins become one, so no value is counted again."""
         if not self._reach:
             self._reach = float(2.0 ** np.ceil(np.log2(largest)))
         while largest > self._reach:
@@ -54,7 +54,7 @@ class TensorRange:
             self._counts, self._reach = counts, self._reach * 2
 
     def percentile(self, percent: float) -> tuple[float, float]:
-        """The range that holds so many percent of the values, the rest cut off evenly on both sides; 100: the extremes."""
+        """The range that holds `percent` of the values, with the rest cut off evenly on both sides; 100: the extremes."""
         if percent >= 100:
             return self.low, self.high
         share, cut = np.cumsum(self._counts) / self._counts.sum(), (100 - percent) / 200
@@ -67,7 +67,7 @@ class TensorRange:
 def collect(
     graph: onnx.ModelProto, names: Sequence[str], feeds: Iterator[NDArray[Any]], folder: Path
 ) -> dict[str, TensorRange]:
-    """The ranges of the tensors `names` over all `feeds` of the one input; `folder` is for files to work with."""
+    """The ranges of the tensors `names` over all `feeds` of the one input; `folder` is for temporary files."""
     shown = onnx.ModelProto()
     shown.CopyFrom(graph)
     outputs = {output.name for output in shown.graph.output}
@@ -88,10 +88,9 @@ def collect(
 
 
 def batches(images: NDArray[Any], batch_size: int) -> Iterator[NDArray[Any]]:
-    """The pictures in small batches, so that memory does not grow with their number; 0: as many as are small.
+    """The pictures in batches of `batch_size`, 0: of a size that needs little memory.
 
-    A fixed batch is filled up with its last picture, which so counts more than once: that changes no lowest and highest value,
-    and a percentile next to nothing.
+    A fixed batch is filled up with copies of its last picture. That changes neither extreme, and a percentile hardly at all.
     """
     size = batch_size or max(1, _FEED_BYTES // images[0].nbytes)
     for start in range(0, len(images), size):

@@ -1,7 +1,7 @@
-"""A graph in fp32 -> the same graph in fp16, by onnxruntime; and what that one computes, on processors that have no fp16.
+"""A graph in fp32 -> the same graph in fp16, by onnxruntime; and a graph in fp32 that rounds like the one in fp16.
 
-onnxruntime's cpu provider runs a graph in fp16 as if it were one in fp32: it takes out the roundings between the nodes, and
-with them every value that would not fit. What such a graph gives there says nothing of a device that computes in fp16.
+onnxruntime's cpu provider runs a graph in fp16 as if it were in fp32: it removes the rounding between the nodes, and with it
+every overflow. So its results on a processor say nothing about a device that computes in fp16.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bulkinfer.model.graph_file import IR_VERSION, make_reproducible, pack
 _LARGEST = float(np.finfo(np.float16).max)
 
 
-def beyond_half(model: onnx.ModelProto) -> dict[str, float]:
-    """Names of the nodes with a constant whose finite values fp16 cannot hold, and the largest of these by its size."""
+def too_large_for_fp16(model: onnx.ModelProto) -> dict[str, float]:
+    """Nodes with a constant that fp16 cannot hold: node name -> largest absolute value among its finite ones."""
     constants = {tensor.name: _largest(tensor) for tensor in model.graph.initializer}
     found = {}
     for node in model.graph.node:
@@ -32,7 +32,7 @@ def beyond_half(model: onnx.ModelProto) -> dict[str, float]:
 
 
 def _largest(tensor: onnx.TensorProto) -> float:
-    """Size of the largest finite value of a float32 tensor; 0 for other types."""
+    """The largest absolute value among the finite values of a float32 tensor; 0 for other types."""
     if tensor.data_type != TensorProto.FLOAT:
         return 0.0
     values = np.abs(numpy_helper.to_array(tensor))
@@ -50,17 +50,17 @@ def _constants_inside(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 
 
 def kept_in_fp32(model: onnx.ModelProto) -> list[str]:
-    """Names of the nodes that stay in fp32: those of beyond_half, and those whose kind onnxruntime's converter leaves alone."""
+    """Names of the nodes that stay in fp32: constants too large for fp16, or operators that onnxruntime does not convert."""
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST
 
-    beyond = beyond_half(model)
-    return [node.name for node in model.graph.node if node.name in beyond or node.op_type in DEFAULT_OP_BLOCK_LIST]
+    too_large = too_large_for_fp16(model)
+    return [node.name for node in model.graph.node if node.name in too_large or node.op_type in DEFAULT_OP_BLOCK_LIST]
 
 
-def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` (as simplify.simplified gives it) in fp16; inputs and outputs keep their types.
+def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` (a result of simplify.simplified) in fp16; inputs and outputs keep their types.
 
-    Nodes of kept_in_fp32 stand between casts. Raises RunError where onnxruntime cannot convert it.
+    Casts surround the nodes of kept_in_fp32. Raises RunError if onnxruntime cannot convert it.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -70,19 +70,19 @@ def halved(model: onnx.ModelProto) -> onnx.ModelProto:
         found: onnx.ModelProto = convert_float_to_float16(
             copied, keep_io_types=True, disable_shape_infer=True, node_block_list=kept_in_fp32(model)
         )
-    except Exception as error:  # its authors raise what they like
+    except Exception as error:  # the classes that it raises are not documented
         raise RunError(f"onnxruntime cannot convert the graph to fp16: {first_line(error)}") from error
-    sort_nodes(found)  # it appends the casts
+    sort_nodes(found)  # onnxruntime appends the casts
     pack(found)
     make_reproducible(found, max(IR_VERSION, found.ir_version))
     return found
 
 
-def rounded(model: onnx.ModelProto, half: onnx.ModelProto) -> onnx.ModelProto:
-    """What `half`, made of `model`, computes on a device: arithmetic in fp32 between values that are rounded to fp16.
+def rounded_like_fp16(model: onnx.ModelProto, half: onnx.ModelProto) -> onnx.ModelProto:
+    """A graph that computes what `half` = to_fp16(model) computes on a device: fp32 arithmetic, values rounded to fp16.
 
-    As `model`, with every constant that is fp16 in `half` and every float32 value rounded; what is too large becomes
-    infinite. Inside of subgraphs nothing is rounded.
+    It is `model` with every constant that is fp16 in `half` and every float32 value rounded. Values that are too large become
+    infinite. Subgraphs are not rounded.
     """
     found = onnx.ModelProto()
     found.CopyFrom(model)

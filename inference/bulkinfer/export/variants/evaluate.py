@@ -1,4 +1,4 @@
-"""Judges graphs of a network in a cheaper precision: pictures, what fp32 makes of them, and what such a graph makes of them.
+"""Judges graphs of a network in a cheaper precision: compares their class values with those of fp32 on the same pictures.
 
 Shape letters: N pictures, C classes, H height, W width.
 """
@@ -27,13 +27,14 @@ from bulkinfer.runtime.session import Session
 
 log = logging.getLogger("bulkinfer")
 
-Tried = dict[str, dict[str, Any]]  # figures by what they are of
+Tried = dict[str, dict[str, Any]]  # figures by candidate or provider
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A graph that passed, its name among the candidates, and for the card: the figures of all candidates, and its own by
-    what judged it.
+    """A graph that passed, and its name among the candidates.
+
+    For the card: `tried` holds the figures of all candidates, `judged` those of this one by provider.
     """
 
     model: onnx.ModelProto
@@ -43,15 +44,15 @@ class Chosen:
 
 
 def feed(card: ModelCard, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
-    """Prepared pictures as the graph takes them."""
+    """Prepared pictures as the graph takes them: uint8 N x H x W x 3, or float32 N x 3 x H x W."""
     return images_NHWC if card.input == "uint8" else normalise(images_NHWC, card.recipe)
 
 
 class Judge:
-    """Pictures with what fp32 makes of them; `figures` compares a graph in `precision` on a provider with that.
+    """Pictures with their class values in fp32; `figures` compares a graph in `precision` with these.
 
-    `fp32` is the published graph, `batch_size` is given to graphs of free batch, 0: they have their own. `folder` is for files
-    to work with.
+    `fp32` is the published graph. `batch_size` is set in graphs of free batch; 0: they have a fixed one. `folder` is for
+    temporary files.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class Judge:
         self.clear = count_clear(self._expected_NC, are_logits=self._are_logits)  # pictures with a clear answer in fp32
 
     def figures(self, model: onnx.ModelProto, provider: str, what: str) -> tuple[Figures, str]:
-        """The figures, and why they do not pass; what came out is said. `what` tells the candidate from others."""
+        """The figures of `model` on `provider`, and why they do not pass (empty: they do); logs both. `what` names it there."""
         graph = model.SerializeToString(deterministic=True)
         self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
         try:
             values_NC = self._class_values(self._path, provider, self._precision)
-        except UsageError as error:  # the provider, not the user: `get_model` has no --device
+        except UsageError as error:  # not the user's fault: get_model has no --device
             figures = Figures(len(self._images_NHWC), 0, 0.0, 0.0, math.inf)
             log.info(f"{self._precision}, {what}, on {provider}: {error}")
             return figures, f"{provider} cannot run it"
@@ -85,7 +86,7 @@ class Judge:
         return figures, why
 
     def _class_values(self, graph: Path, provider: str, precision: str) -> NDArray[Any]:
-        """The output that is classified; NaN for a picture for which any output is not finite."""
+        """The classified output, N x C; NaN for a picture for which any output is not finite."""
         spec = SessionSpec(str(graph), provider, precision, 1, core_budget().usable)
         session = Session(spec, list(self._card.outputs))
         network = FixedBatch(lambda part_NHWC: session.run(feed(self._card, part_NHWC)), session.batch_shape[0], padding=None)

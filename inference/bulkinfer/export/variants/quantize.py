@@ -1,7 +1,7 @@
 """A graph in fp32 -> the same graph in int8: static QDQ, weights per channel, by onnxruntime.quantization.
 
-What stays in fp32 is always everything before a node, or everything behind one: onnxruntime quantises a single convolution
-that is kept between quantised ones after all when it loads the graph, its weights with one scale for all channels.
+Only everything before a node, or everything after one, can stay in fp32. A single convolution in fp32 between quantised ones
+would be quantised by onnxruntime when it loads the graph, with one scale for all channels of its weights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bulkinfer.export.onnx_import.rewrite import sort_nodes
 from bulkinfer.export.variants.activation_ranges import TensorRange
 from bulkinfer.model.graph_file import IR_VERSION, make_reproducible, pack
 
-_HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # the layers that are counted
-_FIRST = (0, 1, 2, 4, 8, 12)  # layers kept in fp32, tried in this order: the early ones are the expensive ones
+_HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # the operators of layers with weights
+_FIRST = (0, 1, 2, 4, 8, 12)  # numbers of first layers in fp32, in the order tried: early layers cost the most time
 _PERCENTILES = (100.0, 99.999, 99.99)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to quantise: how much of a tensor's values its range holds, and how many layers at each end stay in fp32."""
+    """One way to quantise: the percentage of values inside a tensor's range, and how many first and last layers stay fp32."""
 
     percentile: float
     first: int
@@ -41,7 +41,7 @@ class Candidate:
 
 
 def op_types() -> list[str]:
-    """What onnxruntime quantises unless told otherwise: convolutions and products, and what lies between them."""
+    """The operators that onnxruntime quantises by default: convolutions and products, and those between them."""
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
     return sorted({*QDQRegistry, *QLinearOpsRegistry})
@@ -57,7 +57,7 @@ def tensors_to_watch(model: onnx.ModelProto) -> list[str]:
 
 
 def candidates(model: onnx.ModelProto) -> list[list[Candidate]]:
-    """What to try, in steps: each keeps more layers in fp32 than the one before it, at most half of them."""
+    """The candidates, in steps: each step keeps more layers in fp32 than the one before it, at most half of them."""
     layers = len(_layers(model))
     ends = [(0, 0), *((first, 1) for first in _FIRST)]
     return [
@@ -68,7 +68,7 @@ def candidates(model: onnx.ModelProto) -> list[list[Candidate]]:
 
 
 def _layers(model: onnx.ModelProto) -> list[int]:
-    """Places of the layers that have weights."""
+    """Positions of the layers with weights among the nodes."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return [
         place
@@ -78,7 +78,7 @@ def _layers(model: onnx.ModelProto) -> list[int]:
 
 
 def _kept(model: onnx.ModelProto, candidate: Candidate) -> list[str]:
-    """Names of the nodes that stay in fp32. Nodes stand in order, so what feeds one of the first is among them."""
+    """Names of the nodes that stay in fp32. Nodes are sorted, so all that feed one of the first layers are among them."""
     layers, nodes = _layers(model), model.graph.node
     first = nodes[: layers[candidate.first]] if candidate.first else []
     last = nodes[layers[-candidate.last - 1] + 1 :] if candidate.last else []
@@ -86,7 +86,7 @@ def _kept(model: onnx.ModelProto, candidate: Candidate) -> list[str]:
 
 
 def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candidate: Candidate) -> onnx.ModelProto:
-    """The graph in int8, as one candidate says. Raises RunError where onnxruntime cannot quantise it."""
+    """The graph of one candidate in int8. Raises RunError if onnxruntime cannot quantise it."""
     from onnxruntime.quantization import CalibrationMethod, QuantType
     from onnxruntime.quantization.calibrate import TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -103,12 +103,12 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
                 copied, True, False, QuantType.QInt8, QuantType.QUInt8, data, [], _kept(model, candidate), op_types(), {}
             )
             quantizer.quantize_model()
-    except Exception as error:  # its authors raise what they like
+    except Exception as error:  # the classes that it raises are not documented
         raise RunError(f"onnxruntime cannot quantise the graph: {first_line(error)}") from error
     found: onnx.ModelProto = quantizer.model.model
     if not any(node.op_type == "QuantizeLinear" for node in found.graph.node):
-        raise RunError("onnxruntime quantises nothing of this graph: it would be the one in fp32 by another name")
-    sort_nodes(found)  # it appends what feeds the others
+        raise RunError("onnxruntime quantises no node of this graph, so it would be the same as in fp32")
+    sort_nodes(found)  # onnxruntime appends nodes that feed others
     pack(found)
     make_reproducible(found, max(IR_VERSION, found.ir_version))
     return found
@@ -116,7 +116,7 @@ def quantized(model: onnx.ModelProto, ranges: Mapping[str, TensorRange], candida
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the advice that the quantizer logs: what comes of it is measured."""
+    """Without the advice that the quantizer logs, as its result is measured anyway."""
     before: Any = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

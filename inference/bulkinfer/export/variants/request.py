@@ -1,4 +1,4 @@
-"""What get_model --precision can refuse before it makes anything, which may take minutes."""
+"""What get_model --precision can refuse before it exports, which may take minutes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bulkinfer.model.lookup import named_folder
 
 
 def check_request(config: GetModelConfig) -> None:
-    """Raises UsageError for pictures that are missing, for what no variant can be made of, and where it could not be put."""
+    """Raises UsageError if pictures are missing, if the network can have no variant, or if its folder cannot be made."""
     if config.calibration_dir and not Path(config.calibration_dir).is_dir():
         raise UsageError(f"--calibration_dir: {config.calibration_dir} is no folder: give a folder of pictures")
     if config.checkpoint and not config.name:
-        return  # the run will tell the name
-    is_given = bool(config.onnx or config.checkpoint)  # else the network may be there
+        return  # the name is known when the checkpoint is read
+    is_given = bool(config.onnx or config.checkpoint)  # else the network may exist already
     network = Path(config.model_path) / config.name if is_given else named_folder(config.model_path, config.model_name)[0]
     folder, card = variant_folder(network, config.precision), None if is_given else readable_card(network)
     _check_place(folder)
     if card is not None:
         check_network(config, card, network)
-    else:  # of a network that is known only when it is there
+    else:  # the network is known only when it is exported
         check_pictures(config, folder, None)
 
 
 def check_before_export(
     config: GetModelConfig, card: ModelCard | None, existing: ModelCard | None, network: Path, reasons: list[str]
 ) -> None:
-    """Raises UsageError where the network in the folder `network` would be exported for a variant that is refused afterwards.
+    """Raises UsageError if the network in the folder `network` would be exported for a variant that is refused afterwards.
 
-    `card` is what it will get (None: only the export tells), `existing` what is there now and goes for `reasons`, if any.
+    `card` is the card that it will get (None: only the export tells). `existing` is its card now, which `reasons` replace.
     """
     if config.precision == EXACT:
         return
@@ -44,14 +44,14 @@ def check_before_export(
     elif reasons and config.precision in CALIBRATED and not config.calibration_dir:
         raise UsageError(
             f"{network} would be exported again ({'; '.join(reasons)}), and a variant in {config.precision} cannot be made "
-            "of that without --calibration_dir PICTURES: give it, or the options that the network was made with"
+            "of it without --calibration_dir PICTURES: give it, or the options that the network was made with"
         )
 
 
 def check_network(config: GetModelConfig, card: ModelCard, network: Path) -> None:
-    """Raises UsageError where the network of `card`, which is or will be in the folder, leads to no variant.
+    """Raises UsageError if no variant can be made of the network of `card`, which is or will be in the folder `network`.
 
-    Without pictures one that needs them must be there, whole and of this network.
+    Without --calibration_dir, a variant that needs pictures must exist already, whole and made of this network.
     """
     if config.precision != EXACT:
         check_kind(config.precision, card)
@@ -59,30 +59,32 @@ def check_network(config: GetModelConfig, card: ModelCard, network: Path) -> Non
 
 
 def check_kind(precision: str, card: ModelCard) -> None:
-    """Raises UsageError for a network of which no variant can be made, whatever there is."""
+    """Raises UsageError for a network that can never have a variant."""
     if not card.classified:
         raise UsageError(
-            f"--precision {precision}: {card.name} classifies nothing, so nobody could tell whether {precision} harms it"
+            f"--precision {precision}: {card.name} has no class values, so the effect of {precision} cannot be judged"
         )
     if card.precision != EXACT:
         raise UsageError(
-            f"--precision {precision}: the graph of {card.name} computes in {card.precision} already: it runs as it is"
+            f"--precision {precision}: the graph of {card.name} already computes in {card.precision}: it runs as it is"
         )
 
 
 def check_pictures(config: GetModelConfig, folder: Path, card: ModelCard | None) -> None:
-    """Raises UsageError where no pictures are given that the variant of `card`, to lie in `folder`, would be made of."""
+    """Raises UsageError if the variant of `card` in `folder` must be made, needs pictures, and none are given."""
     if config.precision in CALIBRATED and not config.calibration_dir and (damage := variant_damage(folder, card)):
-        raise UsageError(f"{folder} {damage}: give --calibration_dir PICTURES, a folder of pictures like those to come")
+        raise UsageError(
+            f"{folder} {damage}: give --calibration_dir PICTURES, a folder of pictures like those to be classified"
+        )
 
 
 def _check_place(folder: Path) -> None:
-    """Raises UsageError where the variant's folder cannot be made or written to."""
+    """Raises UsageError if the variant's folder cannot be made or written to."""
     for place in (folder, *folder.parents):
         if not os.path.lexists(place):
             continue
         if not place.is_dir():
-            raise UsageError(f"{place} is no folder, but the variant is to lie in {folder}: move it away")
+            raise UsageError(f"{place} is no folder, but the variant belongs in {folder}: move it away")
         if not os.access(place, os.W_OK | os.X_OK):
-            raise UsageError(f"{place} may not be written to, but the variant is to lie in {folder}: change its mode or owner")
+            raise UsageError(f"{place} is not writable, but the variant belongs in {folder}: change its mode or owner")
         return

@@ -1,4 +1,4 @@
-"""A published graph -> one model that can be made cheaper: weights inside, simplified by onnxruntime, every shape known."""
+"""A published graph -> one model to convert: weights inside, simplified by onnxruntime, every shape known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPSET = 13  # the first whose QuantizeLinear takes scales per channel
 def simplified(graph: Path, folder: Path) -> onnx.ModelProto:
     """The graph with its weights inside, simplified by onnxruntime (batch norms go into convolutions), shapes inferred.
 
-    `folder` is for files to work with. Raises RunError where a step refuses the graph.
+    `folder` is for temporary files. Raises RunError if a step refuses the graph.
     """
     try:
         model = _by_onnxruntime(graph, folder)
@@ -33,12 +33,12 @@ def simplified(graph: Path, folder: Path) -> onnx.ModelProto:
     except Exception as error:  # onnx raises RuntimeError and classes of its own
         raise RunError(f"{graph.name}: onnx cannot bring it to opset {_OPSET}: {first_line(error)}") from error
     for number, node in enumerate(model.graph.node):
-        node.name = f"node_{number}"  # nodes are kept in fp32 by name
+        node.name = f"node_{number}"  # nodes that stay in fp32 are listed by name
     return model
 
 
 def _by_onnxruntime(graph: Path, folder: Path) -> onnx.ModelProto:
-    """The graph as onnxruntime saves it, weights inside."""
+    """The graph with its weights inside, as onnxruntime saves it after its basic optimisations."""
     onnxruntime = runtime()
     inline, simple = folder / "inline.onnx", folder / "simple.onnx"
     onnx.save(onnx.load(graph), inline)

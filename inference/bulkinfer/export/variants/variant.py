@@ -1,4 +1,4 @@
-"""get_model --precision: models/<name>/int8/ or fp16/, a folder like the network's own, made of it and judged by it."""
+"""get_model --precision: models/<name>/int8/ or fp16/, a folder like the network's own, converted from it and judged by it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.calibration_set import Sample, most_pictures, pictures_for, sample_pictures
 from bulkinfer.export.variants.evaluate import Chosen, Judge, feed
-from bulkinfer.export.variants.fp16 import make_fp16
-from bulkinfer.export.variants.int8 import make_int8
+from bulkinfer.export.variants.make import make_fp16, make_int8
 from bulkinfer.export.variants.request import check_kind, check_pictures
 from bulkinfer.export.variants.simplify import simplified
 from bulkinfer.files.atomic import remove_abandoned, write_owner_file
@@ -37,13 +36,13 @@ from bulkinfer.runtime.providers import runtime
 
 log = logging.getLogger("bulkinfer")
 
-_WORK_PREFIX = "bulkinfer-"  # of folders for files to work with
+_WORK_PREFIX = "bulkinfer-"  # of folders for temporary files
 
 
 def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
-    """Make the variant of a finished network hold a checked graph of the batch size, doing only what is missing.
+    """Make the variant of a finished network with a checked graph of the batch size; work already done is not repeated.
 
-    Raises UsageError for a network or pictures that do not lead to one, RunError for a variant that does not pass the gate.
+    Raises UsageError for a network or pictures of which none can be made, RunError for one that does not pass the gate.
     """
     start = time.monotonic()
     card, precision = network.card, config.precision
@@ -51,7 +50,7 @@ def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
     remove_abandoned(Path(tempfile.gettempdir()), f"{_WORK_PREFIX}*")
     with exclusive(network.folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model on {network.folder}")):
         if read_card(network.folder / CARD) != card:
-            raise RunError(f"{network.folder} was changed by another get_model meanwhile: run it again")
+            raise RunError(f"{network.folder} was changed by another get_model in the meantime: run it again")
         check_kind(precision, card)
         found = model_folder.existing_card(folder) if folder.is_dir() else None
         if variant_damage(folder, card):
@@ -68,7 +67,7 @@ def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
 
 
 def _is_current(card: ModelCard, sample: Sample | None) -> bool:
-    """Whether the same would come of making it anew; without pictures what needs them stays as it is."""
+    """True if making it again would give the same; without pictures, a variant that needs them counts as current."""
     if sample is None:
         return card.precision in CALIBRATED or card.versions == _versions()
     facts = card.calibration
@@ -77,11 +76,11 @@ def _is_current(card: ModelCard, sample: Sample | None) -> bool:
 
 def _versions() -> dict[str, str]:
     made_with = {name: importlib.metadata.version(name) for name in ("onnx", "numpy")}
-    return {"bulkinfer": __version__, "onnxruntime": runtime().__version__, **made_with}  # in a package of either name
+    return {"bulkinfer": __version__, "onnxruntime": runtime().__version__, **made_with}  # its package may be onnxruntime-gpu
 
 
 def _make(config: GetModelConfig, network: ModelFolder, sample: Sample | None) -> ModelCard:
-    """Convert, judge, publish."""
+    """Convert, judge and publish; returns the card."""
     card, fixed, precision = network.card, network.card.fixed_batch, config.precision
     images_NHWC = read_golden(network.folder / model_folder.GOLDEN).images_NHWC
     if sample is None:
@@ -101,8 +100,8 @@ def _make(config: GetModelConfig, network: ModelFolder, sample: Sample | None) -
             chosen = make_fp16(model, judge)
     if sample is not None and judge.clear < MIN_CLEAR and not card.weights.is_random:
         log.info(
-            f"warning: whether {precision} keeps this network's answers was not measured: of {len(held_out_NHWC)} pictures "
-            f"that judge {judge.clear} have a clear answer, {MIN_CLEAR} are needed: give more, and such as the network knows"
+            f"warning: it was not measured whether {precision} keeps this network's answers: of {len(held_out_NHWC)} pictures "
+            f"that judge, {judge.clear} have a clear answer, {MIN_CLEAR} are needed: give more, and pictures of its classes"
         )
     facts = Calibration(
         pictures_sha256=sample.sha256 if sample else "",
@@ -117,10 +116,10 @@ def _make(config: GetModelConfig, network: ModelFolder, sample: Sample | None) -
 
 
 def _refuse_unclear(card: ModelCard, clear: int, sample: Sample) -> None:
-    """Raises RunError where too few pictures tell whether a calibrated network keeps its answers.
+    """Raises RunError if too few pictures have a clear answer to judge whether a calibrated network keeps its answers.
 
-    Small errors of the output say little of that: with pictures that it did not know, a network kept to them and lost most of
-    what it had found before. Random weights have no answers to lose.
+    A small output error does not prove it: a network calibrated with pictures that are not of its classes had one, and lost
+    most of its right answers. Random weights have no answers to lose.
     """
     if card.weights.is_random or clear >= MIN_CLEAR:
         return
@@ -129,15 +128,15 @@ def _refuse_unclear(card: ModelCard, clear: int, sample: Sample) -> None:
     if total is not None and total <= most:
         advice = f"give pictures that it knows better, or some {total - there} more like these {there}"
     else:
-        advice = f"give pictures such as it knows, as not even {most} like these, of which no more are taken, would do"
+        advice = f"give pictures of its classes, because even {most} like these, the most that are taken, would not suffice"
     raise RunError(
-        f"int8 would change {card.name} unseen, so no variant was made: of {held_out} pictures that judge {clear} have a clear "
-        f"answer in fp32, {MIN_CLEAR} are needed: {advice}"
+        f"the effect of int8 on {card.name} cannot be judged, so no variant was made: of {held_out} pictures that judge, "
+        f"{clear} have a clear answer in fp32, {MIN_CLEAR} are needed: {advice}"
     )
 
 
 def _publish(folder: Path, card: ModelCard, chosen: Chosen, images_NHWC: NDArray[np.uint8], batch_size: int) -> ModelCard:
-    """Put the chosen graph into the variant's folder, in place of what was there; returns its card."""
+    """Publish the chosen graph in the variant's folder, in place of the variant before; returns its card."""
     golden = _golden(chosen.model, card, images_NHWC)
     weights, weights_file = move_weights_out(chosen.model)
     sha256 = hashlib.sha256(weights).hexdigest()
@@ -155,9 +154,9 @@ def _publish(folder: Path, card: ModelCard, chosen: Chosen, images_NHWC: NDArray
 
 
 def _golden(model: onnx.ModelProto, card: ModelCard, images_NHWC: NDArray[np.uint8]) -> Golden:
-    """What the chosen graph gives for each golden picture alone: its graphs of other batch sizes must give the same.
+    """The outputs of the chosen graph for each golden picture alone: its graphs of other batch sizes must give the same.
 
-    How far it is from the source is the gate's business; golden pictures are no photographs and say nothing of that.
+    The gate has judged its distance from fp32; golden pictures are no photographs and cannot.
     """
     session = cpu_session(model.SerializeToString())
     names = [output.name for output in session.get_outputs()]

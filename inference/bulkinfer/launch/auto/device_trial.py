@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.isolated_call import answer, ask
 from bulkinfer.host.versions import processor, versions
-from bulkinfer.model.measurements import keep, read_kept
+from bulkinfer.model.measurements import add_measurement, read_measurements
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.runtime.session import Session, warm_up
 
@@ -55,7 +55,7 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
     sessions = [{**asdict(trial), "session": {**asdict(trial.session), "graph": graph_sha256}} for trial in trials]
     facts = {"processor": processor(), "versions": versions(), "trials": sessions}
     providers = [trial.session.provider for trial in trials]
-    for entry in read_kept(kept, "measured", _Entry):
+    for entry in read_measurements(kept, "measured", _Entry):
         if all(entry.get(name) == value for name, value in facts.items()) and (found := _whole(entry, providers)):
             again = f"; kept in {kept}, remove it to measure again"
             return {name: f"{value}{again}" if isinstance(value, str) else value for name, value in found.items()}
@@ -67,7 +67,9 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
     failures = {name: value for name, value in measured.items() if isinstance(value, str)}
     # What a GPU fails on (a driver, a library, memory in use) may be repaired tomorrow, and the conditions would not show it.
     if rates and not any(PROVIDERS[name].is_counted for name in failures):
-        keep(kept, "measured", _Entry, {**facts, "images_per_s": rates, **({"does_not_run": failures} if failures else {})})
+        add_measurement(
+            kept, "measured", _Entry, {**facts, "images_per_s": rates, **({"does_not_run": failures} if failures else {})}
+        )
     return measured
 
 

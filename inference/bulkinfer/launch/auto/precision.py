@@ -16,8 +16,8 @@ from typing import Any, TypedDict
 
 from bulkinfer.host.isolated_call import ask
 from bulkinfer.host.versions import processor, versions
-from bulkinfer.model.card import Recipe
-from bulkinfer.model.measurements import keep, read_kept
+from bulkinfer.model.measurements import add_measurement, read_measurements
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Record
 
@@ -94,7 +94,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
             "versions": versions(),
         }
     )
-    for entry in reversed(read_kept(kept, "judged", _Entry)):
+    for entry in reversed(read_measurements(kept, "judged", _Entry)):
         holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
         if holds and all(entry.get(name) == value for name, value in facts.items()):
             return _verdict(question, entry)
@@ -108,7 +108,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
     if isinstance(found, str):
         return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
     entry = {**facts, **found}
-    keep(kept, "judged", _Entry, entry)
+    add_measurement(kept, "judged", _Entry, entry)
     return _verdict(question, entry)
 
 

@@ -19,8 +19,8 @@ from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.launch.auto.precision import GOLDEN, PICTURES, Question
 from bulkinfer.model.accuracy_gate import compare, compare_values, objection
-from bulkinfer.model.card import Recipe
 from bulkinfer.model.graph_checks import read_golden
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session

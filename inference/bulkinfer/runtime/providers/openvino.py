@@ -1,4 +1,4 @@
-"""Intel's OpenVINO plugin, on processors, GPUs and NPUs: one entry for each kind of device."""
+"""Intel's OpenVINO plugin: one provider for processors, one for GPUs, one for NPUs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other
 EP_NAME = "OpenVINOExecutionProvider"
 _MODULE = "onnxruntime_ep_openvino"
 _INSTALL = "pip install 'bulkinfer[openvino]'"
-# What the plugin calls a precision, and the word with which a device says that it computes in it natively. In int8 the graph
-# says itself what is quantised; the hint is for the rest.
+# The plugin's word for a precision, and the word by which a device declares that it computes in it natively. An int8 graph
+# marks what is quantised; the hint is for the rest.
 _HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
-_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # as Linux calls them: the last one is Arm's
+_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # Linux's names; the last one is Arm's
 _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
 
 
 def plugin_devices(kind: str) -> list[Any]:
-    """The plugin's devices of a kind (CPU, GPU or NPU), by number; none where the plugin serves no such device of this host.
+    """The plugin's devices of a kind (CPU, GPU or NPU) in the order of their numbers; empty if it serves none on this host.
 
-    The plugin is registered with the runtime first, if it is not yet. Raises UsageError where plugin and runtime do not fit.
+    The first call registers the plugin with the runtime. Raises UsageError if the plugin does not fit the runtime.
     """
     onnxruntime = runtime()
     if not any(device.ep_name == EP_NAME for device in onnxruntime.get_ep_devices()):
@@ -36,7 +36,7 @@ def plugin_devices(kind: str) -> list[Any]:
 
 @functools.cache  # a plugin without devices is registered all the same, and a second time is an error
 def _register(onnxruntime: Any) -> None:
-    """Load the plugin into the runtime. Raises UsageError where they do not fit."""
+    """Load the plugin into the runtime. Raises UsageError if the plugin does not fit the runtime."""
     plugin = importlib.import_module(_MODULE)
     try:
         onnxruntime.register_execution_provider_library("openvino", plugin.get_library_path())
@@ -63,11 +63,11 @@ def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
         lacks = _LACKS.get(spec.precision, f"does not compute in {spec.precision}")
         raise UsageError(f"--precision {spec.precision}: {name} {lacks}: use --precision fp32")
     settings = {"INFERENCE_PRECISION_HINT": hint}
-    if kind != "NPU":  # which decides about its streams by itself
+    if kind != "NPU":  # an NPU chooses its number of streams itself
         settings["NUM_STREAMS"] = str(spec.streams)
     if kind == "CPU":
         settings["INFERENCE_NUM_THREADS"] = str(spec.streams * spec.threads_per_stream)
-        # the process's affinity pins; the plugin would put every process on the first core
+        # the affinity of the process pins its threads; the plugin would put every process on the first core
         settings["ENABLE_CPU_PINNING"] = "NO"
     refuse_other_nodes(options, spec)
     options.add_provider_for_devices([device], {"load_config": json.dumps({kind: settings})})
@@ -118,7 +118,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
         lambda options, spec: _attach(kind, options, spec),
         variants=("int8",) if is_processor else (),
         is_counted=not is_processor,
-        is_automatic=is_processor,  # an integrated GPU need not be faster than the processor beside it
+        is_automatic=is_processor,  # an integrated GPU is not always faster than the processor
         native=lambda numbers: _native(kind, numbers),
         only_native=("bf16",) if is_processor else ("fp16",),
     )

@@ -1,4 +1,4 @@
-"""What one execution provider is to the rest, and what a worker asks of it."""
+"""The description of an execution provider, and of a session on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What a worker asks of the runtime. `device` is the number of the device among those that the provider counts."""
+    """A session as a worker opens it. `device` is the number of the device among those of the provider."""
 
     graph: str
     provider: str
@@ -30,8 +30,8 @@ def _at_once(_spec: SessionSpec) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _nothing_cheaper(_numbers: tuple[int, ...]) -> tuple[str, str]:
-    """fp32."""
+def _only_fp32(_numbers: tuple[int, ...]) -> tuple[str, str]:
+    """No precision is cheaper than fp32."""
     return "fp32", "the provider has nothing cheaper than fp32"
 
 
@@ -39,16 +39,19 @@ def _nothing_cheaper(_numbers: tuple[int, ...]) -> tuple[str, str]:
 class Provider:
     """One entry of PROVIDERS.
 
-    `find_devices()` names the devices here, in the order of their numbers; it raises UsageError that says what is missing and
-    which command brings it. `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description
-    of the device. `variants` are those of its `precisions` for which it must be given another graph, the variant of the
-    network that get_model makes; in the others it runs the network's own. `is_counted` devices are told apart by number and
-    get one worker each; the others are the host's processors. `is_automatic` ones are what `--device auto` may take. `memory`
-    is where sessions keep their input, as OrtValue names it; empty: in the host's. `pin(array, device)` locks an array's
-    pages, so that they are copied to the device without a detour, and returns why it could not, or nothing. `opening(spec)`
-    is held while a session is opened. `native(numbers)` is the cheapest precision that these devices compute in natively, and
-    why it is no cheaper one; int8 is never taken unasked. `only_native` are those of its `precisions` that it refuses to
-    emulate.
+    `ep_name` is onnxruntime's name for it, `modules` are the Python modules it needs, `install` is the command for them.
+    `find_devices()` returns the names of the devices on this host, in the order of their numbers. It raises UsageError that
+    says what is missing and which command installs it, AbsentError if nothing of the provider is here.
+    `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description of the device.
+    `variants` are those of its `precisions` that need a graph of their own, the variant that get_model makes; in the others it
+    runs the graph of the network. It refuses to emulate the precisions in `only_native`.
+    Devices of a provider with `is_counted` have numbers and get one worker each; other providers run on the host's processors.
+    `--device auto` chooses only among providers with `is_automatic`.
+    `memory` is where sessions keep their input, in OrtValue's words; empty means in host memory. `pin(array, device)` locks the
+    pages of an array, so that they are copied to the device directly, and returns why it could not, or ''.
+    `opening(spec)` is held while a session is opened.
+    `native(numbers)` returns the cheapest precision that these devices compute in natively, and why there is no cheaper one;
+    it is never int8. `hidden_by` is an environment variable that hides devices of the host; empty: there is none.
     """
 
     ep_name: str
@@ -63,14 +66,15 @@ class Provider:
     memory: str = ""
     pin: Callable[[np.ndarray[Any, Any], int], str] | None = None
     opening: Callable[[SessionSpec], AbstractContextManager[None]] = _at_once
-    native: Callable[[tuple[int, ...]], tuple[str, str]] = _nothing_cheaper
+    native: Callable[[tuple[int, ...]], tuple[str, str]] = _only_fp32
     only_native: tuple[str, ...] = ()
+    hidden_by: str = ""
 
 
 def runtime() -> Any:
-    """The module onnxruntime, imported with its telemetry off unless the environment already decides about that.
+    """The module onnxruntime, imported with telemetry off unless the environment sets it already.
 
-    From 1.32 on, its Linux builds would otherwise write a device id and a store of events below the home folder when imported.
+    From 1.32 on, its Linux builds would otherwise write a device id and a store of events to the home folder on import.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return importlib.import_module("onnxruntime")

@@ -13,7 +13,7 @@ from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.samples import (
     STATISTICS,

@@ -21,7 +21,7 @@ from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.data.augment import random_resized_crops
 from bulkinfer.train.data.draws import Draw, Integers, uniform
 from bulkinfer.types import printable

@@ -18,7 +18,8 @@ from bulkinfer import zoo
 from bulkinfer.datasets.folders import BY_NAME
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
-from bulkinfer.model.card import RANDOM_WEIGHTS, Recipe
+from bulkinfer.model.card import RANDOM_WEIGHTS
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
 from bulkinfer.train.data.samples import Samples, Work, recipe_for

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.model.card import Recipe
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import open_held_out

@@ -104,7 +104,7 @@ def test_weights_outside_of_the_folder_are_not_read(location: str, external: Pat
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
     for path in (tmp_path / "pipe.onnx", Path("/dev/zero")):
-        with pytest.raises(UsageError, match="is a pipe or a device: copy what it gives to a file"):
+        with pytest.raises(UsageError, match="is a pipe or a device: copy its content to a file"):
             read_model(path)
 
 
@@ -120,7 +120,7 @@ def test_whole_graphs_with_nothing_to_run(tmp_path: Path) -> None:
     for field, told in (("node", "operators"), ("output", "outputs")):
         model = foreign_graph()
         model.graph.ClearField(field)
-        with pytest.raises(UsageError, match=f"holds a graph without {told}: there is nothing to run"):
+        with pytest.raises(UsageError, match=f"holds a graph without {told}, which cannot be run"):
             read_model(save(model, tmp_path))
 
 

@@ -113,7 +113,7 @@ def test_a_layout_that_the_shape_leaves_open_is_the_one_that_runs(layout: str, t
     ({}, {**SCALED, "height": 16, "width": 16}, "uint8", r"--recipe makes pictures of 16 x 16 .* takes \['N', 3, 8, 8\]"),
     ({"dtype": "uint8"}, SCALED, "uint8", "--recipe scales the values, but m.onnx takes uint8 pictures as they are"),
     ({"dtype": "uint8"}, PLAIN, "float32", "--input float32: m.onnx takes uint8"),
-    ({"opset": 6}, SCALED, "uint8", "has opset 6; the oldest that is taken is 7"),
+    ({"opset": 6}, SCALED, "uint8", "has opset 6; the oldest that is supported is 7"),
 ])  # fmt: skip
 def test_what_the_recipe_cannot_feed(changes: Any, recipe: Any, kind: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=told):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.export.onnx_import.outputs import Observed, choose, meaning_of_scores, observe, plan
+from bulkinfer.export.onnx_import.outputs import Observed, choose_classified, meaning_of_scores, observe, plan_outputs
 
 
 def observed(**shapes: Any) -> Observed:
@@ -34,35 +34,35 @@ def test_rows_are_seen_by_running_twice() -> None:
 
 
 def test_the_classified_output() -> None:
-    assert choose("b", observed(a=(3,), b=(4,))) == ("b", "as asked")
-    assert choose("", observed(a=(3,))) == ("a", "the only output with one row per picture")
-    assert choose("", Observed(observed(a=(3,)).rows, {})) == ("a", "the only output")
-    assert choose("", observed(a=(3,), logits=(4,))) == ("logits", "by its name")
+    assert choose_classified("b", observed(a=(3,), b=(4,))) == ("b", "as asked")
+    assert choose_classified("", observed(a=(3,))) == ("a", "the only output with one row per picture")
+    assert choose_classified("", Observed(observed(a=(3,)).rows, {})) == ("a", "the only output")
+    assert choose_classified("", observed(a=(3,), logits=(4,))) == ("logits", "by its name")
     with pytest.raises(UsageError, match=r"--output_name is needed: which of a, b holds the class values\?"):
-        choose("", observed(a=(3,), b=(4,)))
+        choose_classified("", observed(a=(3,), b=(4,)))
     with pytest.raises(UsageError, match="there is no output 'c'; there are a, b"):
-        choose("c", observed(a=(3,), b=(4,)))
+        choose_classified("c", observed(a=(3,), b=(4,)))
     with pytest.raises(UsageError, match="loss cannot be used: it is a single number"):
-        choose("loss", observed(a=(3,)))
+        choose_classified("loss", observed(a=(3,)))
 
 
 def test_names_that_differ_by_case_alone_are_told_apart() -> None:
     """Many readers of Parquet know columns without regard to case."""
-    found = plan(observed(Scores=(3,), a=(3,), A=(3,), b=(3,)), "a")
+    found = plan_outputs(observed(Scores=(3,), a=(3,), A=(3,), b=(3,)), "a")
     assert [output.name for output in found] == ["output_Scores", "a", "output_A", "b"]
 
 
 def test_names_and_shapes() -> None:
     shapes = {"y": (5, 1, 1), "map": (2, 3, 3), "flat": (), "scores": (4,), "output_scores": (4,), "a/b:0": (2,), "-x": (1,),
               "topk": (2,)}  # fmt: skip
-    outputs = plan(observed(**shapes), "y")
+    outputs = plan_outputs(observed(**shapes), "y")
     assert [(output.source, output.name, output.shape) for output in outputs] == [
         ("y", "y", (5,)), ("map", "map", (2, 3, 3)), ("flat", "flat", (1,)), ("scores", "output_output_scores", (4,)),
         ("output_scores", "output_scores", (4,)), ("a/b:0", "a_b_0", (2,)), ("-x", "x", (1,)),
         ("topk", "output_topk", (2,)),
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"output map has rows of \[2, 3, 3\]: class values are one row of numbers"):
-        plan(observed(**shapes), "map")
+        plan_outputs(observed(**shapes), "map")
 
 
 NORMAL = np.float32([[0.2, 0.8], [0.5, 0.5]])
@@ -73,7 +73,7 @@ ONE = np.float32([[0.2], [0.9]])
 
 @pytest.mark.parametrize(("flag", "values", "meaning", "why"), [
     ("auto", NORMAL, "probabilities", "go from 0.2 to 0.8, and each row sums to 1"),
-    ("auto", LOGITS, "logits", "go from -2 to 8, which no probabilities do"),
+    ("auto", LOGITS, "logits", "go from -2 to 8, so they are no probabilities"),
     ("probabilities", NORMAL, "probabilities", "as asked; each row sums to 1"),
     ("probabilities", SIGMOID, "probabilities", "as asked; rows do not sum to 1"),
     ("probabilities", ONE, "probabilities", "as asked; rows do not sum to 1"),
@@ -87,10 +87,10 @@ def test_scores(flag: str, values: np.ndarray, meaning: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(("flag", "values", "told"), [
-    ("auto", SIGMOID, "--scores is needed: whether the values are logits or probabilities cannot be seen, .* from 0.2 to 0.9"),
+    ("auto", SIGMOID, "--scores is needed: the values can be logits or probabilities, .* from 0.2 to 0.9"),
     ("auto", ONE, "--scores is needed"),
     ("auto", LOGITS[:, :1], "--scores is needed"),
-    ("probabilities", LOGITS, "--scores probabilities: the values are none, .* give --scores logits"),
+    ("probabilities", LOGITS, "--scores probabilities: the values are no probabilities, .* give --scores logits"),
     ("logits", NORMAL, "--scores logits: the values look like probabilities, .* each row sums to 1"),
     ("logits", ONE, "the softmax of a single value is always 1"),
 ])  # fmt: skip
@@ -101,5 +101,5 @@ def test_scores_that_are_open_or_contradict(flag: str, values: np.ndarray, told:
 
 def test_a_name_that_can_stay_is_not_given_to_another() -> None:
     rows = dict.fromkeys(["scores", "output_scores", "a/b", "a_b"], np.zeros((1, 5), np.float32))
-    names = {output.source: output.name for output in plan(observe({1: rows}), "a/b")}
+    names = {output.source: output.name for output in plan_outputs(observe({1: rows}), "a/b")}
     assert names == {"scores": "output_output_scores", "output_scores": "output_scores", "a/b": "output_a_b", "a_b": "a_b"}

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.export.variants.convert_fp16 import beyond_half, halved, kept_in_fp32, rounded
+from bulkinfer.export.variants.convert_fp16 import kept_in_fp32, rounded_like_fp16, to_fp16, too_large_for_fp16
 from bulkinfer.export.variants.simplify import simplified
 from bulkinfer.model.graph_checks import cpu_session
 from onnx import TensorProto, helper, numpy_helper
@@ -42,7 +42,7 @@ def graph_of(nodes: list[onnx.NodeProto], constants: dict[str, Any], shape: tupl
 
 
 def test_everything_between_the_ends_is_in_fp16(tmp_path: Path) -> None:
-    half = halved(model_of(tmp_path))
+    half = to_fp16(model_of(tmp_path))
     onnx.checker.check_model(half, full_check=True)
     assert {tensor.data_type for tensor in half.graph.initializer} == {TensorProto.FLOAT16}
     ends = [value.type.tensor_type.elem_type for value in (*half.graph.input, *half.graph.output)]
@@ -54,13 +54,13 @@ def test_everything_between_the_ends_is_in_fp16(tmp_path: Path) -> None:
 def test_a_uint8_input_stays(tmp_path: Path) -> None:
     model = graph_of([helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], {})
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
-    assert halved(model).graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
+    assert to_fp16(model).graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
 
 
 def test_both_graphs_give_nearly_the_same_as_fp32(tmp_path: Path) -> None:
     model = model_of(tmp_path)
-    half = halved(model)
-    exact, stored, found = computed(model), computed(half), computed(rounded(model, half))
+    half = to_fp16(model)
+    exact, stored, found = computed(model), computed(half), computed(rounded_like_fp16(model, half))
     for values in (stored, found):
         assert 0 < np.abs(values - exact).max() < 4e-3 * np.abs(exact).max()
     assert (found.astype(np.float16) == found).all(), "every value is one of fp16"
@@ -76,7 +76,7 @@ def test_every_value_is_rounded_once() -> None:
     u = (x.astype(np.float16).astype(np.float32) * a.astype(np.float16).astype(np.float32)).astype(np.float16)
     v = (u.astype(np.float32) + b.astype(np.float16).astype(np.float32)).astype(np.float16)
     y = (v.astype(np.float32) * u.astype(np.float32)).astype(np.float16)
-    assert (computed(rounded(model, halved(model)), x) == y.astype(np.float32)).all()
+    assert (computed(rounded_like_fp16(model, to_fp16(model)), x) == y.astype(np.float32)).all()
 
 
 def test_what_does_not_fit_between_two_nodes_is_infinite_there_and_not_on_the_cpu_provider() -> None:
@@ -84,9 +84,9 @@ def test_what_does_not_fit_between_two_nodes_is_infinite_there_and_not_on_the_cp
     nodes = [helper.make_node("Mul", ["x", "large"], ["u"]), helper.make_node("Mul", ["u", "small"], ["y"])]
     model = graph_of(nodes, {"large": np.float32([1000]), "small": np.float32([0.001])})
     x = np.float32([1, 100])
-    half = halved(model)
+    half = to_fp16(model)
     np.testing.assert_allclose(computed(half, x), x, rtol=2e-3)
-    found = computed(rounded(model, half), x)
+    found = computed(rounded_like_fp16(model, half), x)
     np.testing.assert_allclose(found[0], 1, rtol=2e-3)
     assert np.isinf(found[1])
 
@@ -96,20 +96,20 @@ def test_constants_beyond_fp16_keep_their_nodes_in_fp32() -> None:
              helper.make_node("Add", ["v", "limit"], ["y"])]  # fmt: skip
     constants = {"small": np.float32([1e-6]), "large": np.float32([-1e6]), "limit": np.float32([65504])}
     model = graph_of(nodes, constants)
-    assert beyond_half(model) == {"node_1": 1e6}
-    half = halved(model)
+    assert too_large_for_fp16(model) == {"node_1": 1e6}
+    half = to_fp16(model)
     kept = {tensor.name: tensor.data_type for tensor in half.graph.initializer}
     assert kept == {"small": TensorProto.FLOAT16, "large": TensorProto.FLOAT, "limit": TensorProto.FLOAT16}
     x = np.float32([1, -8])
-    for graph in (half, rounded(model, half)):
+    for graph in (half, rounded_like_fp16(model, half)):
         np.testing.assert_allclose(computed(graph, x), 65504 - x, rtol=1e-3)
 
 
 def test_a_constant_that_two_nodes_share_keeps_both() -> None:
     nodes = [helper.make_node("Mul", ["x", "large"], ["u"]), helper.make_node("Div", ["u", "large"], ["y"])]
     model = graph_of(nodes, {"large": np.float32([1e5])})
-    assert set(beyond_half(model)) == {"node_0", "node_1"}
-    assert [tensor.data_type for tensor in halved(model).graph.initializer] == [TensorProto.FLOAT]
+    assert set(too_large_for_fp16(model)) == {"node_0", "node_1"}
+    assert [tensor.data_type for tensor in to_fp16(model).graph.initializer] == [TensorProto.FLOAT]
 
 
 def test_constants_are_found_in_attributes_and_subgraphs_and_infinities_are_what_they_are() -> None:
@@ -118,9 +118,9 @@ def test_constants_are_found_in_attributes_and_subgraphs_and_infinities_are_what
     branch = helper.make_node("If", ["true"], ["u"], then_branch=inner, else_branch=inner)
     nodes = [branch, helper.make_node("Add", ["x", "u"], ["v"]), helper.make_node("Min", ["v", "infinite"], ["y"])]
     model = graph_of(nodes, {"true": np.array(True), "infinite": np.float32([np.inf])})
-    assert beyond_half(model) == {"node_0": 1e9}
+    assert too_large_for_fp16(model) == {"node_0": 1e9}
     assert kept_in_fp32(model) == ["node_0", "node_2"], "Min is one that the converter leaves alone"
-    np.testing.assert_array_equal(computed(rounded(model, halved(model)), np.float32([1, 2])), [np.inf, 2])
+    np.testing.assert_array_equal(computed(rounded_like_fp16(model, to_fp16(model)), np.float32([1, 2])), [np.inf, 2])
 
 
 def test_a_graph_that_the_converter_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +129,10 @@ def test_a_graph_that_the_converter_refuses(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("onnxruntime.transformers.float16.convert_float_to_float16", refuse)
     with pytest.raises(RunError, match=r"^onnxruntime cannot convert the graph to fp16: no such thing$"):
-        halved(model_of(tmp_path))
+        to_fp16(model_of(tmp_path))
 
 
 def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:
-    one, two = (halved(model_of(tmp_path)).SerializeToString(deterministic=True) for _ in range(2))
+    one, two = (to_fp16(model_of(tmp_path)).SerializeToString(deterministic=True) for _ in range(2))
     assert one == two
     assert str(tmp_path).encode() not in one

@@ -62,4 +62,4 @@ def test_an_output_that_is_not_classified_must_be_finite_too(home: Home) -> None
     model.graph.node.append(helper.make_node("Log", ["zero"], ["embedding"]))
     figures, why = judged(home, model)
     assert why == "all values must be finite"
-    assert f"and {len(IMAGES)} of {len(IMAGES)} pictures get values that are not finite" in figures
+    assert f"and {len(IMAGES)} of {len(IMAGES)} pictures have values that are not finite" in figures

@@ -1,4 +1,4 @@
-"""request.py: what is refused before a network is made, adopted or widened, and so before minutes of work."""
+"""request.py: what is refused before a network is exported or gets a batch size, and so before minutes of work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_something_else_in_the_place_of_the_variant(home: Home, precision: str, 
     folder = home.folder / "models" / "net" / precision
     folder.parent.mkdir(parents=True)
     folder.touch() if what == "a file" else folder.symlink_to("nowhere")
-    with pytest.raises(UsageError, match=rf"^{folder} is no folder, but the variant is to lie in {folder}: move it away$"):
+    with pytest.raises(UsageError, match=rf"^{folder} is no folder, but the variant belongs in {folder}: move it away$"):
         check_request(home.config(precision=precision))
 
 
@@ -58,7 +58,7 @@ def test_a_place_that_may_not_be_written_to(home: Home, there: str, monkeypatch:
         return mode != os.W_OK | os.X_OK
 
     monkeypatch.setattr(os, "access", access)
-    with pytest.raises(UsageError, match=rf"^{home.folder / there} may not be written to, but the variant is to lie in .*int8"):
+    with pytest.raises(UsageError, match=rf"^{home.folder / there} is not writable, but the variant belongs in .*int8"):
         check_request(home.config())
     assert asked == [home.folder / there]
 
@@ -69,8 +69,8 @@ def test_a_place_that_is_writable(home: Home) -> None:
 
 @pytest.mark.parametrize(("graph", "flags", "told"), [
     (deep_graph(gain=41.0), {}, "int8 was made of another export of the network: give --calibration_dir PICTURES"),
-    (deep_graph(), {"scores": "none", "batch_size": 3}, "net classifies nothing"),
-    (foreign_graph(dtype="float16"), {}, "the graph of net computes in fp16 already"),
+    (deep_graph(), {"scores": "none", "batch_size": 3}, "net has no class values"),
+    (foreign_graph(dtype="float16"), {}, "the graph of net already computes in fp16"),
 ])  # fmt: skip
 def test_a_changed_file_is_not_adopted_where_its_variant_will_be_refused(
     home: Home, graph: onnx.ModelProto, flags: dict[str, object], told: str

@@ -123,15 +123,15 @@ def fewer(photos: Path, folder: Path) -> Path:
 
 def test_a_network_whose_answers_nobody_can_see_is_refused_at_once(home: Home) -> None:
     home.adopt(deep_graph(gain=0.01))
-    with pytest.raises(RunError, match=UNSEEN.format(0) + r"give pictures such as it knows, as not even 512 like these, .*$"):
+    with pytest.raises(RunError, match=UNSEEN.format(0) + r"give pictures of its classes, because even 512 like these, .*$"):
         home.make()
     assert not home.variant.exists()
     assert not [line for line in home.said if line.startswith("int8, ")], "nothing was calibrated for that"
 
 
 UNSEEN = (
-    "^int8 would change net unseen, so no variant was made: of 50 pictures that judge {} have a clear answer in fp32, "
-    "30 are needed: "
+    "^the effect of int8 on net cannot be judged, so no variant was made: of 50 pictures that judge, {} have a clear answer "
+    "in fp32, 30 are needed: "
 )
 
 
@@ -140,7 +140,7 @@ def test_how_many_more_pictures_it_takes(home: Home, monkeypatch: pytest.MonkeyP
     for clear, told in (
         (20, r"give pictures that it knows better, or some 75 more like these 150$"),  # 30 of 75, of 225
         (9, r"give pictures that it knows better, or some 351 more like these 150$"),  # 30 of 167, of 501
-        (8, r"give pictures such as it knows, "),  # 30 of 188, of 564
+        (8, r"give pictures of its classes, "),  # 30 of 188, of 564
     ):
         monkeypatch.setattr("bulkinfer.export.variants.evaluate.count_clear", lambda *_, clear=clear, **__: clear)
         with pytest.raises(RunError, match=UNSEEN.format(clear) + told):
@@ -189,8 +189,8 @@ def test_other_graphs(home: Home, graph: dict[str, Any], flags: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("model", "flags", "told"),
     [
-        (foreign_graph(), {"scores": "none"}, "net classifies nothing"),
-        (foreign_graph(dtype="float16"), {}, "the graph of net computes in fp16 already"),
+        (foreign_graph(), {"scores": "none"}, "net has no class values"),
+        (foreign_graph(dtype="float16"), {}, "the graph of net already computes in fp16"),
     ],
 )
 def test_networks_that_cannot_have_one(home: Home, model: onnx.ModelProto, flags: dict[str, Any], told: str) -> None:

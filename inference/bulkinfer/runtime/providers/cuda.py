@@ -1,7 +1,7 @@
 """NVIDIA GPUs: onnxruntime-gpu's CUDA kernels, and TensorRT.
 
-Both are onnxruntime built another way, a package of its own whose files take the place of those of `onnxruntime`; both need
-the driver, and libraries that come as packages of their own. What is missing is named with the command that brings it.
+Both are in the package onnxruntime-gpu, whose files replace those of the package onnxruntime. Both need the driver and
+libraries from further packages. Errors name what is missing and the command that installs it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bulkinfer.errors import AbsentError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, temporary_path
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.host.versions import versions
-from bulkinfer.runtime.providers.engine_cache import LOCK_FILE, drop_unsound, record
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
+from bulkinfer.runtime.providers.tensorrt_cache import LOCK_FILE, record, remove_invalid
 
 _INSTALL = "pip install 'bulkinfer[gpu]'"
 _REMOVE = "pip uninstall --yes onnxruntime onnxruntime-gpu"
@@ -31,17 +31,17 @@ _TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
 _DRIVER = "libcuda.so.1"
 _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
-# Added to the settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which want channels last.
+# Extra settings of a CUDA session, by precision. Convolutions in fp16 run on tensor cores, which need channels last.
 _CUDA_SETTINGS = {"fp32": {}, "fp16": {"prefer_nhwc": "1"}}
 _CAPABILITY_MAJOR = 75  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-_HALF_UNITS = 7  # from here on
+_HALF_UNITS = 7  # GPUs of this capability and later compute in fp16 natively
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
 def find_devices(device: str, ep_name: str, install: str) -> list[str]:
-    """The GPUs that the driver shows this process, by name and place on the bus, in the order of their numbers.
+    """The GPUs that the driver shows this process, by name and position on the bus, in the order of their numbers.
 
-    A number is a place in CUDA_VISIBLE_DEVICES where that is set, never the number of the whole host.
+    If CUDA_VISIBLE_DEVICES is set, a number is a position in it, not a number of the whole host.
     """
     _check_packages(device, ep_name, install)
     try:
@@ -59,9 +59,9 @@ def find_devices(device: str, ep_name: str, install: str) -> list[str]:
 
 
 def _check_packages(device: str, ep_name: str, install: str) -> None:
-    """Raises UsageError unless the onnxruntime that is imported is the one built for GPUs.
+    """Raises UsageError unless the installed onnxruntime is built for GPUs.
 
-    It is imported only where its library for GPUs lies on disk: the launcher does without otherwise.
+    It is imported only if its GPU library is on disk, because an import takes time and memory.
     """
     spec = importlib.util.find_spec("onnxruntime")
     folders = spec.submodule_search_locations if spec else None
@@ -74,11 +74,11 @@ def _check_packages(device: str, ep_name: str, install: str) -> None:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    told = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
+    installed = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
     if len(found) == 2:
-        raise UsageError(f"--device {device}: {told} are both installed and overwrite each other: {_REMOVE} && {install}")
+        raise UsageError(f"--device {device}: {installed} are both installed and overwrite each other: {_REMOVE} && {install}")
     kind = UsageError if _has_driver() else AbsentError
-    raise kind(f"--device {device}: the installed {told} is built without {ep_name}: {_REMOVE} && {install}")
+    raise kind(f"--device {device}: the installed {installed} is built without {ep_name}: {_REMOVE} && {install}")
 
 
 def _has_driver() -> bool:
@@ -90,7 +90,7 @@ def _has_driver() -> bool:
 
 
 def _names(driver: Any, device: str) -> list[str]:
-    """Asks the driver itself: neither a tool nor a package of Python need be there."""
+    """Names of the GPUs from the driver itself, without any tool or Python package."""
 
     def call(function: str, *arguments: Any) -> int:
         code = int(getattr(driver, function)(*arguments))
@@ -112,7 +112,7 @@ def _names(driver: Any, device: str) -> list[str]:
 
 
 def native(numbers: tuple[int, ...]) -> tuple[str, str]:
-    """fp16 where all these GPUs have units for it (compute capability 7.0); see Provider.native."""
+    """fp16 if all these GPUs compute in it natively (compute capability 7.0 or later); see Provider.native."""
     driver = ctypes.CDLL(_DRIVER)
     for number in numbers:
         handle, major = ctypes.c_int(), ctypes.c_int()
@@ -122,16 +122,16 @@ def native(numbers: tuple[int, ...]) -> tuple[str, str]:
             ("cuDeviceGetAttribute", (ctypes.byref(major), _CAPABILITY_MAJOR, handle)),
         ):
             if code := int(getattr(driver, function)(*arguments)):
-                return "fp32", f"the driver does not tell what GPU {number} can do ({function} gives {code})"
+                return "fp32", f"the driver does not report what GPU {number} can do ({function} gives {code})"
         if major.value < _HALF_UNITS:
             return "fp32", f"GPU {number} has no units for fp16 (compute capability {major.value}, needed is {_HALF_UNITS})"
     return "fp16", ""
 
 
 def pin(array: np.ndarray[Any, Any], device: int) -> str:
-    """Lock the array's pages for copies to any GPU, for as long as the process lives; returns why not, or nothing.
+    """Lock the pages of the array for copies to any GPU until the process ends; returns why it failed, or ''.
 
-    The driver does it in the device's primary context, the one that onnxruntime's libraries use.
+    The pages are locked in the primary context of the device, which onnxruntime uses as well.
     """
     driver, context, handle = ctypes.CDLL(_DRIVER), ctypes.c_void_p(), ctypes.c_int()
     calls: list[tuple[str, tuple[Any, ...]]] = [
@@ -146,19 +146,19 @@ def pin(array: np.ndarray[Any, Any], device: int) -> str:
         return int(getattr(driver, function)(*arguments))
 
     failed = next((f"{function} gives {code}" for function, arguments in calls if (code := call(function, *arguments))), "")
-    call("cuCtxPopCurrent_v2", ctypes.byref(context))  # changes nothing where none was pushed
+    call("cuCtxPopCurrent_v2", ctypes.byref(context))  # has no effect if none was pushed
     return failed
 
 
 def _load_libraries(library: str, install: str, device: str) -> None:
-    """Load what the provider links to, from its packages where they are installed.
+    """Load the libraries that the provider links to, from their packages if those are installed.
 
-    onnxruntime itself only logs what is missing, and goes on without the provider. Raises UsageError that names it.
+    Raises UsageError that names a missing library; onnxruntime would only log it and go on without the provider.
     """
     onnxruntime = runtime()
-    onnxruntime.preload_dlls()  # from the packages' folders; what it does not find there may lie where the system looks
+    onnxruntime.preload_dlls()  # from the folders of their packages; the system's search path comes later
     if library == "tensorrt" and importlib.util.find_spec("tensorrt_libs"):
-        importlib.import_module("tensorrt_libs")  # loads them from its own folder
+        importlib.import_module("tensorrt_libs")  # its import loads them
     folder = Path(onnxruntime.__file__).parent / "capi"
     try:
         ctypes.CDLL(str(folder / _SHARED.format("shared")), mode=ctypes.RTLD_GLOBAL)
@@ -180,22 +180,23 @@ def _attach_cuda(options: Any, spec: SessionSpec) -> str:
             "use_tf32": "0",  # fp32 means fp32
             # a search that measures may choose other algorithms in each worker, whose sums differ in the last bits
             "cudnn_conv_algo_search": "HEURISTIC",
-            "arena_extend_strategy": "kSameAsRequested",  # one shape for ever: there is nothing to grow for
+            "arena_extend_strategy": "kSameAsRequested",  # the input shape is fixed: the arena need not grow ahead
             **_CUDA_SETTINGS[spec.precision],
         },
     )
-    return _described(spec)
+    return _describe(spec)
 
 
 def _engines(spec: SessionSpec) -> Path:
-    """Where the engines of a graph are kept. The runtime tells engines apart by names only, not by weights: hence the hash."""
+    """The folder for the engines of a graph. Its name has the hash, because the runtime does not compare weights."""
     return Path(spec.graph).parent / "tensorrt" / file_sha256(spec.graph)[:16]
 
 
 @contextmanager
 def _one_builds(spec: SessionSpec) -> Iterator[None]:
-    """One process builds the engine and the others take it: another would choose its kernels anew, by what it measures, and
-    give rows that differ in the last bits.
+    """Let one process build the engine and the others load it.
+
+    Each build chooses its kernels by measuring, so a second engine could give rows that differ in the last bits.
     """
     folder = _engines(spec)
     try:
@@ -212,7 +213,7 @@ def _one_builds(spec: SessionSpec) -> Iterator[None]:
 
 
 def _built_by() -> dict[str, str]:
-    """What an engine depends on beside its graph and the kind of GPU, which its name tells."""
+    """Packages that an engine depends on, with versions. Its name covers the graph and the kind of GPU."""
     found = {name: version for name, version in versions().items() if name.startswith("onnxruntime")}
     for package in ("tensorrt-cu13", "tensorrt-cu12", "tensorrt"):
         try:
@@ -227,7 +228,7 @@ def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
     _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
     refuse_other_nodes(options, spec)
     folder = str(_engines(spec))
-    anew = drop_unsound(Path(folder), _built_by())
+    removed = remove_invalid(Path(folder), _built_by())
     settings = {
         "device_id": str(spec.device),
         "trt_fp16_enable": "1" if spec.precision == "fp16" else "0",
@@ -238,10 +239,10 @@ def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
         "trt_timing_cache_path": folder,
     }
     options.add_provider("TensorrtExecutionProvider", settings)
-    return f"{_described(spec)}, engines kept in {folder}{f' and built anew: {anew}' if anew else ''}"
+    return f"{_describe(spec)}, engines kept in {folder}{f' and built again: {removed}' if removed else ''}"
 
 
-def _described(spec: SessionSpec) -> str:
+def _describe(spec: SessionSpec) -> str:
     return f"GPU {spec.device}, {_names(ctypes.CDLL(_DRIVER), spec.provider)[spec.device]}"
 
 
@@ -257,6 +258,7 @@ CUDA = Provider(
     memory="cuda",
     pin=pin,
     native=native,
+    hidden_by="CUDA_VISIBLE_DEVICES",
 )
 TENSORRT = Provider(
     "TensorrtExecutionProvider",
@@ -267,8 +269,9 @@ TENSORRT = Provider(
     _attach_tensorrt,
     is_counted=True,
     opening=_one_builds,
-    is_automatic=False,  # building an engine takes minutes: not what one gets unasked
+    is_automatic=False,  # building an engine takes minutes: never chosen automatically
     memory="cuda",
     pin=pin,
     native=native,
+    hidden_by="CUDA_VISIBLE_DEVICES",
 )

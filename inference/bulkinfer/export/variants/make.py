@@ -1,4 +1,4 @@
-"""The int8 of a variant: calibrated with some pictures, and the best of several candidates by what the others say of it."""
+"""The graph of a variant: int8, the best of several candidates, or fp16, judged as a device computes it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export.variants import quantize
 from bulkinfer.export.variants.activation_ranges import TensorRange, batches, collect
+from bulkinfer.export.variants.convert_fp16 import kept_in_fp32, rounded_like_fp16, to_fp16, too_large_for_fp16
 from bulkinfer.export.variants.evaluate import Chosen, Judge, Tried, feed
 from bulkinfer.model.accuracy_gate import rank
 from bulkinfer.model.card import ModelCard
@@ -21,11 +22,13 @@ from bulkinfer.runtime.devices import Request, find_candidates
 
 log = logging.getLogger("bulkinfer")
 
-_JUDGES = ("cpu", "openvino")  # providers that run int8; the first one judges every candidate, the others the best
+# Providers that run int8: the first one judges every candidate, the others only the best. It is also the one that judges fp16:
+# the variant can be made on a machine without the device that will run it.
+_JUDGES = ("cpu", "openvino")
 
 
 def make_int8(model: onnx.ModelProto, card: ModelCard, calibrate_NHWC: NDArray[np.uint8], judge: Judge, work: Path) -> Chosen:
-    """The graph in int8 that is to be published. Raises RunError where none passes; `work` is for files."""
+    """The graph in int8 to publish. `work` is a folder for temporary files. Raises RunError where no candidate passes."""
     log.info(f"measuring the values inside {card.name}")
     feeds = (feed(card, part) for part in batches(calibrate_NHWC, card.fixed_batch))
     ranges = collect(model, quantize.tensors_to_watch(model), feeds, work)
@@ -35,7 +38,7 @@ def make_int8(model: onnx.ModelProto, card: ModelCard, calibrate_NHWC: NDArray[n
 def _choose(model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: Judge) -> Chosen:
     """The best graph of the first step in which one passes. Raises RunError where none passes.
 
-    Steps are tried in order because what stays in fp32 costs speed.
+    Steps are tried in order because every layer that stays in fp32 costs speed.
     """
     tried: Tried = {}
     best: tuple[tuple[float, ...], str] | None = None
@@ -53,20 +56,20 @@ def _choose(model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: Judge
             others = {provider: judge.figures(graph, provider, str(candidate)) for provider in _other_judges()}
             if not any(why for _, why in others.values()):
                 judged = {_JUDGES[0]: asdict(figures), **{name: asdict(found) for name, (found, _) in others.items()}}
-                log.info(f"int8: {candidate} is taken")
+                log.info(f"int8: {candidate} is chosen")
                 return Chosen(graph, str(candidate), tried, judged)
             name, (found, why) = next((name, item) for name, item in others.items() if item[1])
             if best is None or place < best[0]:
                 best = place, f"{candidate} on {name} has {found} ({why})"
     assert best is not None
     raise RunError(
-        f"int8 changes what the network sees, so no variant was made: of {len(tried)} candidates the best, {best[1]}: "
-        "stay with --precision fp32, or give more pictures, and such as are to come"
+        f"int8 changes the network's answers, so no variant was made: of {len(tried)} candidates the best, {best[1]}: "
+        "stay with --precision fp32, or give more pictures, like those to come"
     )
 
 
 def _other_judges() -> Iterator[str]:
-    """Providers beside the first that can run the variant on this host."""
+    """The providers beside the first that can run the variant on this host."""
     for provider in _JUDGES[1:]:
         try:
             find_candidates(Request(provider, (), "int8"))
@@ -74,3 +77,26 @@ def _other_judges() -> Iterator[str]:
             log.info(f"int8: not judged on {provider}, which is not available here ({error})")
         else:
             yield provider
+
+
+def make_fp16(model: onnx.ModelProto, judge: Judge) -> Chosen:
+    """The graph in fp16 to publish. Raises RunError where it does not pass.
+
+    The cpu provider does not round between the nodes of a graph in fp16, so a second graph that rounds is judged too.
+    """
+    kept, too_large = kept_in_fp32(model), too_large_for_fp16(model)
+    name = f"{len(kept)} of {len(model.graph.node)} nodes in fp32" if kept else "every node in fp16"
+    if too_large:
+        largest, count = max(too_large.values()), len(too_large)
+        log.info(f"fp16: nodes that stay in fp32, because fp16 cannot hold their constants of up to {largest:.3g}: {count}")
+    half = to_fp16(model)
+    tried: Tried = {}
+    for what, graph in ((name, half), (f"{name}, values rounded", rounded_like_fp16(model, half))):
+        figures, why = judge.figures(graph, _JUDGES[0], what)
+        if why:
+            raise RunError(
+                f"fp16 changes the network's answers, so no variant was made: {what}: {figures} ({why}): "
+                "stay with --precision fp32"
+            )
+        tried[what] = {**asdict(figures), "objection": why}
+    return Chosen(half, name, tried, {_JUDGES[0]: asdict(figures)})

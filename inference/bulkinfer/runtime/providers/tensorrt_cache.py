@@ -1,6 +1,7 @@
-"""Engines that were built for a graph, kept with what they were built by: an unsound one is built anew, and that is told.
+"""TensorRT engines kept beside a graph, with their hashes and the packages that built them.
 
-The runtime would load what has the right name, or fail on it.
+An engine that is damaged or was built by other packages is removed, so that it is built again. The runtime would load any
+file of the right name, or fail on it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ RECORD_FILE = "engines.json"
 LOCK_FILE = ".lock"
 
 
-def drop_unsound(folder: Path, built_by: dict[str, str]) -> str:
-    """Remove the files of `folder` that are not as recorded, or all if `built_by` (packages with their versions) has changed;
-    returns why, or nothing.
+def remove_invalid(folder: Path, built_by: dict[str, str]) -> str:
+    """Remove the engines in `folder` that differ from their record, or all if `built_by` (packages and versions) has changed.
+
+    Returns why engines were removed, or ''.
     """
     if not folder.is_dir():
         return ""
@@ -28,30 +30,30 @@ def drop_unsound(folder: Path, built_by: dict[str, str]) -> str:
     files, before = found.get("files"), found.get("built_by")
     files = files if isinstance(files, dict) else {}
     if files and before != built_by:
-        reasons = [f"they were built by {_told(before)}, now {_told(built_by)}"]
+        reasons = [f"they were built by {_describe(before)}, now {_describe(built_by)}"]
         damaged = _engines(folder)
     else:
         damaged = [path for path in _engines(folder) if files.get(path.name) != file_sha256(path)]
-        reasons = [f"{path.name} is not as recorded" for path in damaged]
+        reasons = [f"{path.name} differs from its record" for path in damaged]
     for path in damaged:
         path.unlink()
     return "; ".join(reasons) if damaged else ""
 
 
 def record(folder: Path, built_by: dict[str, str]) -> None:
-    """What lies in `folder` now is sound."""
+    """Record the engines that are in `folder` now as valid."""
     write_json(
         folder / RECORD_FILE, {"built_by": built_by, "files": {path.name: file_sha256(path) for path in _engines(folder)}}
     )
 
 
 def _engines(folder: Path) -> list[Path]:
-    """Whatever is no record, and no lock or what those who wait for it write beside it."""
+    """All files but the record, the lock, and what processes that wait for the lock write."""
     others = (RECORD_FILE, LOCK_FILE, TEMPORARY_PREFIX)
     return [path for path in sorted(folder.iterdir()) if not path.name.startswith(others) and path.is_file()]
 
 
-def _told(packages: Any) -> str:
+def _describe(packages: Any) -> str:
     if not isinstance(packages, dict):
         return "something unknown"
     return ", ".join(f"{name} {version}" for name, version in packages.items())

@@ -1,4 +1,4 @@
-"""fp16.py: what makes a variant in fp16, with and without pictures, and what refuses one."""
+"""make.py, fp16: what makes a variant in fp16, with and without pictures, and what refuses one."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_pictures_without_a_clear_answer_are_warned_of(home: Home) -> None:
     home.adopt(deep_graph(gain=0.01))
     home.make()
     assert [line for line in home.said if line.startswith("warning")] == [
-        "warning: whether fp16 keeps this network's answers was not measured: of 60 pictures that judge 0 have a clear answer, "
-        "30 are needed: give more, and such as the network knows"
+        "warning: it was not measured whether fp16 keeps this network's answers: of 60 pictures that judge, 0 have "
+        "a clear answer, 30 are needed: give more, and pictures of its classes"
     ]
 
 
@@ -124,8 +124,8 @@ def test_values_that_fp16_cannot_hold_are_refused_and_nothing_is_left(home: Home
     before = listing(home.variant.parent)
     with pytest.raises(
         RunError,
-        match=r"^fp16 changes what .* values rounded: .* and \d+ of \d+ pictures get values that are not finite "
-        r"\(all values must be finite\): stay with --precision fp32$",
+        match=r"^fp16 changes the network's answers.* values rounded: .* and \d+ of \d+ pictures have values that are "
+        r"not finite \(all values must be finite\): stay with --precision fp32$",
     ):
         home.make(**given)
     assert any(line.startswith("fp16, every node in fp16, on cpu: ") and line.endswith("passes") for line in home.said)
@@ -142,7 +142,7 @@ def test_constants_that_fp16_cannot_hold_are_told_and_stay_in_fp32(home: Home) -
     facts = home.make(calibration_dir="").card.calibration
     assert facts is not None
     assert facts["chosen"].startswith("1 of ")
-    assert "fp16: nodes that stay in fp32, as it cannot hold their constants of up to 1e+09: 1" in home.said
+    assert "fp16: nodes that stay in fp32, because fp16 cannot hold their constants of up to 1e+09: 1" in home.said
     limits = onnx.load(home.variant / "model.onnx", load_external_data=False).graph.initializer
     assert 1e9 in [onnx.numpy_helper.to_array(tensor) for tensor in limits if not tensor.dims]
 
@@ -150,8 +150,8 @@ def test_constants_that_fp16_cannot_hold_are_told_and_stay_in_fp32(home: Home) -
 @pytest.mark.parametrize(
     ("model", "flags", "told"),
     [
-        (foreign_graph(), {"scores": "none"}, "net classifies nothing, so nobody could tell whether fp16 harms it"),
-        (foreign_graph(dtype="float16"), {}, "the graph of net computes in fp16 already: it runs as it is"),
+        (foreign_graph(), {"scores": "none"}, "net has no class values, so the effect of fp16 cannot be judged"),
+        (foreign_graph(dtype="float16"), {}, "the graph of net already computes in fp16: it runs as it is"),
     ],
 )
 def test_networks_that_cannot_have_one(home: Home, model: onnx.ModelProto, flags: dict[str, str], told: str) -> None:

@@ -1,4 +1,4 @@
-"""int8.py: which candidate is taken, by which judges, and what refuses all of them."""
+"""make.py, int8: which candidate is chosen, by which judges, and what refuses all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.export.variants import int8 as int8_variant
+from bulkinfer.export.variants import make
 from bulkinfer.export.variants.evaluate import Judge
 from bulkinfer.host.versions import processor_vendor
 
@@ -40,7 +40,7 @@ def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.
         found, why = figures(judge, model, "cpu", what)
         return found, "too far" if provider == "openvino" else why
 
-    monkeypatch.setattr(int8_variant, "_other_judges", lambda: iter(["openvino"]))
+    monkeypatch.setattr(make, "_other_judges", lambda: iter(["openvino"]))
     monkeypatch.setattr(Judge, "figures", objecting)
     home.adopt(deep_graph())
     with pytest.raises(RunError, match=r"the best, .* on openvino has top-1 agrees on 100\.0% .* \(too far\)"):
@@ -50,7 +50,7 @@ def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("without_openvino")
 def test_c33_a_plugin_that_does_not_serve_this_processor_is_no_judge(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu", "openvino"))
+    monkeypatch.setattr(make, "_JUDGES", ("cpu", "openvino"))
     home.adopt(deep_graph())
     assert list((home.make().card.calibration or {})["judged"]) == ["cpu"]
     why = f"--device openvino: its plugin does not serve this processor ({processor_vendor()}): use --device cpu"
@@ -58,7 +58,7 @@ def test_c33_a_plugin_that_does_not_serve_this_processor_is_no_judge(home: Home,
 
 
 def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_variant, "_JUDGES", ("cpu", "openvino"))
+    monkeypatch.setattr(make, "_JUDGES", ("cpu", "openvino"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     home.adopt(deep_graph())
     assert list(home.make().card.calibration or {}) != []

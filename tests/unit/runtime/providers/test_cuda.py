@@ -1,4 +1,4 @@
-"""providers/nvidia.py: counting GPUs, what is missing and which command brings it, settings. Driver and runtime are fakes."""
+"""providers/cuda.py: counting GPUs, what is missing and which command brings it, settings. Driver and runtime are fakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.runtime.devices import find_candidates, parse_device, plan_workers
-from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, nvidia
+from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, cuda
 
 GPUS = ["NVIDIA A", "NVIDIA B"]
 
@@ -129,7 +129,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         preload_dlls=host.preload_dlls,
         get_available_providers=host.get_available_providers,
     )
-    monkeypatch.setattr(nvidia, "runtime", lambda: runtime)
+    monkeypatch.setattr(cuda, "runtime", lambda: runtime)
     monkeypatch.setattr(importlib.metadata, "version", host.version)
     found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "onnxruntime" else None)
@@ -339,7 +339,7 @@ def test_half_precision_is_native_where_all_gpus_have_units_for_it(host: Host) -
     told = "GPU 1 has no units for fp16 (compute capability 6, needed is 7)"
     assert PROVIDERS["cuda"].native((0, 1)) == ("fp32", told)
     host.driver = FakeDriver(GPUS, fails={"cuDeviceGetAttribute": 1})
-    told = "the driver does not tell what GPU 0 can do (cuDeviceGetAttribute gives 1)"
+    told = "the driver does not report what GPU 0 can do (cuDeviceGetAttribute gives 1)"
     assert PROVIDERS["cuda"].native((0,)) == ("fp32", told)
 
 

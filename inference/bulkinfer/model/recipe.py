@@ -1,0 +1,90 @@
+"""The recipe of a network: how a decoded picture becomes its input."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bulkinfer.errors import UsageError
+
+RESIZE_MODES = ("short_side", "exact", "none")
+ROUNDINGS = ("floor", "round")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+CHANNEL_ORDERS = ("RGB", "BGR")
+ORIENTATIONS = ("exif", "stored")
+# How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing: on crops of
+# photographs it changed 0.6 % of the clear classes, at 1.1 it changed 0.1 %.
+_REDUCED_MARGIN = 1.1
+_SMOOTH = ("bilinear", "bicubic", "lanczos")  # the others are so narrow that they show single pixels, which a reduction loses
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Every rule that moves a pixel between the decoded picture and the network's input.
+
+    The prepared picture is `height` x `width`. `resize` is "short_side" (short side becomes `resize_size` pixels, the long
+    side keeps the aspect and is rounded by `long_side_rounding`), "exact" (straight to resize_size x resize_size, no
+    aspect kept) or "none". A centre crop follows: offset (side - crop) / 2, rounded by `crop_offset` (torchvision's
+    `int(round(...))` is "round", halves to even); where the picture is smaller than the crop it is padded with `fill`, in
+    grey levels. Values are scaled from 0..255 to `value_range`, then (x - mean) / std in the order of `channels`.
+    """
+
+    height: int
+    width: int
+    resize: str
+    resize_size: int
+    crop_fraction: float
+    interpolation: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    long_side_rounding: str = "floor"
+    crop_offset: str = "round"
+    antialias: bool = True
+    fill: tuple[int, int, int] = (0, 0, 0)
+    channels: str = "RGB"
+    value_range: tuple[float, float] = (0.0, 1.0)
+    orientation: str = "exif"
+
+    @property
+    def short_side_needed(self) -> int:
+        """Pixels that the short side must keep if a picture is decoded at a reduced size; 0: it must not be."""
+        if self.resize == "none" or self.interpolation not in _SMOOTH:
+            return 0
+        return math.ceil(_REDUCED_MARGIN * self.resize_size)
+
+    def reduce_to(self, decode: str) -> int:
+        """The short side in pixels that JPEGs may be decoded at under --decode `decode`; 0: they are decoded exactly."""
+        return self.short_side_needed if decode == "fast" else 0
+
+    @property
+    def scale(self) -> tuple[float, ...]:
+        """Factor for a value of 0..255, by channel in the order of `channels`. See `offset`."""
+        low, high = self.value_range
+        return tuple((high - low) / 255 / std for std in self.std)
+
+    @property
+    def offset(self) -> tuple[float, ...]:
+        """Summand after that, by channel. Both are computed in float64, so that only one product and one sum are rounded."""
+        return tuple((self.value_range[0] - mean) / std for mean, std in zip(self.mean, self.std, strict=True))
+
+    def __post_init__(self) -> None:
+        for name, legal in (
+            ("resize", RESIZE_MODES),
+            ("long_side_rounding", ROUNDINGS),
+            ("crop_offset", ROUNDINGS),
+            ("interpolation", INTERPOLATIONS),
+            ("channels", CHANNEL_ORDERS),
+            ("orientation", ORIENTATIONS),
+        ):
+            if (value := getattr(self, name)) not in legal:
+                raise UsageError(f"recipe: {name} is {value!r}; known are {', '.join(legal)}")
+        for name in ("mean", "std", "fill", "value_range"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.antialias:
+            raise UsageError("recipe: antialias false is not supported; pictures are resized with antialiasing")
+        if min(self.height, self.width) < 1 or (self.resize != "none" and self.resize_size < 1):
+            raise UsageError("recipe: height, width and resize_size must be at least 1 pixel")
+        if len(self.mean) != 3 or len(self.std) != 3 or len(self.fill) != 3 or 0 in self.std:
+            raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
+        if len(self.value_range) != 2:
+            raise UsageError("recipe: value_range needs two values, those of black and white")
