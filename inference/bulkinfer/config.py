@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bulkinfer.errors import STAGES, UsageError
@@ -32,6 +31,26 @@ def option(
     """
     facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
     return field(default=default, metadata=facts)
+
+
+def check_values(config: Any) -> None:
+    """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
+
+    For configs that a Python caller makes: what comes from flags has passed their parser.
+    """
+    for known in fields(config):
+        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
+        if isinstance(known.default, tuple):
+            if isinstance(value, (str, bytes, os.PathLike)):
+                raise UsageError(f"{known.name} is {value!r}: give a list, as in [{os.fspath(value)!r}]")
+            value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+        elif isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        object.__setattr__(config, known.name, value)
+        if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
+            raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")
+        if minimum is not None and value < minimum:
+            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,7 @@ class GetModelConfig:
     licence: str = option("", "for an adopted file or a checkpoint: its licence, for the card")
 
     def __post_init__(self) -> None:
+        check_values(self)
         given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
         given += ["scores"] if self.scores != "auto" else []
         of_checkpoint = ("name", "licence") if self.checkpoint else ()
@@ -115,6 +135,7 @@ class PartitionConfig:
     include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.annotations and self.list_file:
             raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
 
@@ -171,26 +192,27 @@ class LaunchConfig:
     max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
     decode: str = option(
         "exact",
-        "JPEGs: Pillow's pixels, or nearly those, from decoding large ones at a reduced size",
+        "JPEGs: exactly Pillow's pixels, or nearly those, by decoding large ones at a reduced size",
         choices=DECODE_MODES,
     )
     allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
-    max_failures: int = option(0, "end the job when more pictures than this have failed; 0: never", minimum=0)
+    max_failures: int = option(0, "end the job if more pictures than this fail; 0: never", minimum=0)
     stall_timeout_s: int = option(
         300,
-        "end a worker that gets no picture or batch done for so long, in seconds, and find what it hangs on; 0: never",
+        "end a worker that finishes no picture or batch for this long, in seconds, and find what it hangs on; 0: never",
         minimum=0,
     )
     engine: str = option(
         "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
     skip_done: tuple[str, ...] = option(
-        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, are run"
+        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, run"
     )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if "none" in self.save and set(self.save) != {"none"}:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
         if self.skip_done and self.input != "pictures":
@@ -220,7 +242,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class RetryConfig:
-    """Run the error rows of a job again, as the job began, on a plan for this machine; successes take their places."""
+    """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
     output: str = option("", "results directory (also as a plain argument)")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
@@ -251,7 +273,7 @@ class BenchConfig:
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
     decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
     seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
-    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: at most so many, at least 3", minimum=1)
+    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: the most rounds, at least 3", minimum=1)
     tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
     tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
     write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")
@@ -259,42 +281,11 @@ class BenchConfig:
     log_path: str = option("logs", "folder of job logs")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.write_flags and not self.tune:
             raise UsageError("--write_flags belongs to --tune")
 
     def launch_config(self) -> LaunchConfig:
-        """The launch that is measured."""
-        return LaunchConfig(
-            model_name=self.model_name,
-            data_dir=self.data_dir,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            streams=self.streams,
-            num_workers=self.num_workers,
-            decode=self.decode,
-            model_path=self.model_path,
-            log_path=self.log_path,
-        )
-
-
-def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
-    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with an example, `command_to_type`."""
-    if found := data_dir or os.environ.get("DATA_DIR", ""):
-        return found
-    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
-
-
-def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError if none is a folder."""
-    if config.data_dir:
-        found = Path(config.data_dir)
-    elif (Path("datasets") / "dataset.json").exists():
-        return Path("datasets")
-    elif from_environment := os.environ.get("DATA_DIR"):
-        found = Path(from_environment)
-    else:
-        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
-    if not found.is_dir():
-        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions")
-    return found
+        """The launch that is measured: what both have takes the same values."""
+        shared = {known.name for known in fields(self)} & {known.name for known in fields(LaunchConfig)}
+        return LaunchConfig(**{name: getattr(self, name) for name in shared})

@@ -63,7 +63,7 @@ POINTS = (
     Point("rows made", WORKER, "results.rows", "StepRows.fill"),
     Point("table made", WORKER, "results.parquet_parts", "to_table"),
     Point("report sent", WORKER, "worker.protocol", "encode", of="StepDone"),
-    Point("report logged", WORKER, "host.console", "EventLog.write", touches_files=True, of="StepDone"),
+    Point("report logged", WORKER, "worker.event_log", "EventLog.write", touches_files=True, of="StepDone"),
     Point("end sent", WORKER, "worker.protocol", "encode", of="Ended"),
 )
 

@@ -64,18 +64,19 @@ def read_events(path: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
-def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDone") -> Launched:
+def infer_launch(words: Sequence[object], log_path: Path, *, mark: str = "StepDone", checkout: Path | None = None) -> Launched:
     """Run infer_launch into a new folder of logs. CPU time counts from worker 0's first event of the kind `mark`.
 
-    Raises RefusedError if it does not end with 0, or takes too long.
+    With `checkout` the package of another checkout runs. Raises RefusedError if it does not end with 0, or takes too long.
     """
     log_path.mkdir(parents=True)
+    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "inference")} if checkout else None
     command = [str(SCRIPTS / "infer_launch"), *map(str, words), "--log_path", str(log_path)]
     said, latest = log_path / "said.txt", log_path / "latest"
     cpu_at_mark: float | None = None
     with said.open("w") as output:
         started_s = time.time()
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
         try:
             while True:
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)

@@ -3,8 +3,9 @@
     python tools/bench/pairs.py --a=--decode=fast --b=--decode=exact --num_pictures 1200 --data_dir PHOTOS \\
         -- --model_name efficientnet_lite0 --device openvino --precision fp32
 
-Words behind `--` go to both. Pictures per second are those between the first and the last published step of one worker; with
-`--synthetic` among the words no pictures are needed. Prints each pair, and medians with quartiles.
+Words behind `--` go to both. With `--baseline` the second one runs the package of another checkout. Pictures per second are
+those between the first and the last published step of one worker; with `--synthetic` among the words no pictures are needed.
+Prints each pair, and medians with quartiles.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--a", default="", help="options of the first")
     parser.add_argument("--b", default="", help="options of the second")
+    parser.add_argument("--baseline", type=Path, help="folder of another checkout, which the second one runs")
     parser.add_argument("--data_dir", type=Path, help="folder of JPEGs")
     parser.add_argument("--num_pictures", type=int, default=600, help="in a run")
     parser.add_argument("--batch_size", type=int, default=6, help="that of the graphs")
@@ -40,12 +42,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run(given: argparse.Namespace, options: str, pictures: Path | None, folder: Path) -> tuple[float, float]:
-    """Pictures per second, and CPU seconds a picture, of one launch."""
+def run(given: argparse.Namespace, name: str, pictures: Path | None, folder: Path) -> tuple[float, float]:
+    """Pictures per second, and CPU seconds a picture, of one launch of `name`, a or b."""
+    options, checkout = (given.a, None) if name == "a" else (given.b, given.baseline)
     words: list[object] = [*given.words, *shlex.split(options), "--batch_size", given.batch_size, "--num_devices", 1]
     words += ["--batches_per_step", batches_per_step(given.num_pictures, given.batch_size)]
     words += ["--data_dir", pictures] if pictures else ["--iterations", 16]
-    launched = infer_launch(words, folder)
+    launched = infer_launch(words, folder, checkout=checkout)
     steps = launched.steps(0)
     return together([steps]), launched.cpu_s / sum(step.count for step in steps[1:])
 
@@ -63,8 +66,8 @@ def main() -> None:
         pictures = fill(scratch / "pictures", jpegs, given.num_pictures) if jpegs else None
         for number in range(given.rounds + 1):  # the first one only warms up
             pair: dict[str, Any] = {}
-            for name, options in (("a", given.a), ("b", given.b)):
-                pair[name], pair[f"{name}_cpu_s"] = run(given, options, pictures, scratch / f"{number}-{name}")
+            for name in ("a", "b"):
+                pair[name], pair[f"{name}_cpu_s"] = run(given, name, pictures, scratch / f"{number}-{name}")
             if number:
                 runs.append({**pair, "ratio": pair["a"] / pair["b"]})
                 print(f"  {number}: {pair['a']:.1f} and {pair['b']:.1f} images/s, ratio {runs[-1]['ratio']:.2f}", flush=True)
@@ -72,11 +75,11 @@ def main() -> None:
         shutil.rmtree(scratch)
     quartiles = {name: asdict(Quartiles.of([one[name] for one in runs])) for name in runs[0]}
     print("| | images/s (quartiles) | CPU ms a picture |", "|---|---|---|", sep="\n")
-    for name, options in (("a", given.a), ("b", given.b)):
+    for name, options in (("a", given.a), ("b", f"{given.b} {given.baseline or ''}".strip())):
         print(f"| {options or 'default'} | {spread(quartiles[name], 1)} | {1000 * quartiles[f'{name}_cpu_s']['median']:.2f} |")
     print(f"ratio: {spread(quartiles['ratio'], 2)} over {given.rounds} pairs")
     output.parent.mkdir(parents=True, exist_ok=True)
-    asked = {"words": given.words, "a": given.a, "b": given.b}
+    asked = {"words": given.words, "a": given.a, "b": given.b, "baseline": str(given.baseline or "")}
     output.write_text(json.dumps({**found, **asked, **quartiles, "runs": runs}, indent=1) + "\n")
     print(f"written: {output}")
 

@@ -117,7 +117,7 @@ def decide(rates: dict[str, list[float]]) -> tuple[str, dict[str, str]]:
 
 
 def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, list[str], dict[str, Any]]:
-    """Compare and tell; returns the winner, the lines about it, and what bench.json keeps.
+    """Compare plans, and log the result; returns the winner, the lines about it, and its content for bench.json.
 
     Raises RunError if no round fits into `tune_s`.
     """
@@ -153,20 +153,17 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
         )
     for line in lines:
         log.info(line)
-    return (
-        plans[winner],
-        lines,
-        {
-            "winner": winner,
-            "fates": fates,
-            "images_per_s": {name: asdict(Quartiles.of(values)) for name, values in rates.items() if values},
-            "plans": {name: asdict(plan) for name, plan in plans.items()},
-            "seconds_each": place.seconds,
-            "num_runs": len(runs),
-            "num_runs_not_counted": dropped,
-            "runs": [{"plan": name, **measured.as_json()} for name, measured in runs],
-        },
-    )
+    content = {
+        "winner": winner,
+        "fates": fates,
+        "images_per_s": {name: asdict(Quartiles.of(values)) for name, values in rates.items() if values},
+        "plans": {name: asdict(plan) for name, plan in plans.items()},
+        "seconds_each": place.seconds,
+        "num_runs": len(runs),
+        "num_runs_not_counted": dropped,
+        "runs": [{"plan": name, **measured.as_json()} for name, measured in runs],
+    }
+    return plans[winner], lines, content
 
 
 def seconds_each(num_plans: int, tune_s: float, asked: int) -> int:

@@ -7,9 +7,7 @@ from_checkpoint, from_onnx, and from_folder for an adopted or trained network th
 from __future__ import annotations
 
 import logging
-import os
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,25 +63,10 @@ def get_model(
     Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
     an option that does not exist.
     """
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
+    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **options)
     if config.list:
         raise UsageError("list prints the networks, which only the command does: get_model --list")
-    _check_values(config)
     return make_model(config)
-
-
-def _check_values(config: GetModelConfig) -> None:
-    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
-
-    For a command the parser of flags has checked this.
-    """
-    for known in fields(config):
-        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"{known.name} is {value!r}: legal are {', '.join(choices)}")
-        if minimum is not None and value < minimum:
-            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:

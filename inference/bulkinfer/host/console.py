@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
@@ -22,29 +18,6 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
         f"Total {total_s:.3f} sec.   Preprocessing {wait_s:.3f} sec ({100 * wait_s / total_s:.1f}%).   "
         f"Compute {compute_s:.3f} sec ({100 * compute_s / total_s:.1f}%).   {images / total_s:.1f} images/sec."
     )
-
-
-class EventLog:
-    """One JSON object a line, each with the time; every line is on disk's way before the next thing happens."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._file = path, path.open("a", buffering=1)
-
-    def write(self, event: Any) -> None:
-        """Append one event: a frozen dataclass, its class as the kind."""
-        self.note(type(event).__name__, **asdict(event))
-
-    def note(self, kind: str, **facts: Any) -> None:
-        """Append a line of another kind. Raises OSError that names the file."""
-        try:
-            self._file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **facts}) + "\n")
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
-
-    def close(self) -> None:
-        """Close the file; further writes fail."""
-        self._file.close()
 
 
 class PlainHandler(logging.Handler):

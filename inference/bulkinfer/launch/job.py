@@ -20,6 +20,7 @@ from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record
 
+# What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
 _DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")

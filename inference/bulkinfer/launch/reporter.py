@@ -22,8 +22,7 @@ class Reporter:
 
     def __init__(self, launch: Launch, aggregate: Aggregate, screen: Screen) -> None:
         self._launch, self._aggregate, self._screen = launch, aggregate, screen
-        stages = launch.job_file.count_rows()[1] if launch.job_file is not None else {}
-        self._failures_before = sum(stages.values())
+        self._failures_before = launch.job_file.count_rows().errors if launch.job_file is not None else 0
 
     def make_steps(self, rate: float) -> list[Step]:
         """Cut what is to do into steps, and record their length in _job.json."""

@@ -16,7 +16,7 @@ from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.totals import Aggregate, Outcome
-from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts
 
 log = logging.getLogger("bulkinfer")
 
@@ -60,7 +60,9 @@ def clear_log(log_dir: Path) -> None:
 def planned_result(plan: Plan) -> LaunchResult:
     """The result of a dry run: exit code 0, and the rows that are there already."""
     counts = count_rows(plan.begun)
-    return LaunchResult(OK, plan.job.num_records, **counts, output=plan.output, log_dir=plan.log_dir, summary=None)
+    return LaunchResult(
+        OK, plan.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, plan.output, plan.log_dir, None
+    )
 
 
 def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
@@ -76,15 +78,17 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
             shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
     if launch.job_log is not None:
         is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
-        _amend(launch.job_log / SUMMARY_FILE, counts | ({"exit_code": code, "refusal": None} if is_whole else {}))
+        _amend(launch.job_log / SUMMARY_FILE, rows_as_json(counts) | ({"exit_code": code, "refusal": None} if is_whole else {}))
     log_total(launch, aggregate, engine)
     if launch.output is not None:
         log_records(launch, counts, quiet=refusal is not None)
     log.info(f"summary: {path}")
-    return LaunchResult(code, launch.job.num_records, **counts, output=launch.output, log_dir=launch.log_dir, summary=path)
+    return LaunchResult(
+        code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
+    )
 
 
-def summarise(launch: Launch, outcome: Outcome, counts: dict[str, Any], code: int) -> dict[str, Any]:
+def summarise(launch: Launch, outcome: Outcome, counts: RowCounts, code: int) -> dict[str, Any]:
     """The content of summary.json."""
     job, engine, refusal = launch.job, outcome.engine, outcome.refusal
     scan = job.dataset.scan if job.dataset else None
@@ -105,7 +109,7 @@ def summarise(launch: Launch, outcome: Outcome, counts: dict[str, Any], code: in
         "weights": asdict(job.model.card.weights),
         "decode": job.config.decode,
         "records": job.num_records,
-        **counts,
+        **rows_as_json(counts),
         "replaced_workers": engine.replaced if engine else [],
         "ignored": scan.summary() if scan else [],
         "plan": asdict(launch.threads),
@@ -124,23 +128,27 @@ def _amend(path: Path, changes: dict[str, Any]) -> None:
         log.warning(f"{error}")
 
 
-def count_rows(job_file: JobFile | None) -> dict[str, Any]:
-    """ok and error rows over all published parts, errors by stage."""
-    ok, stages = job_file.count_rows() if job_file is not None else (0, {})
-    return {"ok": ok, "errors": sum(stages.values()), "errors_by_stage": stages}
+def count_rows(job_file: JobFile | None) -> RowCounts:
+    """The rows of all published parts; none in a run without pictures."""
+    return RowCounts() if job_file is None else job_file.count_rows()
 
 
-def exit_code(launch: Launch, counts: dict[str, Any], engine: Engine | None) -> int:
+def rows_as_json(counts: RowCounts) -> dict[str, Any]:
+    """The counts under the names of summary.json."""
+    return {"ok": counts.ok, "errors": counts.errors, "errors_by_stage": counts.errors_by_stage}
+
+
+def exit_code(launch: Launch, counts: RowCounts, engine: Engine | None) -> int:
     """0 every record ok; 3 complete with error rows or unreadable folders; 1 incomplete; 130 or 143 after a signal."""
     job = launch.job
     if engine and engine.signal is not None:
         return 128 + engine.signal
     if launch.job_file is None:
         return OK
-    if not launch.job_file.is_complete or counts["ok"] + counts["errors"] != job.num_records:
+    if not launch.job_file.is_complete or counts.ok + counts.errors != job.num_records:
         return INCOMPLETE
     unreadable = bool(job.dataset and job.dataset.scan and job.dataset.scan.unreadable)
-    return WITH_ERRORS if counts["errors"] or unreadable else OK
+    return WITH_ERRORS if counts.errors or unreadable else OK
 
 
 def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> None:
@@ -158,12 +166,12 @@ def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> No
         log.info(f"replaced: {sentence}")
 
 
-def log_records(launch: Launch, counts: dict[str, Any], *, quiet: bool) -> None:
+def log_records(launch: Launch, counts: RowCounts, *, quiet: bool) -> None:
     """Log whether every record is accounted for. `quiet`: without a warning, because an error already says why not."""
-    records, accounted = launch.job.num_records, counts["ok"] + counts["errors"]
-    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts["errors_by_stage"].items()))
+    records, accounted = launch.job.num_records, counts.ok + counts.errors
+    stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts.errors_by_stage.items()))
     missing = f" + {records - accounted} not done" if accounted != records else ""
-    log.info(f"records: {records} = {counts['ok']} ok + {counts['errors']} errors{f' ({stages})' if stages else ''}{missing}")
+    log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
             f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "

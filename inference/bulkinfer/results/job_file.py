@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -42,6 +42,18 @@ class PartEntry(TypedDict):
     ok: int
     stages: dict[str, int]
     sha256: str
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """The rows of all published parts: how many are ok, and error rows by stage."""
+
+    ok: int = 0
+    errors_by_stage: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> int:
+        return sum(self.errors_by_stage.values())
 
 
 class _Content(TypedDict):
@@ -157,10 +169,10 @@ class JobFile:
         """Every record has a row."""
         return bool(self.content["complete"])
 
-    def count_rows(self) -> tuple[int, dict[str, int]]:
-        """ok rows, and error rows by stage, over all published parts."""
+    def count_rows(self) -> RowCounts:
+        """The rows of all published parts."""
         stages: Counter[str] = sum((Counter(part["stages"]) for part in self.parts.values()), Counter())
-        return sum(part["ok"] for part in self.parts.values()), dict(stages)
+        return RowCounts(sum(part["ok"] for part in self.parts.values()), dict(stages))
 
     # -- what a launch changes -------------------------------------------------------------------------------------------
 

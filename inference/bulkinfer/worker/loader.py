@@ -167,33 +167,3 @@ class Loader:
         """Begin no further record. Batches already filled are still delivered; half-filled ones are not."""
         self._stopping = True
         self._free.put(None)
-
-
-class SyntheticLoader:
-    """The same picture-free batch over and over: what the device does without reading, decoding or copying input."""
-
-    def __init__(self, steps: Iterable[Step], *, new_rows: Callable[[Step], Any], batch: np.ndarray[Any, Any]) -> None:
-        self._batches = self._assign(steps, new_rows, batch)
-        self._lock = threading.Lock()
-        self._stopping = False
-
-    def _assign(self, steps: Iterable[Step], new_rows: Callable[[Step], Any], images: np.ndarray[Any, Any]) -> Iterator[Batch]:
-        size = len(images)
-        for step in steps:
-            rows = new_rows(step)
-            for offset in range(0, len(step), size):
-                if self._stopping:
-                    return
-                yield Batch(images, [], [], rows=rows, offset=offset, count=min(size, len(step) - offset))
-
-    def next_ready(self) -> Batch | None:
-        """The next batch; None when there are no more."""
-        with self._lock:
-            return next(self._batches, None)
-
-    def recycle(self, batch: Batch) -> None:
-        """Nothing to give back: the input is never written again."""
-
-    def stop(self) -> None:
-        """Begin no further batch."""
-        self._stopping = True

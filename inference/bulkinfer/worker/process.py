@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
-from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines
+from bulkinfer.host.console import make_printing_safe, print_log_lines
 from bulkinfer.host.process_setup import die_with_parent
 from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
@@ -35,11 +35,10 @@ from bulkinfer.model.card import check_graph_files
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.runtime.session import Network, Session, describe_proof, warm_up
 from bulkinfer.types import Facts, Fault, Record, Step
-from bulkinfer.worker.generated import Generator, generated_records
+from bulkinfer.worker.event_log import EventLog
 from bulkinfer.worker.in_flight import InFlight
-from bulkinfer.worker.loader import BatchSource, Limits, Loader, SyntheticLoader, load_record
+from bulkinfer.worker.loader import BatchSource, Limits, Loader, load_record
 from bulkinfer.worker.metrics import Meter
-from bulkinfer.worker.null_session import NoNetwork
 from bulkinfer.worker.pipeline import StepFeed, run_steps
 from bulkinfer.worker.protocol import (
     STOP_SIGNALS,
@@ -56,6 +55,7 @@ from bulkinfer.worker.protocol import (
     encode,
 )
 from bulkinfer.worker.publisher import Publisher
+from bulkinfer.worker.synthetic import Generator, NoNetwork, SyntheticLoader, generated_records, random_input
 
 log = logging.getLogger("bulkinfer")
 
@@ -194,7 +194,9 @@ class Worker:
     def _make_source(self, session: Network, publisher: Publisher) -> BatchSource:
         spec = self._spec
         if spec.input == "synthetic":
-            return SyntheticLoader(self._feed, new_rows=publisher.new_rows, batch=_synthetic_batch(session))
+            return SyntheticLoader(
+                self._feed, new_rows=publisher.new_rows, batch=random_input(session.batch_shape, session.dtype)
+            )
         limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
 
         def load(record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
@@ -223,12 +225,6 @@ class Worker:
             return images
         with self._meter.timing("normalise"):
             return normalise(images, self._spec.recipe)
-
-
-def _synthetic_batch(session: Network) -> np.ndarray[Any, Any]:
-    """Random input in the graph's own type: nothing is left to convert."""
-    pixels = np.random.default_rng(0).integers(0, 256, session.batch_shape, np.uint8)
-    return pixels if session.dtype == np.uint8 else (pixels / np.float32(127.5) - 1).astype(session.dtype)
 
 
 def listen(worker: Worker) -> None:

@@ -1,18 +1,14 @@
-"""console.py: the per-step line that other programs parse, what a command prints, and the JSON lines."""
+"""console.py: the per-step line that other programs parse, and what a command prints."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from bulkinfer.host.console import EventLog, make_printing_safe, print_log_lines, step_line
-from bulkinfer.worker.protocol import Died, Ended, Totals
+from bulkinfer.host.console import make_printing_safe, print_log_lines, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,25 +34,6 @@ def test_a_line_by_hand() -> None:
     assert step_line(10, 0.5, 9.25, 1234) == (
         "Total 10.000 sec.   Preprocessing 0.500 sec (5.0%).   Compute 9.250 sec (92.5%).   123.4 images/sec."
     )
-
-
-def test_events_are_lines_of_json_and_are_there_at_once(tmp_path: Path) -> None:
-    path, before = tmp_path / "worker-0.jsonl", time.time()
-    first = EventLog(path)
-    first.note("modules", names=["é \n \udce9"])
-    first.write(Ended(Totals({}, 5, 0.5), {"odd": 2}))
-    note, event = map(json.loads, path.read_text().splitlines())
-    assert before - 0.01 < note.pop("time") <= event.pop("time") < time.time() + 0.01
-    assert note == {"kind": "modules", "names": ["é \n \udce9"]}
-    totals = {"metrics": {}, "peak_memory_bytes": 5, "cpu_s": 0.5}
-    assert event == {"kind": "Ended", "totals": totals, "decoder_warnings": {"odd": 2}}
-    first.close()
-    again = EventLog(path)
-    again.write(Died("signal 9", True))
-    again.close()
-    assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == ["modules", "Ended", "Died"]
-    with pytest.raises(ValueError, match="closed"):
-        again.note("late")
 
 
 def test_a_command_prints_what_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,11 +66,3 @@ def test_streams_that_are_no_terminal_of_ours_are_left_alone(monkeypatch: pytest
     monkeypatch.setattr(sys, "stderr", strangers[1])
     make_printing_safe()
     assert (sys.stdout, sys.stderr) == strangers
-
-
-def test_a_full_disk_is_told_with_the_file() -> None:
-    log = EventLog(Path("/dev/full"))
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        log.note("anything")
-    with pytest.raises(OSError, match="No space left on device"):  # what is still in the buffer
-        log.close()

@@ -18,7 +18,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch import run as run_module
 from bulkinfer.launch.job import fields_of
-from bulkinfer.launch.launcher import launch
+from bulkinfer.launch.launcher import LaunchResult, launch
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.worker.protocol import STOP_SIGNALS
@@ -55,6 +55,27 @@ def test_a_launch_in_a_thread_leaves_signals_alone(tmp_path: Path, engine: str) 
         assert threads.submit(launch, config_of(tmp_path, engine=engine, num_devices=1)).result().exit_code == 0
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
     assert len(records(tmp_path / "out")) == 10
+
+
+def test_the_result_counts_the_rows_of_the_whole_job(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    broken = sorted(Path(config.data_dir).iterdir())[4]
+    broken.write_bytes(b"no picture")
+    result = launch(config)
+    log_dir = next((tmp_path / "logs").glob("tiny-*"))
+    output = tmp_path / "out"
+    assert result == LaunchResult(3, 10, 9, 1, {"decode": 1}, output, log_dir, log_dir / "summary.json")
+    assert launch(config) == result, "nothing was left to do"
+    assert launch(replace(config, dry_run=True)) == replace(result, exit_code=0, summary=None)
+
+
+def test_job_json_is_read_once_for_the_plan_and_once_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, plain, read = config_of(tmp_path, engine="inline"), JobFile.read, list[Path]()
+    assert launch(config).exit_code == 0
+    monkeypatch.setattr(JobFile, "read", lambda output: (read.append(output), plain(output))[1])
+    for dry_run in (True, False):
+        assert launch(replace(config, dry_run=dry_run)).exit_code == 0
+    assert read == [tmp_path / "out"] * 3
 
 
 def test_a_synthetic_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

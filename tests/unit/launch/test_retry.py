@@ -1,4 +1,4 @@
-"""retry.py and merge.py: error rows run again, a success takes the place of its row, and a retry may be killed anywhere."""
+"""retry.py and retry_merge.py: error rows run again, a success replaces its row, and a retry may be killed anywhere."""
 
 from __future__ import annotations
 

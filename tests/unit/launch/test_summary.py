@@ -16,7 +16,7 @@ from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.summary import begin, count_rows, exit_code, finish, point_latest
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import Unreadable
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_file import JobFile, RowCounts
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
 from bulkinfer.worker.protocol import Ended, Ready, StepDone, Totals
@@ -101,8 +101,8 @@ def test_the_exit_code_of_a_synthetic_run(tmp_path: Path) -> None:
 
 def test_count_rows() -> None:
     parts = {"a": part(5, decode=2), "b": part(3, decode=1, infer=1)}
-    assert count_rows(JobFile({"parts": parts})) == {"ok": 8, "errors": 4, "errors_by_stage": {"decode": 3, "infer": 1}}
-    assert count_rows(None) == {"ok": 0, "errors": 0, "errors_by_stage": {}}
+    assert count_rows(JobFile({"parts": parts})) == RowCounts(8, {"decode": 3, "infer": 1})
+    assert count_rows(None) == RowCounts(0, {})
 
 
 # -- finish --------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, json_sha256
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 
@@ -40,7 +40,7 @@ def test_what_it_holds(tmp_path: Path) -> None:
     found = JobFile.require(tmp_path)
     assert (found.model_name, found.num_records, found.source, found.config) == ("tiny", 8, "pictures", {"limit": 3})
     assert {index: entry["num_records"] for index, entry in found.partitions.items()} == {0: 5, 1: 3}
-    assert (found.skipped, found.is_complete, found.count_rows()) == (None, False, (0, {}))
+    assert (found.skipped, found.is_complete, found.count_rows()) == (None, False, RowCounts())
     assert job_file(config=[]).config == {}
 
 
@@ -57,7 +57,8 @@ def test_parts_are_noted_and_forgotten() -> None:
     found.note_part(part)
     assert found.parts[part.name] == {"ok": 3, "errors": 2, "stages": {"decode": 2}, "sha256": "ab"}
     found.note_part(Part(Step(1, 0, 3), 1, {"decode": 1, "read": 1}, "cd"))
-    assert found.count_rows() == (4, {"decode": 3, "read": 1})
+    assert found.count_rows() == RowCounts(4, {"decode": 3, "read": 1})
+    assert found.count_rows().errors == 4
     for name in (part.name, part.name):
         found.forget_part(name)
     assert len(found.parts) == 1

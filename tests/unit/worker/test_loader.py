@@ -16,7 +16,7 @@ from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.types import Batch, Facts, Fault, Record, Step
 from bulkinfer.worker.in_flight import InFlight
-from bulkinfer.worker.loader import Limits, Loader, SyntheticLoader, load_record
+from bulkinfer.worker.loader import Limits, Loader, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed
 from PIL import Image
@@ -85,7 +85,7 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.001)
 
 
-def drain(loader: Loader | SyntheticLoader) -> list[tuple[Step, int, list[int], dict[int, str]]]:
+def drain(loader: Loader) -> list[tuple[Step, int, list[int], dict[int, str]]]:
     """Consume to the end as one stream: step, offset, numbers, errors of every batch, each slot checked."""
     seen = []
     while (batch := in_time(loader.next_ready)) is not None:
@@ -246,25 +246,6 @@ def test_a_manifest_that_is_too_short_is_no_silent_loss() -> None:
     loader = loader_of([Step(0, 0, 6)], records=lambda _: iter([record(0), record(1)]))
     (end,) = every_end(loader, 1)
     assert end.startswith("RuntimeError: ")
-
-
-def test_synthetic_batches_are_the_same_memory() -> None:
-    images = np.ones((4, 2, 2, 3), np.uint8)
-    loader = SyntheticLoader([Step(0, 0, 8), Step(0, 8, 13)], new_rows=lambda step: step, batch=images)
-    seen = []
-    while (batch := loader.next_ready()) is not None:
-        assert batch.images_NHWC is images
-        loader.recycle(batch)
-        seen.append((batch.rows, batch.offset, batch.count))
-    assert seen == [(Step(0, 0, 8), 0, 4), (Step(0, 0, 8), 4, 4), (Step(0, 8, 13), 0, 4), (Step(0, 8, 13), 4, 1)]
-    assert loader.next_ready() is None
-
-
-def test_synthetic_stop() -> None:
-    loader = SyntheticLoader([Step(0, 0, 800)], new_rows=lambda step: step, batch=np.ones((4, 2, 2, 3), np.uint8))
-    assert loader.next_ready() is not None
-    loader.stop()
-    assert loader.next_ready() is None
 
 
 # -- one picture's way ---------------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
 from bulkinfer.types import Facts, Record, Step
 from bulkinfer.worker.in_flight import InFlight
-from bulkinfer.worker.loader import Loader, SyntheticLoader
+from bulkinfer.worker.loader import Loader
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, Tally, run_steps
+from bulkinfer.worker.synthetic import SyntheticLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
@@ -426,11 +425,3 @@ def test_the_process_without_its_launcher(tmp_path: Path) -> None:
     assert isinstance(process.hear(), Ready)
     assert process.end() == 1
     assert "Traceback" not in process.log.read_text()
-
-
-def test_a_synthetic_batch_is_of_the_graphs_own_type(tmp_path: Path) -> None:
-    for input, dtype in (("uint8", np.uint8), ("float32", np.float32)):
-        session: Any = SimpleNamespace(batch_shape=(4, 2, 2, 3), dtype=np.dtype(dtype))
-        batch = worker_process._synthetic_batch(session)
-        assert (batch.shape, batch.dtype) == ((4, 2, 2, 3), dtype), input
-        assert len(np.unique(batch)) > 10
