@@ -25,6 +25,7 @@ from bulkinfer.errors import BulkinferError, RecordError, RunError, UsageError
 
 if TYPE_CHECKING:
     from bulkinfer.config import LaunchConfig
+    from bulkinfer.export.get_model import get_model
     from bulkinfer.launch.launcher import launch
     from bulkinfer.launch.open_model import open_model
     from bulkinfer.records.make_partitions import partition_dataset
@@ -44,6 +45,7 @@ __all__ = [
     "TrainConfig",
     "UsageError",
     "__version__",
+    "get_model",
     "launch",
     "open_dataset",
     "open_model",
@@ -56,6 +58,7 @@ __all__ = [
 _LAZY = {  # name -> the module that it is loaded from
     "LaunchConfig": "bulkinfer.config",
     "TrainConfig": "bulkinfer.train.options",
+    "get_model": "bulkinfer.export.get_model",
     "launch": "bulkinfer.launch.launcher",
     "open_dataset": "bulkinfer.records.manifest",
     "open_model": "bulkinfer.launch.open_model",

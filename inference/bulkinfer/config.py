@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bulkinfer.errors import STAGES, UsageError
@@ -32,6 +31,26 @@ def option(
     """
     facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
     return field(default=default, metadata=facts)
+
+
+def check_values(config: Any) -> None:
+    """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
+
+    For configs that a Python caller makes: what comes from flags has passed their parser.
+    """
+    for known in fields(config):
+        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
+        if isinstance(known.default, tuple):
+            if isinstance(value, (str, bytes, os.PathLike)):
+                raise UsageError(f"{known.name} is {value!r}: give a list, as in [{os.fspath(value)!r}]")
+            value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+        elif isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        object.__setattr__(config, known.name, value)
+        if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
+            raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")
+        if minimum is not None and value < minimum:
+            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,7 @@ class GetModelConfig:
     licence: str = option("", "for an adopted file or a checkpoint: its licence, for the card")
 
     def __post_init__(self) -> None:
+        check_values(self)
         given = [name for name in ("name", "recipe", "labels", "output_name", "golden", "licence") if getattr(self, name)]
         given += ["scores"] if self.scores != "auto" else []
         of_checkpoint = ("name", "licence") if self.checkpoint else ()
@@ -115,6 +135,7 @@ class PartitionConfig:
     include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.annotations and self.list_file:
             raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
 
@@ -191,6 +212,7 @@ class LaunchConfig:
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if "none" in self.save and set(self.save) != {"none"}:
             raise UsageError(f"--save: none cannot be combined with {', '.join(s for s in self.save if s != 'none')}")
         if self.skip_done and self.input != "pictures":
@@ -259,42 +281,11 @@ class BenchConfig:
     log_path: str = option("logs", "folder of job logs")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.write_flags and not self.tune:
             raise UsageError("--write_flags belongs to --tune")
 
     def launch_config(self) -> LaunchConfig:
-        """The launch that is measured."""
-        return LaunchConfig(
-            model_name=self.model_name,
-            data_dir=self.data_dir,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            streams=self.streams,
-            num_workers=self.num_workers,
-            decode=self.decode,
-            model_path=self.model_path,
-            log_path=self.log_path,
-        )
-
-
-def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
-    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with an example, `command_to_type`."""
-    if found := data_dir or os.environ.get("DATA_DIR", ""):
-        return found
-    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
-
-
-def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError if none is a folder."""
-    if config.data_dir:
-        found = Path(config.data_dir)
-    elif (Path("datasets") / "dataset.json").exists():
-        return Path("datasets")
-    elif from_environment := os.environ.get("DATA_DIR"):
-        found = Path(from_environment)
-    else:
-        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
-    if not found.is_dir():
-        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions")
-    return found
+        """The launch that is measured: what both have takes the same values."""
+        shared = {known.name for known in fields(self)} & {known.name for known in fields(LaunchConfig)}
+        return LaunchConfig(**{name: getattr(self, name) for name in shared})

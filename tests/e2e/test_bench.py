@@ -111,7 +111,7 @@ def test_a_flag_file_made_for_something_else_is_told_in_one_sentence(
     before, _, after = line.partition(", this is ")
     assert wanted in before
     assert here in f"this is {after}"
-    assert line.endswith("; bulkinfer bench --tune makes one for it")
+    assert line.endswith("; bulkinfer bench --tune makes one for this")
 
 
 @pytest.mark.parametrize("text", [b"--streams=2\n--num_wor", b"\xff\xfe\x00--streams=2\n", b"--streams=two\n"])

@@ -101,7 +101,7 @@ def test_one_checkpoint_and_a_damaged_one(tmp_path: Path) -> None:
     weights = place / first / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
     told = bulkinfer(tmp_path, "validate", folder, code=1)
-    assert f"{folder}: {first} could not be validated, since damaged" in told
+    assert f"{folder}: damaged and not validated: {first}" in told
     assert table(folder, "validation.csv", "name") == [[second], [third]]
     shutil.copytree(tmp_path / "data", tmp_path / "other")
     before = (folder / "validation.csv").read_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bulkinfer.bench.measurement import Measurement, measure
-from bulkinfer.config import LaunchConfig, resolve_data_dir
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
 from bulkinfer.launch.auto.choose import settle
@@ -21,6 +21,7 @@ from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.job import Job, count_records, first_records, identity_of
 from bulkinfer.launch.plan import open_network
 from bulkinfer.launch.run import write_run
+from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
 from bulkinfer.records.manifest_rows import Entry, entries_table

@@ -7,9 +7,7 @@ from_checkpoint, from_onnx, and from_folder for an adopted or trained network th
 from __future__ import annotations
 
 import logging
-import os
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,23 +63,10 @@ def get_model(
     Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
     an option that does not exist.
     """
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **given)
-    _check_values(config)
+    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **options)
+    if config.list:
+        raise UsageError("list prints the networks, which only the command does: get_model --list")
     return make_model(config)
-
-
-def _check_values(config: GetModelConfig) -> None:
-    """Raises UsageError for a value that is none of its option's choices, or below its minimum.
-
-    For a command the parser of flags has checked this.
-    """
-    for known in fields(config):
-        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
-        if choices and value not in choices:
-            raise UsageError(f"{known.name} is {value!r}: legal are {', '.join(choices)}")
-        if minimum is not None and value < minimum:
-            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:
@@ -108,7 +93,7 @@ def make_network(config: GetModelConfig) -> ModelFolder:
         source = _find(config)
         folder = model_folder.open_folder(config.model_path, source.name)
         with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
-            card, done = _checked_or_published(config, source, folder)
+            card, done = _keep_or_export(config, source, folder)
             return model_folder.finished(folder, card, config.batch_size, done, start)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bulkinfer"):
@@ -131,8 +116,8 @@ def _find(config: GetModelConfig) -> Source:
     return from_folder.find(config) or from_zoo.find(config)
 
 
-def _checked_or_published(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
-    """Checked: a sound export as asked for stays. Otherwise exported, then published in its place."""
+def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
+    """Checked: a sound export that is as asked for stays. Otherwise exported, and published in its place."""
     existing = model_folder.existing_card(folder)
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.config import LaunchConfig, resolve_data_dir
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -27,6 +27,7 @@ from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Dataset, open_dataset
 from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
 from bulkinfer.runtime.devices import AUTO, plan_workers

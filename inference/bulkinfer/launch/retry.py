@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from bulkinfer.config import LaunchConfig, RetryConfig, resolve_data_dir
+from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
@@ -23,6 +23,7 @@ from bulkinfer.launch.run import run_engine
 from bulkinfer.launch.saved_manifest import kept_dataset
 from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Partition
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.part_names import STAGING, part_name, part_step

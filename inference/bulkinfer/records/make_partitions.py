@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bulkinfer.config import PartitionConfig, data_dir_or_environment
+from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.manifest import Dataset, no_pictures, open_dataset
 from bulkinfer.records.partition import Published, check_places, publish_partitions
 from bulkinfer.records.sources.coco import EntriesByName, Matched, match_images, read_annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.config import LaunchConfig, resolve_data_dir
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.host.versions import versions
@@ -251,22 +251,3 @@ def test_names_of_jobs(models: Path) -> None:
     assert re.fullmatch(r"my_net__-[0-9a-f]{8}", synthetic.name)
     assert (synthetic.counts, synthetic.num_records) == ({}, 0)
     assert new_job_file(synthetic).source == "synthetic"
-
-
-# -- the pictures --------------------------------------------------------------------------------------------------------
-
-
-def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    for name in ("given", "environment", "datasets"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(UsageError, match="no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset"):
-        resolve_data_dir(LaunchConfig())
-    monkeypatch.setenv("DATA_DIR", str(tmp_path / "environment"))
-    assert resolve_data_dir(LaunchConfig()) == tmp_path / "environment"
-    (tmp_path / "datasets" / "dataset.json").touch()
-    assert resolve_data_dir(LaunchConfig()) == Path("datasets")
-    assert resolve_data_dir(LaunchConfig(data_dir="given")) == Path("given")
-    with pytest.raises(UsageError, match="missing is not a folder: give --data_dir a folder of pictures or of partitions"):
-        resolve_data_dir(LaunchConfig(data_dir="missing"))
