@@ -55,7 +55,7 @@ def warn_if_tuned_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> N
     if wanted and wanted != here:
         log.warning(
             f"{job.command}: warning: the flag file was tuned for {wanted}, this is {here}; "
-            "bulkinfer bench --tune makes one for it"
+            "bulkinfer bench --tune makes one for this"
         )
 
 
