@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from bulkinfer.errors import STAGES, UsageError
@@ -14,6 +15,9 @@ ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
     "inline": "bulkinfer.launch.engines.inline:InlineEngine",
 }
+
+
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
 
 
 def option(
@@ -33,6 +37,15 @@ def option(
     return field(default=default, metadata=facts)
 
 
+def _is_of(value: Any, kind: type[Any]) -> bool:
+    """True if an option whose default is of `kind` may have `value`; numbers may be those of numpy."""
+    if kind is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
 def check_values(config: Any) -> None:
     """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
 
@@ -46,6 +59,8 @@ def check_values(config: Any) -> None:
             value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
         elif isinstance(value, os.PathLike):
             value = os.fspath(value)
+        if not _is_of(value, type(known.default)):
+            raise UsageError(f"{known.name} is {value!r}: it must be {_KINDS[type(known.default)]}")
         object.__setattr__(config, known.name, value)
         if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
             raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")
@@ -256,36 +271,3 @@ class RetryConfig:
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0)
     dry_run: bool = option(False, "print how many error rows would be run again, and stop")
-
-
-@dataclass(frozen=True)
-class BenchConfig:
-    """Measure this host: decoding alone, the network alone, and both together; or find the fastest plan of threads (--tune)."""
-
-    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
-    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
-    device: str = option("auto", "provider that runs the graph, as infer_launch takes it")
-    precision: str = option(
-        "auto", "arithmetic of the network, as infer_launch takes it", choices=("auto", "fp32", "bf16", "fp16", "int8")
-    )
-    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
-    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
-    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
-    decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
-    seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
-    rounds: int = option(5, "rounds in which the measurements alternate; of --tune: the most rounds, at least 3", minimum=1)
-    tune: bool = option(False, "compare plans of streams and threads instead, and write the winner to a flag file")
-    tune_s: int = option(120, "of --tune: begin no measurement that would end later than this, in seconds", minimum=1)
-    write_flags: str = option("", "of --tune: the flag file; default tuned.flags in the log folder of this run")
-    model_path: str = option("models", "folder of model folders")
-    log_path: str = option("logs", "folder of job logs")
-
-    def __post_init__(self) -> None:
-        check_values(self)
-        if self.write_flags and not self.tune:
-            raise UsageError("--write_flags belongs to --tune")
-
-    def launch_config(self) -> LaunchConfig:
-        """The launch that is measured: what both have takes the same values."""
-        shared = {known.name for known in fields(self)} & {known.name for known in fields(LaunchConfig)}
-        return LaunchConfig(**{name: getattr(self, name) for name in shared})

@@ -20,7 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from bulkinfer.commands.parse import HelpRequested, parse
-from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
+from bulkinfer.bench.options import BenchConfig
+from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
 from bulkinfer.errors import RecordError, RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.magic_bytes import READABLE

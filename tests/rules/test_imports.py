@@ -27,7 +27,7 @@ PLACES = {
     "onnxruntime": {"runtime", "export"},
     "simplejpeg": {"images"},
     "absl": {"commands"},
-    "rich": {"launch"},
+    "rich": {"host"},
     "yaml": {"train"},
     "ray": set(),
     "tensorflow": set(),

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.config import BenchConfig, GetModelConfig, LaunchConfig, PartitionConfig, check_values
+from bulkinfer.bench.options import BenchConfig
+from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, check_values
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
 

@@ -25,7 +25,7 @@ from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_s
 from bulkinfer.bench.report import KINDS, Throughput, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
-from bulkinfer.config import BenchConfig
+from bulkinfer.bench.options import BenchConfig
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.versions import processor, versions
@@ -45,7 +45,7 @@ def bench(config: BenchConfig) -> int:
     """Measure, and log the result; returns the exit code. Raises StoppedError after a signal, and removes its files."""
     with ending_on_signals():
         if config.tune:
-            require_place(config)
+            require_place(config.model_path, config.write_flags)
         job = open_job(config.launch_config())
         name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         log_dir = unused(Path(config.log_path) / name)

@@ -16,6 +16,13 @@ from bulkinfer.host.process_setup import die_with_parent
 
 log = logging.getLogger("bulkinfer")
 
+
+class NoAnswer(str):
+    """The sentence of a call that was ended, or whose process died, before it answered: asked again, it may well answer."""
+
+    __slots__ = ()
+
+
 _ANSWER = "answer: "
 _TRACEBACK = "Traceback (most recent call last)"
 # Errors that mean a bug when bulkinfer's code raises them. Reporting them as an answer would blame the network for our bug.
@@ -27,6 +34,8 @@ _LIMIT_S = 300.0  # a large network on a slow disk takes long to open; more than
 def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float = _LIMIT_S) -> Any:
     """The JSON answer of `python -m module`, which calls answer(); if that fails, a sentence about `subject`, a flag.
 
+    The sentence is a NoAnswer if the process did not come to answer.
+
     The process is ended with this one, and after `limit_s` seconds. Raises RunError for a bug of bulkinfer in it, after logging
     the traceback.
     """
@@ -36,7 +45,7 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
             input=json.dumps(question), capture_output=True, text=True, errors="replace", timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"{subject} took more than {limit_s:.0f} s to open and run"
+        return NoAnswer(f"{subject} took more than {limit_s:.0f} s to open and run")
     lines = [line for line in ended.stdout.splitlines() if line.startswith(_ANSWER)]  # libraries may print other lines
     if ended.returncode > 0 and _TRACEBACK in ended.stderr:
         log.error(ended.stderr.rstrip())
@@ -44,7 +53,7 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
         raise RunError(f"{subject}: internal error in {module}, {last[:300]}; the lines before have the details")
     if ended.returncode or not lines:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        return f"{subject} ends its process: {last[:300]}"
+        return NoAnswer(f"{subject} ends its process: {last[:300]}")
     return json.loads(lines[-1].removeprefix(_ANSWER))
 
 

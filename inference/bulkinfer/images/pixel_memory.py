@@ -43,7 +43,7 @@ class Canvas:
 
     def __init__(self, num_pixels: int) -> None:
         self.memory = np.empty(4 * num_pixels, np.uint8)
-        self._images: dict[tuple[int, int], Image.Image] = {}
+        self._images: dict[tuple[int, int], tuple[Image.Image, Any]] = {}  # with the core over our memory
         self._last: Image.Image | None = None
         self._references = 0  # to the last image, where nobody else holds it; their number differs between versions of Python
         self._cut_memory = np.empty(0, np.uint8)
@@ -54,12 +54,17 @@ class Canvas:
         return self._last is None or sys.getrefcount(self._last) <= self._references
 
     def image(self, width: int, height: int) -> Image.Image:
-        """The picture that was decoded: no copy."""
-        image = self._images.get((width, height))
-        if image is None:
+        """The picture that was decoded: no copy.
+
+        An image that its last user changed in place has left our memory (Pillow copies on a write), and is not used again.
+        """
+        image, core = self._images.get((width, height), (None, None))
+        if image is None or image.im is not core:
             if len(self._images) == _MOST_SIZES:
                 self._images.clear()
-            image = self._images[width, height] = as_image(self.memory[: 4 * width * height].reshape(height, width, 4))
+            image = as_image(self.memory[: 4 * width * height].reshape(height, width, 4))
+            self._images[width, height] = image, image.im
+        image.info.clear()
         if image is not self._last:
             self._last = image
             self._references = sys.getrefcount(self._last) - 1  # but for this function's own

@@ -64,7 +64,7 @@ def open_model(
     config = LaunchConfig(
         model_name=name,
         model_path=str(folder),
-        batch_size=batch_size or _made_batch_size(folder, name),
+        batch_size=_made_batch_size(folder, name) if batch_size is None else batch_size,
         device=device,
         precision=precision,
         **settings,

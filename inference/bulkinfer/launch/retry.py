@@ -45,8 +45,8 @@ _PLAN_OF_JOB = (
 )  # the rest of the job's plan of threads, set to its defaults
 
 
-def retry(config: RetryConfig) -> LaunchResult:
-    """Run the error rows of `config.output` again; the result is that of the whole job.
+def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
+    """Run the error rows of `config.output` again; the result is that of the whole job. `shows_bar` is as for launch().
 
     Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
     """
@@ -69,7 +69,7 @@ def retry(config: RetryConfig) -> LaunchResult:
         aggregate = Aggregate(started)
         if not failed:
             return close(launch, Outcome(aggregate))
-        outcome = run_engine(_staged(launch, output / STAGING, failed), aggregate)
+        outcome = run_engine(_staged(launch, output / STAGING, failed), aggregate, shows_bar=shows_bar)
         return close(launch, outcome, lambda: put_in_staged(launch))
 
 

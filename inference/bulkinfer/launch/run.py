@@ -8,7 +8,7 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
-from bulkinfer.launch.progress_bar import Screen
+from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.summary import begin
@@ -18,18 +18,18 @@ from bulkinfer.records.manifest import Dataset
 from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 
-def run(launch: Launch, started: float) -> Outcome:
+def run(launch: Launch, started: float, *, shows_bar: bool) -> Outcome:
     """Begin the log of the launch, and run what is to do. `started` is when the command began, by time.perf_counter()."""
     begin(launch.log_dir)
     if launch.output is not None and not launch.todo:
         return Outcome(Aggregate(started))
-    return run_engine(launch, Aggregate(started))
+    return run_engine(launch, Aggregate(started), shows_bar=shows_bar)
 
 
-def run_engine(launch: Launch, aggregate: Aggregate) -> Outcome:
+def run_engine(launch: Launch, aggregate: Aggregate, *, shows_bar: bool) -> Outcome:
     """Run the steps to do; what the workers report goes into `aggregate`."""
     config, refusal = launch.job.config, None
-    with Screen(sum(map(len, launch.todo)) or None) as screen:
+    with Screen(sum(map(len, launch.todo)) or None, shows_bar=shows_bar) as screen:
         engine = make_engine(
             config.engine,
             write_run(launch),

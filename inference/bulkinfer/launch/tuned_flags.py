@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bulkinfer.config import BenchConfig, LaunchConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE
@@ -21,13 +21,13 @@ from bulkinfer.runtime.devices import AUTO
 log = logging.getLogger("bulkinfer")
 
 
-def require_place(config: BenchConfig) -> None:
+def require_place(model_path: str, write_flags: str) -> None:
     """Raises UsageError if the flag file of a tuning could not be written: called before minutes of measuring are spent."""
-    if not config.model_path.isprintable():
-        raise UsageError(f"--model_path {config.model_path}: this name cannot be written into the flag file of --tune")
-    if not config.write_flags:
+    if not model_path.isprintable():
+        raise UsageError(f"--model_path {model_path}: this name cannot be written into the flag file of --tune")
+    if not write_flags:
         return  # it goes into the log folder
-    path = Path(config.write_flags)
+    path = Path(write_flags)
     if path.is_dir():
         raise UsageError(f"--write_flags {path} is a folder: name a file in it")
     if not path.parent.is_dir():

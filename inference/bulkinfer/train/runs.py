@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from bulkinfer.errors import UsageError
 from bulkinfer.files import lease
 from bulkinfer.files.atomic import publishing, safe_name, write_json
-from bulkinfer.launch.progress_bar import Screen
+from bulkinfer.host.progress_bar import Screen
 
 TRAINING_COLUMNS = (
     "step",
@@ -115,7 +115,7 @@ class Run:
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
         self._events = _events(folder, from_step) if tensorboard else None
-        self._screen = Screen(pictures).__enter__()
+        self._screen = Screen(pictures, shows_bar=True).__enter__()
 
     def say(self, line: str) -> None:
         """Write a line to the screen and to log.txt."""

@@ -127,6 +127,7 @@ class Loader:
                 mark.set(partition, record.number, record.number + 1)
                 self._fill(batch, index, record)
                 mark.clear()
+                del slot, batch, record  # a record may hold its picture, and the next one may be long in coming
         except BaseException as error:  # raised in a consumer by next_ready; the other consumers get None
             self._ready.put(error)
             self.stop()

@@ -179,9 +179,14 @@ class _Call:
     finished: Future[None]
 
     def fill(self, batch: Batch, outputs: Mapping[str, Array]) -> bool:
-        """As StepRows.fill, with the outputs that a run would ask for: only those decide which rows are flagged."""
+        """As StepRows.fill, with the outputs that a run would ask for: only those decide which rows are flagged.
+
+        The batch lets go of its records, which may hold the caller's pictures.
+        """
         assert self.rows is not None, "a batch after the last one"
-        return self.rows.fill(batch, {name: outputs[name] for name in self.rows.task.outputs} if outputs else {})
+        is_last = self.rows.fill(batch, {name: outputs[name] for name in self.rows.task.outputs} if outputs else {})
+        batch.records[:] = [None] * len(batch.records)
+        return is_last
 
 
 class _Pipeline:

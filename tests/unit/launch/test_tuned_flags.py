@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands.parse import parse
-from bulkinfer.config import BenchConfig, LaunchConfig
+from bulkinfer.bench.options import BenchConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
 from bulkinfer.host.cores import CoreBudget
@@ -100,15 +101,15 @@ def test_one_core_is_a_core(job: Job) -> None:
 def test_where_a_flag_file_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for place in ("", "t.flags", str(tmp_path / "t.flags")):
-        require_place(BenchConfig(tune=True, write_flags=place))
+        require_place("models", place)
     for place, told in ((".", "is a folder: name a file in it"), ("none/t.flags", "there is no folder none")):
         with pytest.raises(UsageError, match=told):
-            require_place(BenchConfig(tune=True, write_flags=place))
+            require_place("models", place)
     with pytest.raises(UsageError, match="this name cannot be written into the flag file"):
-        require_place(BenchConfig(tune=True, model_path="mod\udcff"))
+        require_place("mod\udcff", "")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UsageError, match=r"t\.flags: the folder \. may not be written to"):
-        require_place(BenchConfig(tune=True, write_flags="t.flags"))
+        require_place("models", "t.flags")
 
 
 def test_a_launch_tells_it_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

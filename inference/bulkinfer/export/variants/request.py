@@ -37,6 +37,7 @@ def check_before_export(
     """
     if config.precision == EXACT:
         return
+    _check_place(variant_folder(network, config.precision))
     if card is not None:
         check_network(config, card, network)
     elif existing is None:

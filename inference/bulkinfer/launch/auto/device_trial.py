@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.host.isolated_call import answer, ask
+from bulkinfer.host.isolated_call import NoAnswer, answer, ask
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.measurements import add_measurement, read_measurements
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
@@ -65,8 +65,9 @@ def measure(trials: list[Trial], graph_sha256: str, kept: Path, *, only_kept: bo
     measured = {trial.session.provider: _measure_apart(trial) for trial in trials}
     rates = {name: value for name, value in measured.items() if not isinstance(value, str)}
     failures = {name: value for name, value in measured.items() if isinstance(value, str)}
-    # What a GPU fails on (a driver, a library, memory in use) may be repaired tomorrow, and the conditions would not show it.
-    if rates and not any(PROVIDERS[name].is_counted for name in failures):
+    # What a GPU fails on (a driver, a library, memory in use) may be repaired tomorrow, and the conditions would not show it;
+    # a process that was killed, or too slow, may do better on a quieter machine.
+    if rates and not any(PROVIDERS[name].is_counted or isinstance(why, NoAnswer) for name, why in failures.items()):
         add_measurement(
             kept, "measured", _Entry, {**facts, "images_per_s": rates, **({"does_not_run": failures} if failures else {})}
         )

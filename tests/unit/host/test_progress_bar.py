@@ -6,7 +6,7 @@ import io
 import sys
 
 import pytest
-from bulkinfer.launch.progress_bar import Screen
+from bulkinfer.host.progress_bar import Screen
 
 
 class Terminal(io.StringIO):
@@ -17,14 +17,14 @@ class Terminal(io.StringIO):
 
 
 def test_into_a_file_go_plain_lines_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen(10) as screen:
+    with Screen(10, shows_bar=True) as screen:
         screen.line("Total 1.000 sec.")
         screen.advance(5)
     assert capsys.readouterr().out == "Total 1.000 sec.\n"
 
 
 def test_what_all_workers_say_alike_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen(None) as screen:
+    with Screen(None, shows_bar=True) as screen:
         for worker in range(3):
             screen.log(f"worker {worker}: CPU runs 5 nodes", worker=worker)
         screen.log("worker 3: OpenVINO runs 5 nodes", worker=3)
@@ -36,7 +36,7 @@ def test_a_terminal_shows_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     line = "Total 1.000 sec.   [bold]more than eighty characters[/bold] stay in one piece and are not taken for markup"
-    with Screen(40) as screen:
+    with Screen(40, shows_bar=True) as screen:
         screen.advance(10)
         screen.line(line)
         screen.advance(20)
@@ -50,7 +50,7 @@ def test_a_terminal_shows_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_a_total_there_is_no_bar(monkeypatch: pytest.MonkeyPatch, total: int | None) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    with Screen(total) as screen:
+    with Screen(total, shows_bar=True) as screen:
         screen.line("only this")
         screen.advance(10)
     assert terminal.getvalue() == "only this\n"

@@ -13,11 +13,12 @@ log = logging.getLogger("bulkinfer")
 class Screen:
     """Shows lines as they are, and on a terminal a progress bar over the pictures of all workers below them.
 
-    `total` is the number of pictures to do; None if unknown, as in synthetic runs, which show no bar.
+    `total` is the number of pictures to do; None if unknown, as in synthetic runs, which show no bar. Without `shows_bar`,
+    which only commands ask for, there is none on a terminal either: every line is logged.
     """
 
-    def __init__(self, total: int | None) -> None:
-        self._total = total
+    def __init__(self, total: int | None, *, shows_bar: bool = False) -> None:
+        self._total = total if shows_bar else None
         self._bar: Any = None
         self._seen: dict[str, int] = {}
 
