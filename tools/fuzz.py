@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -23,6 +24,7 @@ MEMORY = Path("/dev/shm")  # where files take no disk
 LARGEST_BYTES = 1 << 16
 TIMEOUT_S = 20
 MOST_MEMORY_MB = 3072
+MOST_AT_ONCE = 4
 
 
 def main() -> int:
@@ -39,8 +41,7 @@ def main() -> int:
     parser.add_argument("--blind", action="store_true", help="damage the seeds at random, without atheris")
     given = parser.parse_args()
     if given.target == "all":
-        rest = [word for word in sys.argv[1:] if word != "all"]
-        return max(subprocess.run([sys.executable, __file__, name, *rest], check=False).returncode for name in NAMES)
+        return _all([word for word in sys.argv[1:] if word != "all"])
     sys.path.insert(0, str(ROOT))
     if given.again:
         _target(given.target).run(given.again.read_bytes())
@@ -49,6 +50,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bulkinfer-fuzz-", dir=MEMORY if MEMORY.is_dir() else None) as temporary:
         tempfile.tempdir = os.environ["TMPDIR"] = temporary  # of the child, too, which ends without tidying up
         return _fuzz(given, Path(temporary))
+
+
+def _all(words: list[str]) -> int:
+    """Every target in a process of its own, as many at once as there are cores and memory for; returns the worst exit code."""
+    at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(at_once) as pool:
+        ended = pool.map(lambda name: subprocess.run([sys.executable, __file__, name, *words], check=False), NAMES)
+        return max(process.returncode for process in ended)
 
 
 def _fuzz(given: argparse.Namespace, temporary: Path) -> int:

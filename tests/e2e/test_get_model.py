@@ -184,9 +184,7 @@ def test_other_weights_and_another_input_replace_the_export_and_say_so(home: Pat
     old = read_card(folder / "card.json")
     words = ("--batch-size", "3", "--model_name", "efficientnet_lite0", "--weights", "random", "--input", "float32")
     printed = get_model(*words, cwd=tmp_path)
-    assert (
-        "exporting again: its input is uint8, float32 is asked for; its weights are efficientnet-lite0-57934424.pth" in printed
-    )
+    assert "exporting again: its input is uint8, not float32; its weights are efficientnet-lite0-57934424.pth" in printed
     assert "model_6.onnx" in next(line for line in printed.splitlines() if line.startswith("removed the graphs"))
     assert "warning: random weights" in printed
     assert printed.splitlines()[-1].endswith("--synthetic")

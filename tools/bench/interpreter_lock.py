@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
 def serve(asked: dict[str, Any]) -> None:
     """Print the pictures per second of each number of threads on stdin, with the package that this process imports."""
     from bulkinfer.images.decode import prepare_decoder
-    from bulkinfer.model.recipe import Recipe
+    from bulkinfer.worker.protocol import Recipe  # there in every checkout, wherever it is defined
 
     prepare_decoder()
     recipe = Recipe(**RECIPE)

@@ -63,7 +63,10 @@ def get_model(
     Raises UsageError for a wrong name or value, RunError or DownloadError where something fails on the way, TypeError for
     an option that does not exist.
     """
-    return make_model(GetModelConfig(model_name=model_name, batch_size=batch_size, **options))
+    config = GetModelConfig(model_name=model_name, batch_size=batch_size, **options)
+    if config.list:
+        raise UsageError("list prints the networks, which only the command does: get_model --list")
+    return make_model(config)
 
 
 def make_model(config: GetModelConfig) -> ModelFolder:
@@ -90,7 +93,7 @@ def make_network(config: GetModelConfig) -> ModelFolder:
         source = _find(config)
         folder = model_folder.open_folder(config.model_path, source.name)
         with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
-            card, done = _checked_or_published(config, source, folder)
+            card, done = _keep_or_export(config, source, folder)
             return model_folder.finished(folder, card, config.batch_size, done, start)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bulkinfer"):
@@ -113,8 +116,8 @@ def _find(config: GetModelConfig) -> Source:
     return from_folder.find(config) or from_zoo.find(config)
 
 
-def _checked_or_published(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
-    """Checked: a sound export as asked for stays. Otherwise exported, then published in its place."""
+def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
+    """Checked: a sound export that is as asked for stays. Otherwise exported, and published in its place."""
     existing = model_folder.existing_card(folder)
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)

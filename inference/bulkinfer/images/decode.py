@@ -1,12 +1,12 @@
 """From a path to bytes, and from bytes to an RGB picture as Pillow sees it; every fault of a file is a RecordError.
 
-What is read is decided by content (see signatures.py), never by a name. Colour profiles (ICC) are ignored: networks are
-trained on the numbers in the file. Of animations and multi-page files the first picture is taken: for an APNG the one that
-plain PNG readers see, even if the animation leaves it out.
+The content decides how a file is read (see files/magic_bytes.py), never its name. Colour profiles (ICC) are ignored: networks
+are trained on the numbers in the file. Of animations and multi-page files the first picture is taken: for an APNG the one
+that plain PNG readers see, even if the animation leaves it out.
 
-What counts as truncated is Pillow's word, except that it takes zeros for picture data: a JPEG without its end marker is an
-error row, whatever stands in the marker's place. A PNG or GIF that lacks only what follows its last pixel is read. JPEG has no
-checksums: damage in the middle that still reads as picture data is seen by no decoder.
+Pillow decides whether a file is truncated, with one exception, since it takes zeros for picture data: a JPEG without its end
+marker is an error row, whatever stands in the marker's place. A PNG or GIF that lacks only what follows its last pixel is read.
+JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
 }
 _UNDO = _UPRIGHT | {6: _UPRIGHT[8], 8: _UPRIGHT[6]}
 _SWAPS_SIDES = tuple(_UPRIGHT[orientation] for orientation in (5, 6, 7, 8))
-_EIGHTH = 8  # sides of a multiple of so many pixels are reduced without a rest
+_EIGHTH = 8  # sides that are multiples of this are reduced without a remainder
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
-_PART_BYTES = 1 << 20  # read at once of what a file's size does not tell
+_PART_BYTES = 1 << 20  # read at once where the file's size does not say how much is left
 _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 
 
@@ -49,8 +49,8 @@ _END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not 
 class Picture:
     """One decoded picture, first frame only.
 
-    `image` is RGB, loaded, and turned upright unless decode() was told not to; it may be in memory that the thread's next
-    picture takes once this one is gone. `width` and `height` are the size in pixels of the whole picture, of which `image` may
+    `image` is RGB, loaded, and turned upright unless `orientation` was "stored"; once it is released, the thread's next picture
+    may take its memory. `width` and `height` are the size in pixels of the whole picture, of which `image` may
     be a reduced one (see decode()).
     `format` is the real one, in Pillow's names ("JPEG", "PNG", "MPO", ...); `frames` counts the pictures in the file. `flags`:
     "scaled_16bit" (16-bit grey brought to 8 bits; Pillow's convert would clip it), "broken_frames" (the first picture is
@@ -68,8 +68,8 @@ class Picture:
 def prepare_decoder() -> None:
     """Set up Pillow for decode(), once per process, before threads start; a second call changes nothing.
 
-    From here on what Pillow warns of is counted and not shown (see decoder_notices.py). Its own limit on pixels is switched
-    off, since decode() has its own, and its plugins are imported now rather than in the first threads; so is simplejpeg.
+    From then on Pillow's warnings are counted and not shown (see pillow_warnings.py). Pillow's own limit on pixels is switched
+    off, since decode() has its own. Its plugins and simplejpeg are imported now, not by the first threads.
     """
     Image.MAX_IMAGE_PIXELS = None
     Image.init()
@@ -89,7 +89,7 @@ def read_picture(path: bytes, max_file_bytes: int) -> bytes:
         raise RecordError("read", "file not found (or a link to a file that is not there)") from None
     except OSError as error:
         raise RecordError("read", (error.strerror or str(error)).lower()) from error
-    except ValueError:  # a manifest can say so, no file can be called so
+    except ValueError:  # a manifest may hold it, a file system cannot
         raise RecordError("read", "a path with a zero byte in it names no file") from None
     except MemoryError:
         raise RecordError("read", "out of memory") from None
@@ -101,7 +101,7 @@ def read_picture(path: bytes, max_file_bytes: int) -> bytes:
 def _read(path: bytes, max_file_bytes: int) -> bytes:
     # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:  # no file object: its making takes as long as the reading of a small picture
+    try:  # no file object: making one takes as long as reading a small picture
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             if stat.S_ISDIR(status.st_mode):
@@ -109,7 +109,7 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
             raise RecordError("read", "not a regular file")
         if status.st_size > max_file_bytes:
             raise RecordError("read", f"too large: {status.st_size} bytes, limit {max_file_bytes}")
-        data = os.read(descriptor, status.st_size + 1)  # one byte more: that it is the end shows without another read
+        data = os.read(descriptor, status.st_size + 1)  # one byte more shows the end of the file without another read
         if data and len(data) != status.st_size:
             data += _rest(descriptor, max_file_bytes + 1 - len(data))
         if len(data) > max_file_bytes:
@@ -120,7 +120,7 @@ def _read(path: bytes, max_file_bytes: int) -> bytes:
 
 
 def _rest(descriptor: int, most: int) -> bytes:
-    """What is left of a file, `most` bytes at most: of one that grew meanwhile, or whose size no single read gives."""
+    """The rest of a file that grew meanwhile, or that one call does not read whole; `most` bytes at most."""
     parts = []
     while most > 0 and (part := os.read(descriptor, min(most, _PART_BYTES))):
         parts.append(part)
@@ -182,7 +182,7 @@ def _decode(
     width, height = opened.size
     check_size(width, height, max_pixels)
     format_ = opened.format or name
-    # Pillow turns a TIFF upright by itself while loading it and then forgets the tag: look before, undo if unwanted.
+    # Pillow turns a TIFF upright while it loads it, and drops the tag: read the tag before, and undo the turn if unwanted.
     tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
     if orientation == "exif" and at_least and any(side % _EIGHTH for side in opened.size) and _orientation(opened) != 1:
         at_least = 0  # a reduced size is rounded up: turned, its last pixels, filled in part, would come first
@@ -205,7 +205,7 @@ def _decode(
 
 
 def _jpeg_header(data: bytes) -> Header | None:
-    """None where the file ends before its pixels: Pillow has the word for that."""
+    """None if the file ends before its pixels: then Pillow words the error."""
     try:
         return read_header(data)
     except IndexError:
@@ -223,8 +223,8 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _count_frames(image: Image.Image, format_: str, data: bytes) -> tuple[int, tuple[str, ...]]:
-    """How many pictures the file holds, and the flag to raise; decodes none of them."""
-    claimed = 1 if format_ in ("GIF", "TIFF") else int(getattr(image, "n_frames", 1))  # where it stands in the header
+    """How many pictures the file holds, and the flags of the row. Decodes none of them."""
+    claimed = 1 if format_ in ("GIF", "TIFF") else int(getattr(image, "n_frames", 1))  # the header says so
     try:
         return count_frames(data, format_, claimed), ()
     except ValueError as error:
@@ -233,7 +233,7 @@ def _count_frames(image: Image.Image, format_: str, data: bytes) -> tuple[int, t
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
-    """The picture as RGB with 8 bits a channel, and the flags to raise."""
+    """The picture as RGB with 8 bits a channel, and the flags of the row."""
     if image.mode == "RGB":
         return image, ()
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):  # values up to 65535
@@ -247,9 +247,9 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
 
 
 def _end_is_missing(data: bytes, name: str) -> bool:
-    """Whether a JPEG or JPEG 2000 has no end marker behind the start of its pixels.
+    """Whether a JPEG or JPEG 2000 has no end marker after the start of its pixels.
 
-    For a file whose tail was never written but reads as zeros: those are valid picture data, and decode to plain grey.
+    Finds files whose end was never written and reads as zeros: zeros are valid picture data, and decode to plain grey.
     """
     if name not in ("JPEG", "JPEG2000") or data.endswith(_END_MARKER):
         return False
@@ -257,7 +257,7 @@ def _end_is_missing(data: bytes, name: str) -> bool:
 
 
 def _reason(error: Exception, data: bytes, name: str) -> str:
-    """Why a file of a readable format was not decoded, in one line of our words and the decoder's."""
+    """Why a file of a readable format was not decoded, in one line that quotes the decoder."""
     if isinstance(error, MemoryError):
         return "out of memory"
     if isinstance(error, UnidentifiedImageError):  # its message holds an address

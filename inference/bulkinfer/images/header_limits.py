@@ -1,8 +1,8 @@
-"""What a picture file claims, read from its bytes before a decoder believes it; and how many pictures it holds.
+"""Limits on the numbers in a picture file, checked before a decoder uses them; and how many pictures a file holds.
 
-Decoders allocate and loop by the numbers in a file. Those that a limit on pixels does not bound are checked here: a file that
-is out of all proportion gets its error row before the decoder has seen it. Each check is linear in the file, most stop at its
-first picture, and none allocates by what it reads. Where a file ends too early the decoder has the word for it.
+Decoders allocate memory and loop by the numbers in a file. Those that the limit on pixels does not bound are checked here: a
+file with absurd numbers gets its error row before a decoder sees it. Each check takes time linear in the file, most stop at the
+first picture, and none allocates memory by what it reads. Files that end too early are left to the decoder.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
 
 
 def check_claims(data: bytes, name: str, max_pixels: int) -> None:
-    """Raises RecordError("decode") if a file of format `name` (see signatures.py) claims what no sound file does.
+    """Raises RecordError("decode") if a file of format `name` (see files/magic_bytes.py) holds numbers that no sound file has.
 
     JPEGs have checks of their own, see jpeg.py.
     """
     if check := _CHECKS.get(name):
         try:
             check(data, max_pixels)
-        except (struct.error, IndexError, OverflowError):  # it ends in its header, or leads out of itself
+        except (struct.error, IndexError, OverflowError):  # it ends in its header, or points outside the file
             return
 
 
 def count_frames(data: bytes, name: str, claimed: int) -> int:
     """How many pictures a file holds: those of a GIF and a TIFF are counted, others say so (`claimed`). Decodes none.
 
-    Raises ValueError if they cannot be counted: behind a sound first picture anything can be broken.
+    Raises ValueError if they cannot be counted: what follows a sound first picture may be damaged.
     """
     if name == "GIF":
         claimed = sum(1 for _ in _gif_pictures(data, _MOST_BLOCKS_COUNTED))
@@ -84,7 +84,7 @@ def _png(data: bytes, max_pixels: int) -> None:
 
 
 def _gif(data: bytes, max_pixels: int) -> None:
-    """The first picture may be larger than the screen, which then grows."""
+    """The first picture may be larger than the canvas that the header names: decoders then enlarge the canvas."""
     width, height = struct.unpack_from("<HH", data, 6)
     try:
         at = next(_gif_pictures(data, _MOST_BLOCKS), None)
@@ -136,7 +136,7 @@ def _tiff_layout(data: bytes) -> tuple[str, str, str, int, int]:
 
 
 def _tiff_directories(data: bytes) -> int:
-    """Raises ValueError if the chain of directories leads out of the file, or is longer than MOST_FRAMES."""
+    """How many directories there are. Raises ValueError if one lies outside the file, or the chain exceeds MOST_FRAMES."""
     try:
         count, _, offset, size, at = _tiff_layout(data)
         seen = set[int]()
@@ -181,7 +181,7 @@ def _webp(data: bytes, max_pixels: int) -> None:
 
 
 def _jpeg2000(data: bytes, max_pixels: int) -> None:
-    """The code stream has the word on what is allocated; the boxes around it, which Pillow reads, may say something else."""
+    """Memory is allocated by the code stream; the boxes around it, which Pillow reads, may say something else."""
     at = _code_stream_at(data)
     if at is None:
         return

@@ -1,7 +1,7 @@
-"""JPEGs by libjpeg-turbo's own interface (package simplejpeg): Pillow's pixels with less work, or a picture of reduced size.
+"""Decodes JPEGs by libjpeg-turbo's own interface (package simplejpeg): Pillow's pixels with less work, or at reduced size.
 
-Only sound baseline and progressive files of YCbCr, RGB or grey, and only where it agrees with Pillow to the bit, which is tried
-out once per process. Whatever it so much as warns of is left to Pillow, whose word decides what is an error.
+It takes only sound baseline and progressive files of YCbCr, RGB or grey, and only if its pixels equal Pillow's bit for bit:
+that is tested once per process. A file that causes as little as a warning is left to Pillow, which decides what is an error.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def require_turbo() -> None:
 
 
 def eighths_for(short_side: int, at_least: int) -> int:
-    """In how many eighths of its size a picture may be decoded so that its short side keeps `at_least` pixels; 0: all 8."""
+    """How many eighths of its size a picture may be decoded at, so that its short side keeps `at_least` pixels (0: all 8)."""
     if not at_least or short_side < _MIN_SHORT_SIDE:
         return _FULL
     return next((n for n in _EIGHTHS if short_side * n >= _FULL * at_least), _FULL)
 
 
 def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
-    """What a picture of that size becomes when it is decoded in so many eighths."""
+    """The size in pixels of a picture that is decoded at so many eighths of `size`."""
     if eighths == _FULL:
         return size
     width, height = (-(-side * eighths // _FULL) for side in size)
@@ -74,9 +74,9 @@ def reduced_size(size: tuple[int, int], eighths: int) -> tuple[int, int]:
 class Header:
     """What stands before the pixels of a JPEG.
 
-    `frame` is the marker of its frame (0: none), `size` what that says, `scan_at` where the first scan starts. `is_plain` tells
-    that nothing else stands there than what the decoder itself needs, comments and a colour profile, in good order: no
-    orientation, no second picture, no colours but YCbCr and grey. `channels` is 0 where the frame does not say.
+    `frame` is the marker of its frame (0: none), `size` the size in it, `scan_at` where the first scan starts. `is_plain`: it
+    holds only what the decoder itself needs, comments and a colour profile, all well-formed: no orientation, no second picture,
+    no colours but YCbCr and grey. `channels` is 0 where the frame does not say.
     """
 
     frame: int
@@ -155,21 +155,21 @@ def turbo_decode(data: bytes, header: Header, size: tuple[int, int], at_least: i
     try:
         canvas = canvas_for(width * height)
         pixels_HWX = turbo.decode_jpeg(data, "RGBX", min_height=height, min_width=width, buffer=canvas.memory)
-    except ValueError:  # all it has, for damaged and for odd files
+    except ValueError:  # raised for damaged and for unusual files alike
         return None
     return canvas.image(width, height) if pixels_HWX.shape == (height, width, 4) else None
 
 
 @cache
 def _turbo() -> Any:
-    """The package, or None where it or what it needs of Pillow is not installed."""
+    """The package simplejpeg; None if it does not load, or Pillow is too old for it."""
     if importlib.util.find_spec("simplejpeg") is None or not hasattr(Image, "fromarrow"):
         return None
     try:
         turbo = importlib.import_module("simplejpeg")
         assert callable(turbo.decode_jpeg)
         return turbo
-    except Exception as error:  # whatever is wrong with the installation
+    except Exception as error:  # anything may be wrong with an installation
         count_notice(f"simplejpeg is installed but does not load ({first_line(error)}): Pillow decodes")
         return None
 

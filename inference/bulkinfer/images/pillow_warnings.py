@@ -1,7 +1,7 @@
-"""What the picture decoder would print: counted per kind instead, for one summary line each in the log.
+"""Counts what the picture decoder would print, by kind, for one summary line each in the log.
 
-Pillow speaks through `warnings` and through its logger, from whichever loader thread happens to decode.
-warnings.catch_warnings swaps state of the whole process and is not safe there, so one hook is installed once.
+Pillow reports through `warnings` and through its logger, in any loader thread. warnings.catch_warnings changes state of the
+whole process, so it is not safe in threads: one hook is installed once instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TextIO
 
 import PIL
 
-_MAX_KINDS = 50  # messages quote files: whatever they contain, the table stays small
+_MAX_KINDS = 50  # messages quote files, so their number has no bound
 _OTHER = "other decoder warnings"
 
 _lock = threading.Lock()
@@ -26,7 +26,7 @@ _counts: Counter[str] = Counter()
 
 
 def install_hooks() -> None:
-    """Count Pillow's warnings and log messages from here on; other modules' are left alone. Again: changes nothing."""
+    """Count Pillow's warnings and log messages from now on, and no other module's. A second call changes nothing."""
     warnings.filterwarnings("always", module=r"PIL\.")
     if not isinstance(warnings.showwarning, _CountingHook):
         warnings.showwarning = _CountingHook(warnings.showwarning)
@@ -53,9 +53,9 @@ def warning_counts() -> dict[str, int]:
 
 
 def _silence_libtiff() -> None:
-    """Keep libtiff, which Pillow leaves to complain on file descriptor 2, from doing so: the error row says what is wrong.
+    """Stop libtiff from printing to file descriptor 2, which Pillow allows: the error row says what is wrong.
 
-    Its handlers can be set only by a call into the library that Pillow has loaded; where that is not found, it stays as it is.
+    Its handlers can be set only by a call into the library that Pillow has loaded; if that is not found, nothing is changed.
     """
     maps = Path("/proc/self/maps")
     lines = maps.read_text("utf-8", "surrogateescape").splitlines() if maps.exists() else []
@@ -67,7 +67,7 @@ def _silence_libtiff() -> None:
 
 
 class _CountingHook:
-    """In place of warnings.showwarning: Pillow's are counted, all others go where they went before."""
+    """Replaces warnings.showwarning: counts Pillow's warnings, and passes on all others."""
 
     def __init__(self, previous: Callable[..., None]) -> None:
         self._previous = previous
@@ -89,7 +89,7 @@ class _CountingHook:
 
 
 class _CountingHandler(logging.Handler):
-    """Takes what Pillow logs at WARNING and above; without any handler logging would write it to stderr."""
+    """Counts what Pillow logs at WARNING and above; without a handler, logging would write it to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         count_notice(record.getMessage())

@@ -34,10 +34,10 @@ _MAX_WHOLE_PIXELS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of the way from source to prepared picture, in pixels.
+    """How one axis of a picture is resized and cropped, in pixels.
 
-    The `source` pixels become `resized` ones; of these, `length` ones from `start` on are kept and placed at `place`. `source`
-    is a fraction where a picture was decoded at a reduced size and ends inside a pixel.
+    `source` pixels are resized to `resized`; of these, `length` pixels from `start` on are kept, and go to `place` in the slot.
+    `source` is a fraction if the picture was decoded at a reduced size, and ends inside a pixel.
     """
 
     source: float
@@ -47,13 +47,13 @@ class Axis:
     place: int
 
     def source_box(self, support: float) -> tuple[int, int, float, float]:
-        """What the kept part is made of: source pixels first..last (exclusive), and its exact bounds counted from `first`.
+        """The source pixels first..last (exclusive) that the kept part is made of, and its exact bounds relative to `first`.
 
-        `support` is the reach of the filter in pixels of the coarser of the two grids.
+        `support` is the radius of the filter in pixels of the coarser of the two grids.
         """
         scale = self.source / self.resized
         left, right = self.start * scale, min((self.start + self.length) * scale, self.source)
-        reach = support * max(scale, 1) + 1  # one more: roundings must never cut off a pixel that counts
+        reach = support * max(scale, 1) + 1  # one more: rounding must never cut off a pixel that is needed
         first, last = max(math.floor(left - reach), 0), min(math.ceil(right + reach), math.ceil(self.source))
         return first, last, left - first, right - first
 
@@ -61,22 +61,22 @@ class Axis:
 def prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], *, full_size: tuple[int, int] | None = None) -> None:
     """Resize, crop and pad `image` by the recipe and write it into `out`, one slot of a batch: uint8 H x W x 3, RGB.
 
-    `full_size` (width, height) is that of the picture if it was decoded at a reduced size, in eighths: sizes and crop follow
-    from it, as without.
+    `full_size` is the (width, height) of the whole picture, if `image` was decoded at a reduced size, in eighths: resize and
+    crop are computed from it.
 
-    The channels are RGB whatever `recipe.channels` says: their order, like scaling, is the business of the graph, or of
-    normalise() for graphs that take float32.
-    Equals Pillow's resize followed by a crop to within one grey level, without making the pixels that the crop throws away
-    (two levels in the rare pixel that lies on the border of rounding in both passes; bit for bit where nothing is cut off and
-    for nearest and box). Beyond 16 million resized pixels, which takes an extreme aspect ratio, nearest and box may take a
-    neighbouring pixel, and filters that overshoot may differ more.
+    The channels are RGB whatever `recipe.channels` says: the graph orders and scales them, or normalise() for graphs that
+    take float32.
+    Equals Pillow's resize followed by a crop to within one grey level, without making the pixels that the crop drops (two
+    levels in the rare pixel that rounds differently in both passes; bit for bit where nothing is cut off, and for nearest and
+    box). Beyond 16 million resized pixels, which takes an extreme aspect ratio, nearest and box may take a neighbouring pixel,
+    and filters that overshoot may differ more.
     Raises RecordError("preprocess").
     """
     assert out.shape == (recipe.height, recipe.width, 3), out.shape
     assert out.dtype == np.uint8, out.dtype
     try:
         _prepare(image, recipe, out, full_size or image.size)
-    except Exception as error:  # Pillow and numpy raise what they like (MemoryError, ValueError ...): it costs this row only
+    except Exception as error:  # Pillow and numpy raise many classes (MemoryError, ValueError ...): only this row is lost
         reason = str(error) or type(error).__name__
         raise RecordError("preprocess", f"cannot prepare a picture of {image.width}x{image.height}: {reason}") from error
 
@@ -94,7 +94,7 @@ def _prepare(image: Image.Image, recipe: Recipe, out: NDArray[np.uint8], full_si
 
 
 def plan(width: int, height: int, recipe: Recipe) -> tuple[Axis, Axis]:
-    """How a picture of width x height becomes the prepared one: the horizontal and the vertical axis. Pure."""
+    """How a picture of width x height is resized and cropped: the horizontal and the vertical axis. Pure."""
     resized_width, resized_height = _resized_size(width, height, recipe)
     return (
         _crop(width, resized_width, recipe.width, recipe.crop_offset),
@@ -123,7 +123,7 @@ def _crop(source: int, resized: int, crop: int, crop_offset: str) -> Axis:
 
 
 def _reduced(axis: Axis, pixels: int) -> Axis:
-    """The axis from a source that was reduced to so many pixels: N eighths of it, the last pixel perhaps filled in part."""
+    """The axis from a source that was reduced to so many pixels: N eighths of it, the last pixel possibly filled in part."""
     source = axis.source * (8 * pixels // axis.source) / 8
     assert math.ceil(source) == pixels, (axis, pixels)
     return replace(axis, source=source)

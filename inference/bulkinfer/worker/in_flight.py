@@ -1,6 +1,6 @@
-"""Which records the threads of a worker have in hand: memory shared with the launcher, who can read it when the worker is dead.
+"""Which records each thread of a worker works on, in memory that the launcher can still read after the worker has died.
 
-A worker has one mark per thread, those of the loader threads before those of the streams. Only its thread writes a mark.
+A worker has one mark per thread: first the loader threads, then the streams. Only that thread writes it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import struct
 
 from bulkinfer.types import Step
 
-_MARK = struct.Struct("=4q")  # changes so far, partition, start, end; start == end: nothing in hand
+_MARK = struct.Struct("=4q")  # changes so far, partition, start, end; start == end: none
 
 
 class Mark:
-    """What one thread has in hand. A mark costs under a microsecond, so that every record can have one."""
+    """The records that one thread works on. Setting a mark takes under a microsecond, so every record can have one."""
 
     __slots__ = ("_changes", "_memory", "_offset")
 
@@ -23,17 +23,17 @@ class Mark:
         self._memory, self._offset, self._changes = memory, offset, 0
 
     def set(self, partition: int, start: int, end: int) -> None:
-        """The records start..end (exclusive) of a partition are in hand from now on, and nothing else."""
+        """From now on this thread works on the records start..end (exclusive) of a partition, and on nothing else."""
         self._changes += 1
         _MARK.pack_into(self._memory, self._offset, self._changes, partition, start, end)
 
     def clear(self) -> None:
-        """Nothing is in hand any more."""
+        """From now on this thread works on nothing."""
         self.set(0, 0, 0)
 
 
 class InFlight:
-    """The marks of one worker. `descriptor` is that of shared(), in either process; without one nobody else sees them."""
+    """The marks of one worker. `descriptor` comes from shared(), in both processes; without one the memory is not shared."""
 
     def __init__(self, num_loaders: int, num_streams: int, descriptor: int = -1) -> None:
         self._num_loaders, self._num_marks = num_loaders, num_loaders + num_streams
@@ -46,15 +46,15 @@ class InFlight:
         return self._in_hand(range(self._num_loaders))
 
     def running(self) -> list[Step]:
-        """Records of the batches that are inside the network, or whose rows are being made."""
+        """Records of the batches that the network is running on, or whose rows are being made."""
         return self._in_hand(range(self._num_loaders, self._num_marks))
 
     def snapshot(self) -> bytes:
-        """Differs from an earlier one if any thread took or finished anything since."""
+        """All marks as bytes: they differ from an earlier snapshot if any thread began or finished anything since."""
         return self._memory[:]
 
     def close(self) -> None:
-        """Let go of the memory; nothing here can be used any more."""
+        """Unmap the memory; no method may be called afterwards."""
         self._memory.close()
 
     def _in_hand(self, indices: range) -> list[Step]:
@@ -63,7 +63,7 @@ class InFlight:
 
 
 def shared(num_loaders: int, num_streams: int) -> int:
-    """A descriptor of memory for InFlight that a child can inherit; the caller closes it."""
+    """A file descriptor of memory for InFlight, which a child process can inherit. The caller closes it."""
     descriptor = os.memfd_create("bulkinfer-in-flight")
     os.truncate(descriptor, (num_loaders + num_streams) * _MARK.size)
     return descriptor

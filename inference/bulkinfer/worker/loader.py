@@ -1,4 +1,4 @@
-"""Threads that fill recycled batches: bounded, in any order, with errors delivered to the consumer and a clean early stop."""
+"""Loader threads that fill a fixed set of batches, in any order. Errors reach the consumer, and stop() ends it early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bulkinfer.worker.metrics import Meter
 
 
 class BatchSource(Protocol):
-    """Where streams get their batches from: `next_ready` until None, `recycle` each; `stop` to end early."""
+    """Where streams get their batches: call `next_ready` until it gives None, and `recycle` each; `stop` ends early."""
 
     def next_ready(self) -> Batch | None: ...
 
@@ -62,13 +62,13 @@ def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 class Loader:
-    """Threads prepare the records of `steps`, one record a thread at a time, into `num_batches` batches.
+    """Threads prepare the records of `steps` into batches; each thread has one record at a time.
 
-    `records(step)` yields the step's records; `new_rows(step)` makes what its batches are to be collected in; `new_batch`
-    makes the memory of one, as empty_batch does. Steps are taken as soon as there is room: loading runs across their borders.
-    Any exception that is not a RecordError is raised in the consumer. `num_streams` consumers each get None at the end.
-    There are as many threads as `marks`; each keeps its own. `load(record, slot)` fills the slot, and enters its stages of the
-    meter.
+    `records(step)` yields the step's records; `new_rows(step)` makes the object that collects its rows; `load(record, slot)`
+    fills a slot, and enters its stages of the meter; `new_batch` makes the memory of one batch, as empty_batch does. There are
+    as many threads as `marks`; each sets its own.
+    The next step begins as soon as a batch is free, while batches of earlier steps are still in use. At the end each of
+    `num_streams` consumers gets None. An exception that is not a RecordError is raised in one of them.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Loader:
         self._free: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
         size = batch_shape[0]
-        # one being filled, one waiting and one being run per stream keeps both sides busy
+        # per stream one that runs and one that waits, and enough to be filled meanwhile: no side waits for the other
         for _ in range(2 + 2 * num_streams + -(-len(marks) // size)):
             self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
         self._slots = self._assign(steps, size)
@@ -101,7 +101,7 @@ class Loader:
             threading.Thread(target=self._work, args=(mark,), name=f"loader-{index}", daemon=True).start()
 
     def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record, int]]:
-        """Every record of every step with its slot and partition. Blocks while no batch is free; ends early after stop()."""
+        """Each record of every step, with its slot and partition. Blocks while no batch is free; ends early after stop()."""
         for step in steps:
             rows, records = self._new_rows(step), self._records(step)
             for offset in range(0, len(step), size):
@@ -127,7 +127,7 @@ class Loader:
                 mark.set(partition, record.number, record.number + 1)
                 self._fill(batch, index, record)
                 mark.clear()
-        except BaseException as error:  # delivered, not swallowed: raised in a consumer; the others get their end
+        except BaseException as error:  # raised in a consumer by next_ready; the other consumers get None
             self._ready.put(error)
             self.stop()
         self._meter.leave()
@@ -153,17 +153,17 @@ class Loader:
             self._ready.put(batch)
 
     def next_ready(self) -> Batch | None:
-        """The next filled batch, in order of completion; None when there are no more. Raises what a thread raised."""
+        """The next filled batch, in order of completion; None when there are no more. Raises errors of loader threads."""
         item = self._ready.get()
         if isinstance(item, BaseException):
             raise item
         return item
 
     def recycle(self, batch: Batch) -> None:
-        """Give a batch back to be filled again; its pictures are gone then."""
+        """Return a batch to be filled again, which overwrites its pictures."""
         self._free.put(batch)
 
     def stop(self) -> None:
-        """Begin no further record. Batches already filled are still delivered; half-filled ones are not."""
+        """Begin no further record. Filled batches are still delivered, half-filled ones are not."""
         self._stopping = True
         self._free.put(None)

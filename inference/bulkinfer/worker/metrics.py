@@ -17,7 +17,7 @@ _BUCKETS_PER_OCTAVE = 16  # a bucket is 4.4 % wide
 
 @dataclass
 class Metrics:
-    """Seconds per stage and run times of the network; two of them add up to those of both."""
+    """Seconds per stage, and run times of the network. The sum of two is that of both workers."""
 
     seconds: Counter[str] = field(default_factory=Counter)
     runs: Counter[int] = field(default_factory=Counter)  # bucket -> count of session runs
@@ -51,7 +51,7 @@ class Metrics:
 
 
 class Timing:
-    """One block that is being timed. A class of its own, since contextmanager() takes longer than all of it."""
+    """One block that is being timed. It is a class because contextmanager() alone would take longer than the timing."""
 
     __slots__ = ("_meter", "stage", "start")
 
@@ -79,8 +79,8 @@ class _Lap:
 class Meter:
     """Thread-safe collector of one worker's Metrics.
 
-    A thread either times blocks (`timing`), or goes from stage to stage (`enter`, `leave`), which takes a third of the time: no
-    other thread waits for it.
+    A thread either times blocks (`timing`), or goes from one stage to the next (`enter`, `leave`). The latter takes a third of
+    the time, since threads share no lock.
     """
 
     def __init__(self) -> None:
@@ -128,9 +128,9 @@ class Meter:
                 self._metrics.count_run(seconds)
 
     def snapshot(self) -> Metrics:
-        """A copy of what has been counted so far, with the elapsed part of timings and stages that have not ended.
+        """A copy of all counts so far, including the elapsed time of timings and stages that have not ended.
 
-        So the difference of two snapshots is what was spent between them, to whichever side of a step's border it began.
+        So the difference of two snapshots is exactly the time spent between them.
         """
         with self._lock:
             now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The main path: batches from loader threads through the network into rows, step after step, without draining in between."""
+"""The main path: batches from the loader threads go through the network into rows, without a pause between steps."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def run_steps(
     meter: Meter,
     publish: Callable[[Any], None],
 ) -> None:
-    """Run every batch of `source` through concurrent streams, one per mark; `publish` gets the rows of each finished step.
+    """Run every batch of `source` in concurrent streams, one per mark; `publish` gets the rows of each finished step.
 
     `publish` is called in this thread, in the order in which steps finish. The first exception of any thread is raised here,
-    after `source` was stopped. Rows of steps that a stop cut short are left to the caller.
+    after `source` was stopped. The rows of steps that a stop left unfinished are not published.
     """
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -51,7 +51,7 @@ def run_steps(
                 if complete:
                     finished.put(rows)
             finished.put(_END_OF_STREAM)
-        except BaseException as error:  # delivered, not swallowed: raised by run_steps
+        except BaseException as error:  # run_steps raises it
             finished.put(error)
 
     for index, mark in enumerate(marks):
@@ -73,9 +73,9 @@ def run_steps(
 
 
 def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], meter: Meter) -> Mapping[str, Array]:
-    """The network's outputs for a batch; empty if no picture of it was good.
+    """The network's outputs for a batch; empty if every picture of it has an error.
 
-    An exception of the runtime is narrowed down to the records that cause it: they get an error, the others their outputs.
+    If the runtime raises an exception, the records that cause it are found and get an error; the others get their outputs.
     """
     if len(batch.errors) == batch.count and batch.count:
         return {}
@@ -88,9 +88,9 @@ def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], me
 
 
 def _isolate(session: Network, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
-    """Bisect a failed batch at its fixed shape, all other slots zero; guilty records go into batch.errors.
+    """Bisect a failed batch: run halves of it with zeros in all other slots. Records that fail alone go into batch.errors.
 
-    Raises `error` if the network now fails on zeros as well: then it is the session that is broken, not the pictures.
+    Raises `error` if the network fails on zeros as well: then the session is broken, not the pictures.
     """
     outputs: dict[str, Array] = {}
     faults: dict[int, tuple[str, str]] = {}
@@ -102,13 +102,13 @@ def _isolate(session: Network, batch: Batch, images: Array, error: Exception, me
             return
         middle = len(indices) // 2
         for half in (indices[:middle], indices[middle:]):
-            alone = np.zeros_like(images)
-            alone[half] = images[half]
+            masked = np.zeros_like(images)
+            masked[half] = images[half]
             try:
                 with meter.timing("infer"):
-                    found = session.run(alone)
-            except Exception as again:  # see infer
-                run_halves(half, again)
+                    found = session.run(masked)
+            except Exception as half_error:  # see infer
+                run_halves(half, half_error)
                 continue
             for name, values in found.items():
                 outputs.setdefault(name, np.zeros_like(values))[half] = values[half]
@@ -124,7 +124,7 @@ def _isolate(session: Network, batch: Batch, images: Array, error: Exception, me
 
 
 class Tally:
-    """Stands in for the rows of a step that writes none: counts the pictures that went through."""
+    """In place of the rows of a step, where none are written: counts the pictures."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -139,18 +139,18 @@ class Tally:
             return self._left == 0
 
     def finished_prefix(self) -> int:
-        """How many pictures have gone through."""
+        """How many pictures were counted."""
         return len(self.step) - self._left
 
 
 class StepFeed:
-    """The steps that a launcher hands over, as an iterable that ends at `close`."""
+    """The steps that the launcher sends, as an iterable that ends after `close`."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
 
     def put(self, step: Step) -> None:
-        """Hand over one more step."""
+        """Add a step."""
         self._queue.put(step)
 
     def close(self) -> None:

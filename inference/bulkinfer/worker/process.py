@@ -1,9 +1,9 @@
-"""The process around the main path: owns one device, takes steps on stdin, reports on a pipe.
+"""The worker process around the main path: it owns one device, reads steps from stdin and reports on a pipe.
 
     python -P -m bulkinfer.worker.process RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
 
-When stdin closes without an End the launcher is gone, and this process ends at once, also during a run. Typed by hand, without
-the descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds the locks in it.
+If stdin closes without an End, the launcher has died: the process ends at once, even during a run. Started by hand, without the
+descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds its locks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MANIFESTS_KEPT = 2  # the running step's and the next one's
 
 
 class Manifests:
-    """The manifests that the steps at hand need; each is checked against the hashes that the job is bound to."""
+    """The manifests that the current steps need; each is checked against the hashes in the run file."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._refs = spec.manifests
@@ -71,7 +71,7 @@ class Manifests:
         self._lock = threading.Lock()
 
     def get(self, partition: int) -> Manifest:
-        """Raises RunError if the manifest is damaged, or another one than at the launch."""
+        """The manifest of a partition. Raises RunError if it is damaged, or was replaced since the launch."""
         with self._lock:
             if partition not in self._kept:
                 ref = self._refs[partition]
@@ -83,9 +83,9 @@ class Manifests:
 
 
 class Worker:
-    """One worker of a launch: `serve` opens the session and runs the steps that `take` is told of.
+    """One worker of a launch: `serve` opens the session and runs the steps that `take` receives.
 
-    `report` gets each event for the launcher, `say` each line of the text log, `in_flight` what each thread has in hand.
+    `report` gets each event for the launcher, `say` each line of the text log, `in_flight` the records in work.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Worker:
         self._stopping = False
 
     def take(self, command: Command) -> None:
-        """One command of the launcher; called from another thread than the one that serves."""
+        """Receive one command of the launcher. Another thread than that of `serve` calls this."""
         if isinstance(command, RunStep):
             if command.fault is not None:
                 self._faults[command.step] = command.fault
@@ -116,7 +116,7 @@ class Worker:
             self._feed.close()
 
     def serve(self) -> int:
-        """Open, work, end; every failure is told to the launcher. Returns the exit code."""
+        """Open the session and run all steps; every failure is reported to the launcher. Returns the exit code."""
         try:
             session, metadata = self._open()
             self._work(session, metadata)
@@ -124,9 +124,9 @@ class Worker:
             self._report(Refused(str(error), error.exit_code))
             return error.exit_code
         except OSError as error:
-            self._report(Refused(f"{os_error_sentence(error)}; when that is mended, the same command continues", 1))
+            self._report(Refused(f"{os_error_sentence(error)}; correct that, then the same command continues", 1))
             return 1
-        except Exception as error:  # a fault of ours, not of a picture: it must not become error rows
+        except Exception as error:  # a bug of bulkinfer, not a bad picture: no error rows
             traceback.print_exc()
             where = f"{self._spec.log_dir}/worker-{self._index}.log"
             self._report(Refused(f"internal error, {type(error).__name__}: {first_line(error)}; {where} has the details", 1))
@@ -136,12 +136,12 @@ class Worker:
         return 0
 
     def _report(self, event: Event) -> None:
-        """To the launcher first: the log's disk may be full."""
+        """Send an event to the launcher, then log it: in this order, because the log's disk may be full."""
         self._to_launcher(event)
         self._log.write(event)
 
     def _open(self) -> tuple[Network, dict[str, Any]]:
-        """The session, warm, and the metadata of its parts; the launcher hears that we are ready."""
+        """Open and warm up the session, and report that the worker is ready. Returns it with the metadata of its parts."""
         prepare_decoder()
         spec = self._spec
         with advising("run get_model again"):
@@ -162,7 +162,7 @@ class Worker:
         return Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
 
     def _work(self, session: Network, metadata: dict[str, Any]) -> None:
-        """Run steps until the feed ends; then publish what a stop left whole of unfinished ones."""
+        """Run steps until the feed ends; then publish the finished rows of steps that a stop left unfinished."""
         spec = self._spec
         publisher = Publisher(
             spec, batch_size=session.batch_shape[0], metadata=metadata, meter=self._meter, report=self._report, say=self._say
@@ -176,7 +176,7 @@ class Worker:
         self._report(Ended(publisher.totals(), warning_counts()))
 
     def _run(self, session: Network, publisher: Publisher) -> None:
-        """The main path, until the feed ends or a stop."""
+        """Run the main path until the feed ends, or a Stop comes."""
         self._source = self._make_source(session, publisher)
         if session.not_pinned:
             self._say(f"batches stay in pageable memory: {session.not_pinned}")
@@ -228,7 +228,7 @@ class Worker:
 
 
 def listen(worker: Worker) -> None:
-    """Hand the launcher's commands to the worker until stdin closes; an end without notice, or a fault, ends the process."""
+    """Give the launcher's commands to the worker until stdin closes. If no End came, or on an error, the process ends."""
     ended = False
     try:
         for line in sys.stdin.buffer:
@@ -243,12 +243,12 @@ def listen(worker: Worker) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Run one worker; ends the process, since daemon threads may still be inside the runtime."""
+    """Run one worker, then end the process at once: daemon threads may still be inside the runtime."""
     run_file, index = argv[0], int(argv[1])
     pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
     die_with_parent()
     make_printing_safe()
-    for number in STOP_SIGNALS:  # they may come to the whole group: the launcher decides when to stop
+    for number in STOP_SIGNALS:  # a terminal sends them to the whole group; the launcher decides when to stop
         signal.signal(number, signal.SIG_IGN)
     spec = RunSpec.read(Path(run_file))
     print_log_lines()

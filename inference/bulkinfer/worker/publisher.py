@@ -1,4 +1,4 @@
-"""Where a worker's finished rows go: into a part, a line of its log, and a report to the launcher."""
+"""Publishes finished rows: as a part, with a line in the log and a report to the launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bulkinfer.worker.protocol import Event, RunSpec, StepDone, Totals
 
 
 class Rows(Protocol):
-    """What the batches of one step are collected in."""
+    """Collects the batches of one step."""
 
     step: Step
 
@@ -29,7 +29,7 @@ class Rows(Protocol):
 
 
 class Publisher:
-    """Makes the rows of each step and publishes them when they are complete, or their finished part after a stop.
+    """Makes the rows of each step, and publishes them when they are complete; after a stop, those that are finished.
 
     `report` gets each event, `say` each line of the text log. With `output` None (synthetic) steps are only counted.
     """
@@ -51,17 +51,17 @@ class Publisher:
         self._last_metrics = meter.snapshot()
 
     def new_rows(self, step: Step) -> Rows:
-        """What the batches of `step` are to be collected in."""
+        """The object that collects the batches of `step`."""
         rows: Rows = Tally(step) if self._spec.output is None else StepRows(step, self._spec.task, self._batch_size)
         self._open[step] = rows
         return rows
 
     def publish(self, rows: Rows) -> None:
-        """Publish a complete step. Raises RunError if the launcher has lost its lock: another writes there."""
+        """Publish a complete step. Raises RunError if the launcher has lost its lock to another one."""
         self._publish(rows, len(rows.step))
 
     def publish_unfinished(self) -> None:
-        """After a stop: publish the records from the start of each open step whose rows are there."""
+        """After a stop: publish the finished records at the start of each open step."""
         for rows in list(self._open.values()):
             if count := rows.finished_prefix():
                 self._publish(rows, count)
@@ -78,12 +78,12 @@ class Publisher:
         self._say(step_line(total_s, wait_s, compute_s, count))
 
     def _check_locks(self) -> None:
-        """The launcher may be stopped or cut off, and learn later than we that another has taken over."""
+        """Raise RunError if another launcher has taken over. The worker checks, since its own launcher may be suspended."""
         for path, token in self._spec.locks.items():
             lease.check(Path(path), token)
 
     def _since_last_line(self) -> tuple[float, float, float]:
-        """Seconds since the last line: all, waiting for batches, inside the network (the latter two per stream)."""
+        """Seconds since the last line: in all, waiting for batches, inside the network (the last two as means of streams)."""
         now, metrics, before = time.perf_counter(), self._meter.snapshot(), self._last_metrics
         total_s = now - self._last_line
         self._last_line, self._last_metrics = now, metrics
@@ -92,7 +92,7 @@ class Publisher:
         return total_s, wait_s, compute_s
 
     def totals(self) -> Totals:
-        """What this process has used up so far."""
+        """What this process has used so far."""
         return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(), cpu_seconds())
 
 

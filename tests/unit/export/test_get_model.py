@@ -64,6 +64,7 @@ def test_a_variant_follows_its_network(tmp_path: Path) -> None:
         ({"batch_size": 0}, "^batch_size is 0: it must be at least 1$"),
         ({"precision": "fp8"}, "^precision is 'fp8': legal are fp32, fp16, int8$"),
         ({"model_name": "nothing_like_it"}, "no network is called 'nothing_like_it'"),
+        ({"list": True}, "which only the command does: get_model --list"),
         ({"calibration_dir": "photos"}, "--calibration_dir belongs to --precision"),
     ],
 )

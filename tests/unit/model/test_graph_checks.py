@@ -1,4 +1,4 @@
-"""graph_checks.py: golden files that are damaged; the checks themselves are in test_export.py and test_adopt.py."""
+"""graph_checks.py: golden files that are damaged; the checks themselves are in test_torch_export.py and test_from_onnx.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""integrity.py: it needs no onnx; what it finds, test_model_folder.py and test_variant_request.py look at."""
+"""integrity.py: it needs no onnx; what it finds, is tested in test_model_folder.py and test_request.py."""
 
 from __future__ import annotations
 

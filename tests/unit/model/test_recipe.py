@@ -1,0 +1,39 @@
+"""recipe.py: recipes as values, and the size that a reduced picture must keep; illegal values are in test_card.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bulkinfer.model.recipe import Recipe
+
+RECIPE = Recipe(
+    height=224, width=192, resize="short_side", resize_size=256, crop_fraction=0.875, interpolation="bicubic",
+    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), long_side_rounding="round", crop_offset="floor",
+    fill=(1, 2, 3), channels="BGR", value_range=(-1.0, 255.0), orientation="stored",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, 282),
+        ({"resize": "exact", "resize_size": 224}, 247),
+        ({"resize": "none"}, 0),
+        ({"interpolation": "bilinear"}, 282),
+        ({"interpolation": "nearest"}, 0),
+        ({"interpolation": "box"}, 0),
+        ({"interpolation": "hamming"}, 0),
+    ],
+)
+def test_b64_what_a_reduced_picture_must_keep(changes: dict[str, Any], needed: int) -> None:
+    assert replace(RECIPE, **changes).short_side_needed == needed
+
+
+def test_no_size_is_needed_where_nothing_is_resized() -> None:
+    assert replace(RECIPE, resize="none", resize_size=0).resize_size == 0
+
+
+def test_a_recipe_is_hashable_however_it_was_written() -> None:
+    assert hash(replace(RECIPE, mean=list(RECIPE.mean), fill=[1, 2, 3])) == hash(RECIPE)  # type: ignore[arg-type]
