@@ -54,7 +54,7 @@ def test_random_weights_are_said(tmp_path: Path) -> None:
         ([], "give a checkpoint or a run, or --model NAME"),
         (["--model", "efficientnet_lite0", "--data_dir", "D", "--image_size", 128], "with its weights is for 224 pixels"),
         (["--model", "efficientnet_lite0", "--data_dir", "D", "--weights", "none.pth"], "no such file"),
-        (["--model", "efficientnet_lite0", "--data_dir", "photos"], "holds no data set"),
+        (["--model", "efficientnet_lite0", "--data_dir", "photos"], "holds none of the known data sets"),
         (["--model", "efficientnet_lite0", "--dataset", "generated"], "--generated_data measures the speed"),
         (["logs/x", "--weights", "random"], "--weights is for the accuracy of a network that was not trained here"),
     ],

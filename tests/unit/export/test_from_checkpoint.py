@@ -53,7 +53,7 @@ def test_a_batch_size_more_needs_no_run(home: Path) -> None:
     [
         ("../net", "a name consists of letters"),
         ("resnet50", "a network of get_model --list"),
-        ("timm_x", "or one of timm"),
+        ("timm_x", "or of timm has this name"),
         ("n" * 101, "at most 100 characters"),
     ],
 )

@@ -11,6 +11,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.launch import claim as claim_module
+from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.auto.choose import find_network
 from bulkinfer.launch.claim import claim_output, remaining_steps, remove_results
 from bulkinfer.launch.job import Job, joined_identity, new_job_file, resolved_there
@@ -168,7 +169,7 @@ def test_another_variant_of_the_network_is_refused(job: Job, output: Path) -> No
 
 def test_nothing_is_measured_for_a_job_that_has_begun(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(output, job)
-    monkeypatch.setattr("bulkinfer.launch.plan.settle", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(plan_module, "settle", lambda *_: pytest.fail("measured"))
     assert planned(job, output).job.choice.reason.startswith("as the job began")
 
 
