@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
@@ -56,7 +57,8 @@ def check_values(config: Any) -> None:
         if isinstance(known.default, tuple):
             if isinstance(value, (str, bytes, os.PathLike)):
                 raise UsageError(f"{known.name} is {value!r}: give a list, as in [{os.fspath(value)!r}]")
-            value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+            if isinstance(value, Iterable):
+                value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
         elif isinstance(value, os.PathLike):
             value = os.fspath(value)
         if not _is_of(value, type(known.default)):

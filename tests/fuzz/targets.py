@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from bulkinfer.commands.parse import HelpRequested, parse
 from bulkinfer.bench.options import BenchConfig
+from bulkinfer.commands.parse import HelpRequested, parse
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
 from bulkinfer.errors import RecordError, RunError, UsageError
 from bulkinfer.files.atomic import canonical_json

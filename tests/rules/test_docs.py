@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
-from bulkinfer.commands.flags import default_text
 from bulkinfer.bench.options import BenchConfig
+from bulkinfer.commands.flags import default_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
+from bulkinfer.bench.options import BenchConfig
 from bulkinfer.bench.report import KINDS, Throughput, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
-from bulkinfer.bench.options import BenchConfig
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.versions import processor, versions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bulkinfer.commands.run_command import run_command
 from bulkinfer.bench.options import BenchConfig
+from bulkinfer.commands.run_command import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

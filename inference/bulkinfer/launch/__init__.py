@@ -1,1 +1,1 @@
-"""One launch: job, plan, engines, resume, summary, retry."""
+"""One launch: plan, claim, run, close; engines, summary, retry."""

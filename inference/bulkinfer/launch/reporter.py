@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from bulkinfer.errors import BulkinferError, RunError
-from bulkinfer.launch.claim import Launch
 from bulkinfer.host.progress_bar import Screen
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.step_queue import plan_steps
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.part_names import part_name

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
-from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.summary import begin

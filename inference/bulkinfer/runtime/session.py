@@ -54,7 +54,7 @@ class Network(Protocol):
 
 
 class Session:
-    """An open session. `run` may be called from as many threads at once as the spec has streams.
+    """An open session. Any number of threads may call `run` at once; more than the spec has streams wait for each other.
 
     Attributes: `proof` (which provider runs which nodes, see prove), `batch_shape` and `dtype` of the only input,
     `output_shapes` by name (without the batch axis), `load_s` (seconds it took to open), `not_pinned` (see new_batch).

@@ -210,7 +210,7 @@ class _Pipeline:
         with self._lock:
             if self._end is not None:
                 raise self._end
-            call = _Call(Step(self._num_calls, 0, len(records)), records, rows, Future())
+            call = _Call(Step(self._num_calls, 0, len(records)), list(records), rows, Future())
             self._calls[self._num_calls] = call
             self._num_calls += 1
             self.feed.put(call.step)
@@ -257,7 +257,8 @@ class _Pipeline:
     def _finish(self, call: _Call) -> None:
         with self._lock:
             del self._calls[call.step.partition]
-        call.records, call.rows = [], None
+        call.records.clear()  # the loader still has an iterator over it
+        call.rows = None
         call.finished.set_result(None)
 
     def _refuse(self, end: BulkinferError) -> None:

@@ -15,8 +15,8 @@ import pytest
 from bulkinfer.bench import bench as bench_module
 from bulkinfer.bench.bench import bench, ending_on_signals
 from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals
-from bulkinfer.bench.runs import Bench
 from bulkinfer.bench.options import BenchConfig
+from bulkinfer.bench.runs import Bench
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import write_owner_file
 from bulkinfer.host.cores import ThreadPlan

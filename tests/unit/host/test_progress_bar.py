@@ -8,12 +8,25 @@ import sys
 import pytest
 from bulkinfer.host.progress_bar import Screen
 
+from tests.logged import logged
+
 
 class Terminal(io.StringIO):
     """Says that it is one."""
 
     def isatty(self) -> bool:
         return True
+
+
+def test_without_being_asked_for_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that calls launch() in a terminal sees what it logs, and nothing else."""
+    terminal, lines = Terminal(), list[str]()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with Screen(40) as screen:
+        logged(lines, screen.line, "Total 1.000 sec.")
+        screen.advance(10)
+    assert lines == ["Total 1.000 sec."]
+    assert terminal.getvalue() == "Total 1.000 sec.\n"  # by the handler that tests install
 
 
 def test_into_a_file_go_plain_lines_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,3 +178,17 @@ def test_a_thread_has_its_own_canvas() -> None:
     thread.start()
     thread.join()
     assert np.array_equal(np.asarray(held), expected)
+
+
+def test_an_image_that_was_changed_in_place_is_not_used_again() -> None:
+    """Pillow gives it memory of its own on a write: what is decoded into ours afterwards would not be seen."""
+    canvas = pixel_memory.Canvas(6)
+    canvas.memory[:] = 1
+    image = canvas.image(3, 2)
+    image.info["dpi"] = (72, 72)
+    image.putpixel((0, 0), (9, 9, 9))
+    canvas.memory[:] = 2
+    found = canvas.image(3, 2)
+    assert np.asarray(found).tolist() == [[[2, 2, 2]] * 3] * 2
+    found.info["dpi"] = (72, 72)
+    assert canvas.image(3, 2).info == {}

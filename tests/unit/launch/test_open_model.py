@@ -82,6 +82,8 @@ def test_what_is_missing_is_named_with_the_command(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path, batch_sizes=(2,))
     with pytest.raises(UsageError, match=r"model_5\.onnx does not exist: run get_model .*--batch_size 5"):
         open_model(folder, batch_size=5, **ON_CPU)
+    with pytest.raises(UsageError, match="batch_size is 0: it must be at least 1"):
+        open_model(folder, batch_size=0, **ON_CPU)
     with pytest.raises(UsageError, match=rf"{tmp_path}/other/card\.json does not exist: run get_model"):
         open_model(tmp_path / "other", **ON_CPU)
     with pytest.raises(UsageError, match="--device abacus: known are auto"):

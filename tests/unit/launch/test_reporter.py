@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.launch.claim import Launch
 from bulkinfer.host.progress_bar import Screen
+from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.job_file import JobFile

@@ -388,7 +388,7 @@ def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         plain(job_file, output)
 
-    def refused(launch: Launch, aggregate: Aggregate) -> Outcome:
+    def refused(launch: Launch, aggregate: Aggregate, **_: bool) -> Outcome:
         monkeypatch.setattr(JobFile, "write", full)
         return Outcome(aggregate, None, RunError("the disk is full"))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands.parse import parse
-from bulkinfer.bench.options import BenchConfig
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut

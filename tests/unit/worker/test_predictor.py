@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -274,6 +275,18 @@ def test_a_fault_of_ours_reaches_every_caller(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(RunError, match=r"cannot go on \(ZeroDivisionError: by design\): open it again") as caught:
                 predictor.predict([png("red")])
             assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_pictures_are_let_go_when_their_rows_are_there(predictor: Predictor) -> None:
+    picture = pixels("red").copy()
+    others = [pixels("red").copy() for _ in range(9)]
+    seen = [weakref.ref(one) for one in (picture, *others)]
+    assert best(predictor.predict([picture, *others])) == ["red"] * 10
+    del picture, others
+    deadline = time.monotonic() + 60
+    while any(one() is not None for one in seen) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [number for number, one in enumerate(seen) if one() is not None] == []
 
 
 def test_one_that_nobody_closes_ends_its_threads(tmp_path: Path) -> None:

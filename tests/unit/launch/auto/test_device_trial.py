@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bulkinfer.host.isolated_call import NoAnswer
 from bulkinfer.launch.auto import device_trial as probe
 from bulkinfer.launch.auto.device_trial import KEPT_FILE, Trial, measure
 from bulkinfer.runtime.providers import SessionSpec
@@ -73,6 +74,16 @@ def test_what_may_be_repaired_tomorrow_is_not_kept(
     monkeypatch.setattr(probe, "_measure_apart", measured)
     trials = [candidate("a.onnx", name) for name in ("cuda", "cpu", "openvino")]
     assert measure(trials, SHA256, tmp_path / KEPT_FILE)["cuda"] == "a library is missing"
+    assert not (tmp_path / KEPT_FILE).exists()
+
+
+def test_that_a_child_gave_no_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed, or too slow: it may answer on another day."""
+    monkeypatch.setattr(
+        probe, "_measure_apart", lambda trial: NoAnswer("it took too long") if trial.session.provider == "openvino" else 10.0
+    )
+    trials = [candidate("a.onnx", name) for name in ("cpu", "openvino")]
+    assert measure(trials, SHA256, tmp_path / KEPT_FILE) == {"cpu": 10.0, "openvino": "it took too long"}
     assert not (tmp_path / KEPT_FILE).exists()
 
 
