@@ -11,10 +11,13 @@ long = pytest.mark.long
 
 
 def only_first(values: Iterable[Any], count: int = 1) -> list[Any]:
-    """The values of a parametrised test: those after the first `count` are for the long form."""
-    return [value if number < count else long_param(value) for number, value in enumerate(values)]
+    """Values of a parametrised test: those after the first `count` are for the long form. A tuple has one for each argument."""
+    return [
+        value if number < count else long_param(*(value if isinstance(value, tuple) else (value,)))
+        for number, value in enumerate(values)
+    ]
 
 
-def long_param(value: Any) -> Any:
-    """One value, or one tuple of values, for the long form."""
-    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=long)
+def long_param(*values: Any) -> Any:
+    """The values of a test's arguments, for the long form."""
+    return pytest.param(*values, marks=long)

@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import children, command, living, python_path, records, rows, run, summary
-from tests.forms import long, only_first
+from tests.forms import long, long_param, only_first
 from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
 
 # put in front of the workers' modules by PYTHONPATH: a decoder that takes its time
@@ -146,7 +146,9 @@ def test_a_second_run_does_nothing(place: Path, undisturbed: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in undisturbed.glob("part-*")} == before
 
 
-@pytest.mark.parametrize("change", [("--top_k", "3"), ("--batch_size", "1"), ("--limit", "50"), ("--save", "none")])
+@pytest.mark.parametrize(
+    "change", [("--top_k", "3"), *map(long_param, [("--batch_size", "1"), ("--limit", "50"), ("--save", "none")])]
+)
 def test_another_job_on_the_same_output_is_refused_by_name(place: Path, undisturbed: Path, change: tuple[str, str]) -> None:
     base = {"--save": "topk,logits,embedding"} | dict([change])
     words = [word for pair in base.items() for word in pair]

@@ -15,10 +15,11 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import UNPRIVILEGED, command, records, rows, run, summary
-from tests.forms import long, only_first
+from tests.forms import long, long_param, only_first
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
-LAUNCH = ("--model_name", "tiny", "--data_dir", "photos", "--device", "cpu")
+ON_CPU = ("--model_name", "tiny", "--device", "cpu")
+LAUNCH = (*ON_CPU, "--data_dir", "photos")
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_b16_b17_b19_odd_names_keep_their_rows(place: Path, environment: dict[st
 def test_b16_a_folder_called_like_a_flag(place: Path) -> None:
     shutil.move(place / "photos", place / "-v")
     (place / "-v" / "a.png").write_bytes(solid("red"))
-    found = run("infer_launch", "--model_name", "tiny", "--data_dir", "-v", "--output", "out", cwd=place)
+    found = run("infer_launch", *ON_CPU, "--data_dir", "-v", "--output", "out", cwd=place)
     assert found.returncode == 0, found.stderr
     assert set(records(place / "out")) == {"a.png"}
 
@@ -208,7 +209,7 @@ def test_b49_labels_stay_with_their_names(place: Path) -> None:
     (place / "instances.json").write_text(json.dumps({"images": images, "annotations": annotations}))
     words = ("--data_dir", "photos", "--annotations", "instances.json", "--partitions", 2)
     assert run("partition_dataset", *words, cwd=place).returncode == 0
-    found = run("infer_launch", "--model_name", "tiny", "--output", "out", cwd=place)
+    found = run("infer_launch", *ON_CPU, "--output", "out", cwd=place)
     assert found.returncode == 3, found.stderr
     by_key = records(place / "out")
     assert {key: row["label_ids"] for key, row in by_key.items()} == {f"{i}-{LABELS[i]}.png": [i + 1] for i in range(6)}
@@ -232,7 +233,7 @@ def test_pictures_that_vanish_after_the_partitioning_are_rows(place: Path) -> No
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
     assert run("partition_dataset", "--data_dir", "photos", "--partitions", 2, cwd=place).returncode == 0
     (place / "photos" / "3.png").unlink()
-    found = run("infer_launch", "--model_name", "tiny", "--output", "out", cwd=place)
+    found = run("infer_launch", *ON_CPU, "--output", "out", cwd=place)
     assert found.returncode == 3, found.stderr
     row = records(place / "out")["3.png"]
     assert (row["status"], row["stage"]) == ("error", "read")
@@ -263,7 +264,7 @@ def test_no_pictures_is_an_error(place: Path) -> None:
 def test_float32_graphs_get_normalised_input(place: Path) -> None:
     write_tiny_model(place / "models", "floats", input="float32")
     write(place, {f"{i}.png": solid(LABELS[i]) for i in range(8)})
-    found = run("infer_launch", "--model_name", "floats", "--data_dir", "photos", "--output", "out", cwd=place)
+    found = run("infer_launch", *LAUNCH, "--model_name", "floats", "--output", "out", cwd=place)
     assert found.returncode == 0, found.stderr
     assert {int(key[0]): row["class_ids"][0] for key, row in records(place / "out").items()} == {i: i for i in range(8)}
 
@@ -319,7 +320,12 @@ def test_the_runtime_leaves_nothing_in_the_home_folder(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("infer_launch", *LAUNCH), ("partition_dataset", "--data_dir", "photos"), ("infer_launch", "--help")]
+    "words",
+    [
+        ("infer_launch", *LAUNCH),
+        long_param(("partition_dataset", "--data_dir", "photos")),
+        long_param(("infer_launch", "--help")),
+    ],
 )
 def test_closed_stdout_and_stderr_change_nothing(place: Path, words: tuple[str, ...]) -> None:
     write(place, {"a.png": solid("red")})

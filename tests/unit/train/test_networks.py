@@ -159,7 +159,7 @@ def test_the_stride_of_a_bottleneck_is_on_its_3x3_convolution() -> None:
     assert block.get_submodule("conv2").stride == (2, 2)
 
 
-@pytest.mark.parametrize("model", TRAINABLE)
+@pytest.mark.parametrize("model", only_first(TRAINABLE, 12))
 def test_logits_at_the_networks_own_size(model: str) -> None:
     side = image_size(model)
     network = meta(model, 11).eval()

@@ -15,6 +15,7 @@ import pytest
 from bulkinfer.train import launch
 from bulkinfer.train.runs import lock_run
 
+from tests.forms import long
 from tests.training import assert_same_weights, checkpoints, command, cut_back, table, trained, write_digits
 
 EACH: dict[str, Any] = {"checkpoints_per_epoch": 5, "keep_last": 0, "logs_per_epoch": 5}
@@ -76,6 +77,7 @@ def test_a_checkpoint_of_the_working_directory(tmp_path: Path, monkeypatch: pyte
     assert {path.name for path in (cut / "checkpoints").iterdir()} == set(checkpoints(straight))
 
 
+@long
 def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = cut_back(trained(tmp_path, **EACH), 5)
     lock = lock_run(cut)

@@ -114,7 +114,8 @@ class Launch:
 def fake_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter that the engine starts runs the fake instead."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tests.fake_worker "$@"\n')
+    fake = f'env -u COVERAGE_PROCESS_CONFIG "{sys.executable}"'  # what a fake runs says nothing of what tests reach
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {fake} -m tests.fake_worker "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(worker_handle.sys, "executable", str(python))
 
