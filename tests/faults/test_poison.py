@@ -64,7 +64,7 @@ def test_a_picture_that_hangs_the_decoder_costs_one_row(tmp_path: Path, hang: st
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(HANGS.format(hang=hang))
     found = run("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--num_devices", 2, "--batches_per_step", 8,
-                "--stall_timeout_s", 2, "--output", "out", cwd=tmp_path,
+                "--stall_timeout_s", 2, "--precision", "fp32", "--output", "out", cwd=tmp_path,
                 env={"PYTHONPATH": str(tmp_path / "site")})  # fmt: skip
     assert found.returncode == 3, found.stderr
     by_key = records(tmp_path / "out")
