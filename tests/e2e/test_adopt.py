@@ -214,6 +214,7 @@ def test_outputs_become_columns_and_the_rest_is_told(photos: Path, tmp_path: Pat
     )  # fmt: skip
 
 
+@long
 def test_embeddings_alone(photos: Path, tmp_path: Path) -> None:
     graph = save(foreign_graph(num_classes=12), tmp_path)
     labels = graph_labels(tmp_path, 12)

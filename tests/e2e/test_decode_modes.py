@@ -12,6 +12,7 @@ import pytest
 
 from tests import pictures
 from tests.commands import records, run, summary
+from tests.forms import long
 from tests.models import RECIPE, write_tiny_model
 
 SIZE = (640, 480)
@@ -66,6 +67,7 @@ def test_fast_changes_pixels_of_large_jpegs_and_nothing_else(place: Path, tmp_pa
     assert (found["fast"]["turned.jpg"]["width"], found["fast"]["turned.jpg"]["height"]) == SIZE[::-1]
 
 
+@long
 def test_a_job_keeps_its_mode(place: Path, tmp_path: Path) -> None:
     assert launch(place, "fast", tmp_path / "out", "--limit", 2).returncode in (0, 3)
     refused = launch(place, "exact", tmp_path / "out", "--limit", 2)

@@ -46,6 +46,7 @@ def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place:
     assert not (tmp_path / "logs").exists()
 
 
+@long
 @pytest.mark.usefixtures("openvino")
 def test_b37_the_provider_that_ran_is_recorded(place: Path, tmp_path: Path) -> None:
     for device, ep_name in (("cpu", "CPUExecutionProvider"), ("openvino", "OpenVINOExecutionProvider")):

@@ -374,6 +374,7 @@ def test_overwrite_removes_our_files_only(place: Path, tmp_path: Path) -> None:
     assert (tmp_path / "mine.txt").exists()
 
 
+@long
 def test_b46_damaged_parts_are_set_aside_and_run_again(place: Path, undisturbed: Path, tmp_path: Path) -> None:
     words = ("--output", tmp_path, "--save", "topk,logits,embedding", "--batches_per_step", 1)
     assert launch(place, *words).returncode == 3

@@ -105,6 +105,7 @@ def test_b08_oversized_pictures_are_rows_and_neighbours_unaffected(place: Path) 
     assert {row["status"] for row in records(place / "out").values()} == {"error"}
 
 
+@long
 def test_b13_first_frame_one_row(place: Path) -> None:
     write(place, {"two.jpg": pictures.animated("MPO"), "a.gif": pictures.animated("GIF"), "b.webp": pictures.animated("WEBP"),
                   "c.png": pictures.animated("PNG")})  # fmt: skip
@@ -115,6 +116,7 @@ def test_b13_first_frame_one_row(place: Path) -> None:
     assert all(row["frames"] > 1 for row in found.values())
 
 
+@long
 def test_b14_junk_is_counted_as_ignored(place: Path) -> None:
     write(place, {"001.jpg": solid("red", "JPEG"), "._001.jpg": pictures.APPLE_DOUBLE, ".DS_Store": b"x", "Thumbs.db": b"x",
                   "__MACOSX/001.jpg": pictures.APPLE_DOUBLE, ".hidden/002.jpg": solid("red", "JPEG"),

@@ -166,6 +166,7 @@ def as_pictures(data: Path, folder: Path) -> dict[str, int]:
     return labels
 
 
+@long
 def test_the_circle(tmp_path: Path) -> None:
     """Train, validate, export, run: the accuracy is the same to the last picture, and each picture has the same class."""
     data = write_digits(tmp_path / "data", 200)
@@ -352,7 +353,6 @@ def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> No
         subprocess.run(["umount", logs], check=True)
 
 
-@long
 def test_time_of_a_run_goes_on(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     train(tmp_path, *DIGITS, "--validation", "none", "--steps", 3, "--logs_per_epoch", 5)

@@ -60,6 +60,7 @@ def test_a_deadly_picture_costs_one_row(place: Path, deadly: tuple[str, ...]) ->
     assert "90 of 90 records are done" in again.stdout
 
 
+@long
 def test_b40_workers_that_cannot_start_are_given_up_on(place: Path) -> None:
     (place / "site" / "sitecustomize.py").write_text(
         "import sys\nif 'bulkinfer.worker.process' in sys.orig_argv: sys.exit('no luck')"

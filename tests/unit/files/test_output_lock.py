@@ -21,6 +21,8 @@ from bulkinfer.files.output_lock import LOCK_FILE, output_lock
 from bulkinfer.host import process_identity as processes
 from bulkinfer.host.process_identity import process_start_ticks, this_table
 
+from tests.forms import long
+
 DEAD_PID = 4194305  # beyond the largest process number
 
 # Takes the lock if it can, says so, and holds it until its stdin closes.
@@ -350,6 +352,7 @@ def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content
     assert (tmp_path / LOCK_FILE).read_bytes() == content
 
 
+@long
 def test_several_heirs_of_a_stale_lock_have_one_winner(tmp_path: Path) -> None:
     heirs = [contender(tmp_path) for _ in range(3)]
     try:

@@ -174,7 +174,7 @@ def test_no_steps(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_its_steps_run_again(tmp_path: Path) -> None:
-    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 60), 5), gate=2, slow_s=0.02)
+    launch = Launch(tmp_path, 2, split_step(Step(0, 0, 60), 5), gate=2, slow_s=0.1)
     victims: list[int] = []
 
     def kill_once(worker: int, event: Event) -> None:
