@@ -35,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("--help", "-help", "-h", "help"):
-        print(usage())
+        try:
+            print(usage(), flush=True)
+        except OSError as error:
+            print(f"bulkinfer: {error.strerror}", file=sys.stderr)
+            return 1
         return 0 if words else 2
     if words[0] == "--version":
         from bulkinfer import __version__

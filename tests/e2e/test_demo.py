@@ -40,7 +40,7 @@ def clone(tmp_path: Path) -> Path:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")
-    (packages / "borrowed.pth").write_text(f"{clone}\n{sysconfig.get_path('purelib')}\n")
+    (packages / "borrowed.pth").write_text(f"{clone / 'inference'}\n{sysconfig.get_path('purelib')}\n")
     for name, module in COMMANDS.items():
         script = venv / "bin" / name
         script.write_text(SCRIPT.format(python=venv / "bin" / "python", module=module))

@@ -255,7 +255,7 @@ def test_gaps_and_foreign_manifests_are_refused(place: Path) -> None:
     shutil.copy(place / "copy" / "0" / "manifest.parquet", place / "copy" / "1" / "manifest.parquet")
     found = run("infer_launch", "--model_name", "tiny", "--data_dir", "copy", cwd=place)
     assert found.returncode != 0
-    assert "does not fit" in found.stderr
+    assert "does not match" in found.stderr
 
 
 def test_no_pictures_is_an_error(place: Path) -> None:

@@ -74,12 +74,13 @@ def _guarded(
         defaults: Mapping[str, Any] = {}
         if defaults_of is not None:  # the given values may be valid only together with these
             defaults = defaults_of(SimpleNamespace(**parse_values(command, config_class, argv, positional=positional)))
-        config = parse(command, config_class, argv, positional=positional, defaults=defaults)
+        try:
+            config = parse(command, config_class, argv, positional=positional, defaults=defaults)
+        except HelpRequested as text:
+            print(text, flush=True)
+            return 0
         code: int = action(config)
         return code
-    except HelpRequested as text:
-        print(text)
-        return 0
     except BulkinferError as error:
         print(f"{command}: {_one_line(str(error))}", file=sys.stderr)
         return error.exit_code

@@ -47,9 +47,9 @@ _CLOSED = "this Predictor is closed: open the network again with open_model"
 class Predictor:
     """An open network; bulkinfer.open_model makes it, and `close`, or the end of a `with` block, ends it.
 
-    Threads may share one: calls that overlap share its loader threads, streams and batches. `card` holds the facts of the
-    network (name, recipe, labels, outputs, licence), `batch_size` is the number of pictures in each of its runs, `provider`
-    and `precision` are what it runs on and in, `proof` says which nodes ran where.
+    Threads may share one, forked processes may not: calls that overlap share its loader threads, streams and batches. `card`
+    holds the facts of the network (name, recipe, labels, outputs, licence), `batch_size` is the number of pictures in each of
+    its runs, `provider` and `precision` are what it runs on and in, `proof` says which nodes ran where.
 
     What a picture costs is what it costs in a run, with one difference: nothing guards this process. A picture that ends or
     hangs the decoder ends or hangs the program; a launch loses one row by it.
@@ -65,7 +65,7 @@ class Predictor:
         session = Session(spec, list(card.outputs))
         warm_up(session, spec.streams, 0.0)
         self.batch_size, self.proof = session.batch_shape[0], session.proof
-        self._task, self._run_lock = task, threading.Lock()
+        self._task, self._run_lock, self._pid = task, threading.Lock(), os.getpid()
         self._pipeline: _Pipeline | None = _Pipeline(session, card.recipe, limits, InFlight(num_workers, spec.streams))
         weakref.finalize(self, self._pipeline.feed.close)  # its threads end as well where nobody calls close()
 
@@ -81,7 +81,9 @@ class Predictor:
         """
         pipeline = self._opened()
         is_one = isinstance(pictures, (str, os.PathLike, *_FILE_BYTES)) or getattr(pictures, "ndim", 0) == 3
-        given: Iterable[Any] = [pictures] if is_one else pictures  # type: ignore[assignment]
+        given: Any = [pictures] if is_one else pictures
+        if not isinstance(given, Iterable):
+            raise UsageError(f"pictures is {_kind(given)}: give a picture, or a list of pictures")
         records = [_record(number, picture) for number, picture in enumerate(given)]
         rows = StepRows(Step(0, 0, len(records)), self._task, self.batch_size)
         if records:
@@ -121,6 +123,8 @@ class Predictor:
     def _opened(self) -> _Pipeline:
         if self._pipeline is None:
             raise UsageError(_CLOSED)
+        if os.getpid() != self._pid:  # a fork takes no threads along: a call would wait for ever
+            raise UsageError("this Predictor was opened in another process: open the network in this one, after the fork")
         return self._pipeline
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import option
 from bulkinfer.errors import RunError
+
+from tests.commands import SCRIPTS
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,14 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
     assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
     with pytest.raises(OSError, match="of ours"):
         run(fails_with(OSError("a fault of ours")))
+
+
+@pytest.mark.parametrize("words", [("infer_launch", "--help"), ("bulkinfer", "--help"), ("bulkinfer", "train", "--help")])
+def test_help_that_cannot_be_written_is_one_sentence(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [SCRIPTS / words[0], *words[1:]], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "No space left on device" in done.stderr

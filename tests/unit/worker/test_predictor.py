@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -221,6 +223,30 @@ def test_threads_may_share_it(predictor: Predictor) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(one, range(100)))
+
+
+def test_a_forked_process_is_refused_and_does_not_wait(predictor: Predictor) -> None:
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            predictor.predict([pixels("red")])
+        except UsageError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as told:
+        assert told.read().startswith("this Predictor was opened in another process")
+    assert best(predictor.predict([pixels("red")])) == ["red"]
+
+
+@pytest.mark.parametrize("pictures", [None, 5])
+def test_what_holds_no_pictures_is_refused(predictor: Predictor, pictures: Any) -> None:
+    with pytest.raises(UsageError, match="give a picture, or a list of pictures"):
+        predictor.predict(pictures)
 
 
 def test_after_close_it_refuses(predictor: Predictor) -> None:
