@@ -71,10 +71,10 @@ def _guarded(
     defaults_of: Callable[[Any], Mapping[str, Any]] | None,
 ) -> int:
     try:
-        defaults: Mapping[str, Any] = {}
-        if defaults_of is not None:  # the given values may be valid only together with these
-            defaults = defaults_of(SimpleNamespace(**parse_values(command, config_class, argv, positional=positional)))
         try:
+            defaults: Mapping[str, Any] = {}
+            if defaults_of is not None:  # the given values may be valid only together with these
+                defaults = defaults_of(SimpleNamespace(**parse_values(command, config_class, argv, positional=positional)))
             config = parse(command, config_class, argv, positional=positional, defaults=defaults)
         except HelpRequested as text:
             print(text, flush=True)
