@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import pictures
+from tests.forms import long
 from tests.launches import LABELS, write_photos
 from tests.models import COLOURS, write_tiny_model
 from tests.rules.source import ROOT
@@ -44,6 +45,7 @@ def test_three_photographs_are_predicted(folder: Path) -> None:
     assert run(examples()[0], folder).splitlines()[1].startswith("photos/two.jpg read file not found")
 
 
+@long
 def test_a_folder_is_launched_and_its_results_are_read(folder: Path) -> None:
     write_photos(folder / "photos", 5)
     (folder / "photos" / "broken.jpg").write_bytes(pictures.cut(pictures.jpeg()))

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests import pictures
 from tests.commands import records, run
-from tests.forms import long, only_first
+from tests.forms import long
 from tests.graphs import MARKER, raises_on_marker
 from tests.launches import write_photos
 from tests.models import COLOURS, LABELS, write_tiny_model
@@ -53,9 +53,8 @@ def test_one_poisoned_record_in_a_thousand_costs_one_row(tmp_path: Path) -> None
     assert run("bulkinfer", "verify", "out", cwd=tmp_path).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "hang", only_first(["time.sleep(1000)", "ctypes.PyDLL(None).sleep(1000)"]), ids=["waits", "holds_the_lock"]
-)
+@long
+@pytest.mark.parametrize("hang", ["time.sleep(1000)", "ctypes.PyDLL(None).sleep(1000)"], ids=["waits", "holds_the_lock"])
 def test_a_picture_that_hangs_the_decoder_costs_one_row(tmp_path: Path, hang: str) -> None:
     write_tiny_model(tmp_path / "models")
     write_photos(tmp_path / "photos", 90)

@@ -16,7 +16,7 @@ from bulkinfer.train.network_names import TRAINABLE, find_trainable, image_size
 from bulkinfer.train.networks import NetworkOptions, build_network
 from torch import nn
 
-from tests.forms import only_first
+from tests.forms import long, only_first
 from tests.networks import published, run
 
 # Published counts: torchvision's documentation, timm's results table and the papers' code; 1000 classes and 3 input channels.
@@ -449,15 +449,14 @@ def test_a_network_of_timm_for_pictures_that_are_not_square_is_refused() -> None
         image_size("timm:vit_base_patch16_sapiens2")
 
 
+@long
 @pytest.mark.parametrize(
     ("model", "options"),
-    only_first(
-        [
-            ("cifar_resnet8", {"norm": "group"}),
-            ("cifar_resnet20", {}),
-            ("efficientnet_cifar", {"depth_factor": 0.1}),  # one block in each stage
-        ]
-    ),
+    [
+        ("cifar_resnet8", {"norm": "group"}),
+        ("cifar_resnet20", {}),
+        ("efficientnet_cifar", {"depth_factor": 0.1}),  # one block in each stage
+    ],
 )
 def test_exported_networks_give_the_numbers_of_torch(model: str, options: dict[str, object], tmp_path: Path) -> None:
     torch.manual_seed(2)

@@ -28,6 +28,7 @@ from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 from tests.commands import living
+from tests.forms import long
 
 ROOT = Path(__file__).parents[4]
 CORES = tuple(sorted(os.sched_getaffinity(0)))
@@ -219,6 +220,7 @@ def test_a_worker_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert not living(launch.pids)
 
 
+@long
 def test_a_worker_that_hangs_before_it_is_ready_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It uses no time of a processor. After the third start it is given up, and the other one does all."""
     monkeypatch.setattr(worker_handle, "_START_S", 1.0)
