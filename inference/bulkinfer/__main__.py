@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "verify": "check output directories, each and together: counts, keys, file hashes",
+    "seal": "accept control files that were edited by hand, and show what changed in them",
     "retry": "run the error rows of a job again",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
     "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",

@@ -258,6 +258,16 @@ class VerifyConfig:
 
 
 @dataclass(frozen=True)
+class SealConfig:
+    """Accept edits by hand: write control files (card.json, _job.json and the like) again, with the checksum of their content.
+
+    Prints what has changed since bulkinfer wrote them.
+    """
+
+    file: tuple[str, ...] = option((), "control files (also as plain arguments)")
+
+
+@dataclass(frozen=True)
 class RetryConfig:
     """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 

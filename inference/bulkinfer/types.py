@@ -5,6 +5,8 @@ Shape letters: N batch, H height, W width, C channels.
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +27,19 @@ def printable(name: bytes) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shell_word(path: str | os.PathLike[str]) -> str:
+    """A path as a word for bash, for commands in messages; one with control characters as in $'a\\x0ab'."""
+    text = os.fspath(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(map(_shell_character, os.fsencode(text))) + "'"
+
+
+def _shell_character(byte: int) -> str:
+    character = chr(byte)
+    return character if byte < 127 and character.isprintable() and character not in "'\\" else f"\\x{byte:02x}"
 
 
 @dataclass(frozen=True, slots=True)

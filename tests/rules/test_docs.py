@@ -13,7 +13,7 @@ from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
-from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, VerifyConfig
+from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -26,6 +26,7 @@ CONFIGS = {
     "train": TrainConfig,
     "validate": ValidateConfig,
     "verify": VerifyConfig,
+    "seal": SealConfig,
     "retry": RetryConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,

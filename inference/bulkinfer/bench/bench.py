@@ -26,7 +26,8 @@ from bulkinfer.bench.options import BenchConfig
 from bulkinfer.bench.report import KINDS, Throughput, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
-from bulkinfer.files.atomic import remove_abandoned, safe_name, write_json, write_owner_file
+from bulkinfer.files.atomic import remove_abandoned, safe_name, write_owner_file
+from bulkinfer.files.json_file import write_json
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.job import Job, count_records

@@ -19,9 +19,11 @@ from bulkinfer.datasets import find_reader
 from bulkinfer.datasets.catalog import SETS, Layout, PublishedFile, PublishedSet
 from bulkinfer.errors import DownloadError, RunError, UsageError
 from bulkinfer.files.archives import SUFFIXES, ArchiveError, unpack
-from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, temporary_owner, temporary_path, write_json
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, temporary_owner, temporary_path
 from bulkinfer.files.download import fetch, public
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.guarded import open_regular
+from bulkinfer.files.json_file import write_json
 
 log = logging.getLogger("bulkinfer")
 
@@ -213,7 +215,7 @@ def _checksums(path: Path) -> tuple[str, str]:
     if not path.is_file():
         raise UsageError(f"--url {path} is not a file")
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path, error=UsageError) as file:
         while block := file.read(_BLOCK_BYTES):
             md5.update(block)
             sha256.update(block)

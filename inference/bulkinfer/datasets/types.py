@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files import guarded
 from bulkinfer.types import Array
 
 SPLITS = ("train", "valid")
@@ -112,9 +113,7 @@ def check_labels(path: Path, labels: Array, num_classes: int) -> None:
 def open_regular(path: Path) -> Any:
     """Open a file for reading bytes. Raises UsageError if it cannot be opened, or is a pipe or a device."""
     try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path} is not a file")
-        return path.open("rb")
+        return guarded.open_regular(path, error=UsageError)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -21,6 +21,7 @@ import onnx
 from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from bulkinfer.model.integrity import CARD
@@ -146,7 +147,7 @@ def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidec
     final = graph_path(folder, batch_size)
     golden = read_golden(folder / GOLDEN)
     with publishing(final) as temporary:
-        temporary.write_bytes(fix_batch(graph_path(folder, 0).read_bytes(), batch_size))
+        temporary.write_bytes(fix_batch(read_bytes(graph_path(folder, 0), GRAPH_BYTES), batch_size))
         check_file(temporary, final.name)
         sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe, PARITY_TOLERANCES[card.precision])
         write_sidecar(final, sidecar)

@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from bulkinfer.errors import RunError, first_line
+from bulkinfer.files.guarded import open_regular
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip", ".deb")
 
@@ -67,7 +68,7 @@ def unpack(archive: Path, folder: Path) -> int:
 
     Raises ArchiveError; the files written before the error stay, so the folder should be a temporary one.
     """
-    with archive.open("rb") as file:
+    with open_regular(archive, error=ArchiveError) as file:
         head = file.read(len(_AR_MAGIC))
         file.seek(0)
         try:

@@ -1,4 +1,4 @@
-"""Files that are complete or absent: publish by rename, hashes, JSON with a format number, files of dead processes."""
+"""Files that are complete or absent: publish by rename, hashes, files of dead processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import DamagedError, UsageError, first_line
+from bulkinfer.errors import DamagedError
+from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.host.process_identity import Owner, process_start_ticks, this_table
 
-FORMAT = 1  # of every JSON file and of the Parquet metadata
+FORMAT = 1  # of the metadata of Parquet files, and of lock files
 TEMPORARY_PREFIX = "_tmp-"
 _TEMPORARY_NAME = re.compile(rf"{TEMPORARY_PREFIX}([0-9a-f]{{12}})-(\d+)-(\d+)-[0-9a-f]+", re.ASCII)
 
@@ -111,45 +112,25 @@ def _is_abandoned(folder: Path, keep_with: str) -> bool:
         return False
     owners = [(file, owner) for file in folder.iterdir() if (owner := temporary_owner(file.name)) and file.is_file()]
     here = canonical_json(this_table())
-    return any(owner.is_gone and file.read_text(errors="replace") == here for file, owner in owners)
+    return any(owner.is_gone and _holds(file, here) for file, owner in owners)
+
+
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return read_bytes(file, len(text)) == text.encode()
+    except DamagedError:  # larger, or no file
+        return False
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
-    """sha256 of a file's bytes, in hex."""
-    with Path(path).open("rb") as file:
+    """sha256 of the bytes of a regular file, in hex. Raises DamagedError if it is a folder, a pipe or a device."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def canonical_json(value: Any) -> str:
     """The form of a JSON value that is hashed: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Publish `value` as indented JSON with the format number of this release."""
-    with publishing(path) as temporary:
-        temporary.write_text(json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=True) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that write_json() wrote.
-
-    Raises UsageError if it is missing or from a newer format, DamagedError if it is damaged.
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist") from None
-    except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged (not JSON: {first_line(error)})") from None
-    if not isinstance(value, dict):
-        raise DamagedError(f"{path} is damaged (not a JSON object)")
-    found = value.get("format")
-    if type(found) is int and found > FORMAT:
-        raise UsageError(f"{path} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
-    if type(found) is not int or found != FORMAT:
-        raise DamagedError(f"{path} is damaged (its format is {json.dumps(found)[:40]}, not {FORMAT})")
-    return value
 
 
 def safe_name(text: str) -> str:

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import DownloadError
+from bulkinfer.errors import DamagedError, DownloadError
+from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 
 log = logging.getLogger("bulkinfer")
 
@@ -98,8 +99,8 @@ def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
     if part_note is None or not path.is_file():
         return transfer
     try:
-        kept = json.loads(part_note.read_bytes())
-    except (OSError, ValueError):  # the note is missing or damaged: nothing proves what the part belongs to
+        kept = json.loads(read_bytes(part_note, JSON_BYTES))
+    except (OSError, ValueError, DamagedError):  # the note is missing or damaged: nothing proves what the part belongs to
         return transfer
     is_same = isinstance(kept, dict) and kept.get("address_sha256") == transfer.address_sha256
     if is_same and isinstance(kept.get("validator"), str) and kept["validator"]:

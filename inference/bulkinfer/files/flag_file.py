@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.files.guarded import TEXT_BYTES, read_text
 
 FIRST_LINE = "# written by bulkinfer bench --tune"  # the line may go on after this
 END_MARK = "# end of the flags of bulkinfer bench --tune"
@@ -48,8 +49,8 @@ def _refuse(names: list[str], above: list[Path]) -> None:
         try:
             if path in above or not path.is_file():
                 continue
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError):
+            lines = read_text(path, TEXT_BYTES).splitlines()
+        except (OSError, UnicodeDecodeError, DamagedError):
             continue
         if _is_ours(lines) and END_MARK not in lines:
             raise UsageError(f"--flagfile: {path} is cut short: make it again with bulkinfer bench --tune")

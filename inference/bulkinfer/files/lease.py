@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from bulkinfer.errors import LockedError, RunError, os_error_sentence
+from bulkinfer.errors import DamagedError, LockedError, RunError, os_error_sentence
 from bulkinfer.files.atomic import FORMAT, temporary_path
+from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
 
@@ -31,6 +32,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file syst
 _WRITING_S = 2.0  # a lock that is just being written may look damaged for so long
 _CONTENTION_S = 10.0  # several processes that want the same lock may take so long to agree
 _HEIR = ".heir-"
+_MOST_BYTES = 1 << 16  # of a lock file
 
 
 class Holder(TypedDict):
@@ -113,8 +115,8 @@ def _lost(path: Path) -> RunError:
 def is_held(path: Path, token: str) -> bool:
     """True if the lock at `path` still has this token."""
     try:
-        value: Any = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        value: Any = json.loads(read_bytes(path, _MOST_BYTES))
+    except (FileNotFoundError, ValueError, RecursionError, DamagedError):
         return False
     return isinstance(value, dict) and value.get("token") == token
 
@@ -222,10 +224,10 @@ def read_holder(path: Path) -> Holder | None:
     deadline = time.monotonic() + _WRITING_S
     while True:
         try:
-            value: Any = json.loads(path.read_bytes())
+            value: Any = json.loads(read_bytes(path, _MOST_BYTES))
         except FileNotFoundError:
             return None
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, DamagedError):
             value = None
         if not mismatch(value, Holder):
             return cast(Holder, value)
@@ -253,9 +255,9 @@ def _last_beat(path: Path) -> tuple[int, int] | None:
     The file is opened because that makes a network file system ask its server.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
-    except FileNotFoundError:
+    except (FileNotFoundError, DamagedError):
         return None
     return found.st_mtime_ns, found.st_ino
 

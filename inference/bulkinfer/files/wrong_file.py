@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 
 _ONNX_START = b"\x08"  # the field of the IR version, with which every ONNX file begins
@@ -12,8 +14,8 @@ _FIXED_WIDTHS = {1: 8, 5: 4}  # wire types of protobuf, in bytes
 
 def describe_wrong_file(path: Path) -> str:
     """A description of a file that cannot be weights or a graph, as "it is empty (0 bytes)"; "" if the bytes do not show it."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         head = file.read(1024)
         file.seek(max(0, size - 66_000))  # the end record of a zip file lies within its last 65,557 bytes
         tail = file.read()
@@ -33,7 +35,7 @@ def describe_wrong_file(path: Path) -> str:
 
 def _promised_bytes(path: Path) -> int:
     """The offset where the last field of a protobuf message should end; beyond the file's end if that is cut inside a field."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
 
         def varint() -> int:
             value = 0

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import read_json, remove_stale_temporaries, temporary_path, write_json
+from bulkinfer.files.atomic import remove_stale_temporaries, temporary_path
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT

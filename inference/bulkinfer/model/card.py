@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
 from bulkinfer.errors import DamagedError, UsageError
-from bulkinfer.files.atomic import file_sha256, read_json, write_json
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.recipe import Recipe

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from bulkinfer.errors import DamagedError, RunError, first_line
 from bulkinfer.files.atomic import file_sha256, publishing
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.model.card import GraphSidecar
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
@@ -36,6 +37,7 @@ PARITY_TOLERANCES = {
 PADDING_TOLERANCE = 1e-6  # the same: rounding by another split over threads may cost so much, other rows must change nothing
 GOLDEN_FILE = "golden.npz"
 GOLDEN_COUNT = 4
+_GOLDEN_BYTES = 1 << 30
 # Reading an npz or npy file raises these if it is damaged or claims arrays beyond all memory. Pickles in it are never read.
 BROKEN_ARRAYS = (
     *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
@@ -79,7 +81,7 @@ def write_golden(path: Path, golden: Golden) -> None:
 def read_golden(path: Path) -> Golden:
     """Read golden.npz. Raises DamagedError if it is missing or damaged."""
     try:
-        with path.open("rb") as file, np.load(file) as loaded:
+        with open_regular(path, most_bytes=_GOLDEN_BYTES) as file, np.load(file) as loaded:
             arrays = dict(loaded)
         images = arrays.pop("images")
         if not all(isinstance(values, np.ndarray) and values.ndim for values in (images, *arrays.values())):

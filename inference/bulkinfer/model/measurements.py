@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import read_json, write_json
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 
 log = logging.getLogger("bulkinfer")

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bulkinfer.errors import DamagedError
+from bulkinfer.files.guarded import open_regular
+
 DATASET_FILE = "dataset.json"
 DATASET_CONTENT = "bulkinfer partitions"  # the field `content`, the second one in every dataset.json
 MANIFEST_FILE = "manifest.parquet"
@@ -22,9 +25,9 @@ def carries_dataset(directory: bytes) -> bool:
     False for a file that cannot be read, so that nothing beside it is treated as output of partition_dataset.
     """
     try:
-        with (Path(os.fsdecode(directory)) / DATASET_FILE).open("rb") as file:
+        with open_regular(Path(os.fsdecode(directory)) / DATASET_FILE) as file:
             return f'"{DATASET_CONTENT}"'.encode() in file.read(200)
-    except OSError:
+    except (OSError, DamagedError):
         return False
 
 
@@ -40,11 +43,11 @@ def carries_manifest(directory: bytes) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             metadata = pq.read_metadata(file).metadata or {}
     except MemoryError:  # Arrow's MemoryError is also an ArrowException
         raise
-    except (OSError, pa.ArrowException):
+    except (OSError, pa.ArrowException, DamagedError):
         return False
     return bool(metadata.get(b"content") == MANIFEST_CONTENT)
 

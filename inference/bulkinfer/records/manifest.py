@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, RunError, UsageError, advising
-from bulkinfer.files.atomic import canonical_json, read_json
+from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.layout import (
     DATASET_FILE,

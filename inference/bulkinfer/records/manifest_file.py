@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from bulkinfer.errors import RunError, UnreadableError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, canonical_json, publishing
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.layout import MANIFEST_CONTENT
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Lines, TableLines
 from bulkinfer.types import printable
@@ -83,7 +84,7 @@ class FileLines:
 
     @contextmanager
     def _file(self) -> Iterator[Any]:
-        with damage_as_run_error(self._path), self._path.open("rb") as file:
+        with damage_as_run_error(self._path), open_regular(self._path, error=RunError) as file:
             if _identity(file) != self._identity:
                 raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
             yield file
@@ -125,7 +126,7 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
     Raises RunError if it is missing or damaged, its subclass UnreadableError if there is too little memory to find out,
     UsageError if a newer bulkinfer wrote it.
     """
-    with damage_as_run_error(path), path.open("rb") as file:
+    with damage_as_run_error(path), open_regular(path, error=RunError) as file:
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
         metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
         lines = FileLines(path, file, parquet)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -21,16 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import LockedError, RunError, UnreadableError, UsageError, advising
-from bulkinfer.files.atomic import (
-    FORMAT,
-    TEMPORARY_PREFIX,
-    fsync_directory,
-    read_json,
-    remove_stale_temporaries,
-    temporary_owner,
-    temporary_path,
-    write_json,
-)
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_stale_temporaries, temporary_owner, temporary_path
+from bulkinfer.files.guarded import open_regular
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.records.layout import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -122,7 +116,7 @@ def publish_partitions(
 
 def _describe(path: Path, value: dict[str, Any]) -> None:
     with advising(MAKE_AGAIN):
-        is_same = path.exists() and read_json(path) == {"format": FORMAT, **value}
+        is_same = path.exists() and read_json(path) == json.loads(json.dumps(value))
     if not is_same:
         write_json(path, value)
 
@@ -157,7 +151,7 @@ def _refuse_foreign(output: Path) -> None:
         known = len(read_description(described)["partitions"])
     elif described.exists():
         if described.is_file():
-            described.open("rb").close()  # raises PermissionError if it is not readable
+            open_regular(described).close()  # raises PermissionError if it is not readable
         raise UsageError(
             f"{shown(described)} was not written by partition_dataset, or is damaged: move it away, or give another --output"
         )

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.errors import RunError, UsageError, advising
-from bulkinfer.files.atomic import canonical_json, read_json, write_json
+from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 
 JOB_FILE = "_job.json"
+_MOST_BYTES = 1 << 30  # a job of a million parts has some 200 MB
 _WAYS_OUT = "run the job with --overwrite, or into another --output"
 
 
@@ -88,7 +90,7 @@ class JobFile:
         if not path.exists():
             return None
         with advising(_WAYS_OUT):
-            found = read_json(path)
+            found = read_json(path, most_bytes=_MOST_BYTES)
         if fault := _fault(found):
             raise RunError(f"{path} is damaged ({fault}): {_WAYS_OUT}")
         return cls(found)
@@ -102,7 +104,7 @@ class JobFile:
 
     def write(self, output: Path) -> None:
         """Publish it in `output`."""
-        write_json(output / JOB_FILE, {name: value for name, value in self.content.items() if name != "format"})
+        write_json(output / JOB_FILE, self.content)
 
     # -- what it says ----------------------------------------------------------------------------------------------------
 

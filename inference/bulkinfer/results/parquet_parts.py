@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from bulkinfer.errors import ForeignError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
+from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
@@ -26,6 +27,7 @@ from bulkinfer.results.rows import StepRows, Task
 from bulkinfer.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
+_MOST_BYTES = 1 << 31  # of a part, which is read at once
 
 
 class PartFacts(TypedDict):
@@ -234,7 +236,7 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
     bulkinfer wrote it.
     """
     path = output / part_name(step)
-    data = path.read_bytes()
+    data = read_bytes(path, _MOST_BYTES)
     with _damage_as_run_error(path):
         parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         facts = _facts(path, parquet.metadata)

@@ -19,15 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bulkinfer.errors import BulkinferError, RunError, UsageError, advising, first_line
-from bulkinfer.files.atomic import (
-    TEMPORARY_PREFIX,
-    file_sha256,
-    fsync_directory,
-    read_json,
-    temporary_owner,
-    temporary_path,
-    write_json,
-)
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, fsync_directory, temporary_owner, temporary_path
+from bulkinfer.files.json_file import read_json, write_json
 
 log = logging.getLogger("bulkinfer")
 
@@ -135,7 +128,7 @@ def read(path: Path) -> Checkpoint:
             tensors.append(load_file(path / name))
         except (OSError, SafetensorError, KeyError) as error:
             raise RunError(f"{path / name} is damaged ({first_line(error)}): use another checkpoint") from error
-    return Checkpoint(path, tensors[0], tensors[1], {name: value for name, value in state.items() if name != "format"})
+    return Checkpoint(path, tensors[0], tensors[1], state)
 
 
 def newest(run: Path, *, warns: bool = True) -> Checkpoint:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files import lease
-from bulkinfer.files.atomic import publishing, safe_name, write_json
+from bulkinfer.files.atomic import publishing, safe_name
+from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
+from bulkinfer.files.json_file import write_json
 from bulkinfer.host.progress_bar import Screen
 
 TRAINING_COLUMNS = (
@@ -178,7 +180,7 @@ def write_table(path: Path, columns: tuple[str, ...], rows: list[dict[str, str]]
     writer.writeheader()
     writer.writerows(rows)
     data = text.getvalue().encode()
-    if not path.exists() or path.read_bytes() != data:
+    if not path.exists() or read_bytes(path, TEXT_BYTES) != data:
         with publishing(path) as temporary:
             temporary.write_bytes(data)
 
@@ -187,7 +189,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file of a run, without a last line that was cut off; [] if there is no file."""
     if not path.exists():
         return []
-    whole, _, _ = path.read_text().rpartition("\n")
+    whole, _, _ = read_text(path, TEXT_BYTES).rpartition("\n")
     rows = csv.DictReader(whole.splitlines())
     return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
 

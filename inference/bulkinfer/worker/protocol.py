@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import advising
-from bulkinfer.files.atomic import read_json, write_json
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task, task_for
 from bulkinfer.runtime.providers import SessionSpec
@@ -118,7 +118,7 @@ class RunSpec:
     def read(cls, path: Path) -> RunSpec:
         """The inverse of write."""
         with advising("start the job again, which writes it again"):
-            value = {name: item for name, item in read_json(path).items() if name != "format"}
+            value = read_json(path)
         task = value["task"]
         value["recipe"] = Recipe(**value["recipe"])
         columns = {name: tuple(shape) for name, shape in task["columns"].items()}

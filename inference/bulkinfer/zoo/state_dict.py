@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 
 from bulkinfer.errors import RunError
+from bulkinfer.files.guarded import open_regular
 
 RANDOM_SEED = 0
 WRAPPERS = ("module.", "_orig_mod.")
@@ -69,7 +70,7 @@ def _unwrapped(state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
 
 def _is_safetensors(path: Path) -> bool:
     """Whether the file begins like a safetensors file: the length of a header, then the header, which is JSON."""
-    with path.open("rb") as file:
+    with open_regular(path, error=RunError) as file:
         head = file.read(9)
     return head[8:] == b"{" and 0 < int.from_bytes(head[:8], "little") < path.stat().st_size
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.errors import DamagedError, DownloadError, RunError, UsageError, advising
-from bulkinfer.files.atomic import file_sha256, publishing, read_json, remove_stale_temporaries, safe_name, write_json
+from bulkinfer.files.atomic import file_sha256, publishing, remove_stale_temporaries, safe_name
 from bulkinfer.files.download import fetch, public
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import RANDOM_WEIGHTS, USERS_FILE, Weights
 from bulkinfer.zoo import INSTALL, NetworkSpec

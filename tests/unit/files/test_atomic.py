@@ -1,4 +1,4 @@
-"""atomic.py: files are complete or absent, files of dead processes are removed, JSON is read or refused in a sentence."""
+"""atomic.py: files are complete or absent, files of dead processes are removed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files import atomic as paths
 from bulkinfer.files.atomic import (
     canonical_json,
     file_sha256,
     publishing,
-    read_json,
     remove_abandoned,
     remove_stale_temporaries,
     safe_name,
     temporary_owner,
     temporary_path,
-    write_json,
     write_owner_file,
 )
+from bulkinfer.files.json_file import write_json
 from bulkinfer.host import process_identity as processes
 from bulkinfer.host.process_identity import Table, process_start_ticks, this_table
 
@@ -204,43 +202,6 @@ def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyP
     uid = os.geteuid()
     monkeypatch.setattr(paths.os, "geteuid", lambda: uid + 1)
     assert remove_abandoned(tmp_path, "a") == []
-
-
-def test_json_round_trip(tmp_path: Path) -> None:
-    value = {"text": "é \udce9 \n", "list": [1, 2.5, None], "tuple": (1, 2)}
-    write_json(tmp_path / "file.json", value)
-    assert read_json(tmp_path / "file.json") == {"format": 1, "text": "é \udce9 \n", "list": [1, 2.5, None], "tuple": [1, 2]}
-    assert (tmp_path / "file.json").read_bytes().isascii()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"format": 1', b"<!DOCTYPE html>", b"[" * 100_000])
-def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "file.json").write_bytes(content)
-    with pytest.raises(DamagedError, match=r"file\.json is damaged \(not JSON: .*\)$"):
-        read_json(tmp_path / "file.json")
-
-
-def test_json_that_is_not_ours(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    with pytest.raises(UsageError, match=r"file\.json does not exist"):
-        read_json(path)
-    for content in ("[]", "1", "null", '"format"'):
-        path.write_text(content)
-        with pytest.raises(DamagedError, match=r"not a JSON object\)$"):
-            read_json(path)
-    path.write_text('{"format": 2}')
-    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1: install a newer bulkinfer"):
-        read_json(path)
-
-
-@pytest.mark.parametrize(("found", "told"), [
-    ("{}", "null"), ('{"format": "1"}', '"1"'), ('{"format": null}', "null"), ('{"format": 0}', "0"),
-    ('{"format": true}', "true"), ('{"format": [1]}', r"\[1\]"), ('{"format": 2.5}', "2.5"),
-])  # fmt: skip
-def test_json_without_its_format_number_is_damaged_and_not_newer(tmp_path: Path, found: str, told: str) -> None:
-    (tmp_path / "file.json").write_text(found)
-    with pytest.raises(DamagedError, match=rf"file\.json is damaged \(its format is {told}, not 1\)$"):
-        read_json(tmp_path / "file.json")
 
 
 def test_hash_of_a_file(tmp_path: Path) -> None:

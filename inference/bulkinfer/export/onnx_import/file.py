@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from bulkinfer.errors import UsageError
 from bulkinfer.export.onnx_import.user_files import read_bytes
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 
 MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for the nodes that are added to the graph
@@ -117,7 +118,7 @@ def _part(file: Path, facts: dict[str, str], path: Path) -> bytes:
         )
     offset = int(numbers[0] or 0)
     length = int(numbers[1]) if numbers[1] else max(0, size - offset)
-    with file.open("rb") as opened:
+    with open_regular(file, error=UsageError) as opened:
         if offset + length > size:
             found = identify(opened.read(HEAD_BYTES)).name
             what = f"is a {found}: {_HELP[found]}" if found == "Git LFS pointer" else "is cut off or another file"

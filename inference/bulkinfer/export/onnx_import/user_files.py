@@ -11,6 +11,8 @@ from typing import Any, get_type_hints
 
 from bulkinfer import zoo
 from bulkinfer.errors import UsageError, first_line, os_error_sentence
+from bulkinfer.files import guarded
+from bulkinfer.files.guarded import GRAPH_BYTES, TEXT_BYTES
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.recipe import Recipe
 
@@ -38,7 +40,7 @@ def read_bytes(path: Path, flag: str) -> bytes:
     """All bytes of the file that `flag` names. Raises UsageError if it cannot be read."""
     regular_file(path, flag)
     try:
-        return path.read_bytes()
+        return guarded.read_bytes(path, GRAPH_BYTES if flag == "--onnx" else TEXT_BYTES, error=UsageError)
     except OSError as error:
         raise UsageError(f"{flag} names no file that can be read ({os_error_sentence(error)})") from None
 

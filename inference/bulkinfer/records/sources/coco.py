@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.sources.folder import Picture, Scan
 from bulkinfer.types import printable
@@ -100,8 +101,8 @@ def read_annotations(path: Path) -> Annotations:
     """The content of a COCO JSON file. Raises UsageError if it is missing or not of that shape."""
     try:
         sha256 = file_sha256(path)
-        with path.open(encoding="utf-8-sig") as file:
-            content = json.loads(file.read(), object_hook=_keep_wanted)
+        with open_regular(path, error=UsageError) as file:
+            content = json.loads(file.read().decode("utf-8-sig"), object_hook=_keep_wanted)
     except OSError as error:
         raise UsageError(f"--annotations: {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

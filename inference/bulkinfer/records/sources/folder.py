@@ -13,10 +13,10 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
 from bulkinfer.types import key_text, printable
@@ -233,7 +233,7 @@ def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: S
     head = b""
     if size_bytes and extension not in RAW_EXTENSIONS:
         try:
-            with Path(os.fsdecode(entry.path)).open("rb") as file:
+            with open_regular(os.fsdecode(entry.path)) as file:
                 head = file.read(HEAD_BYTES)
         except OSError as error:
             if not by_name:

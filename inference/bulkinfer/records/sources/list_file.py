@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
@@ -135,7 +136,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     place, digest = _Place.of(path, data_dir, output), hashlib.sha256()
     data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path, error=UsageError) as file:
             for block in _blocks(place, file, digest):
                 keys, num_lines = place.keys(block, number)
                 number += num_lines

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, read_json, write_json
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256
+from bulkinfer.files.json_file import read_json, write_json
 
 RECORD_FILE = "engines.json"
 LOCK_FILE = ".lock"

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.files.guarded import TEXT_BYTES, read_text
 
 OWN = Path(__file__).with_name("configs.yml")
 
@@ -17,7 +18,7 @@ def words_of(name: str, path: str) -> list[str]:
     """The options called `name` as words of a command line. Raises UsageError naming the file and what is wrong with it."""
     file = Path(path) if path else OWN
     try:
-        found: Any = yaml.safe_load(file.read_text())
+        found: Any = yaml.safe_load(read_text(file, TEXT_BYTES, error=UsageError))
     except OSError as error:
         raise UsageError(f"--config_path {file}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
