@@ -25,6 +25,7 @@ from tests import pictures
 from tests.commands import records, run
 from tests.foreign_graphs import PLAIN, SCALED, SIDE, foreign_graph, recipe_file, save
 from tests.forms import long, only_first
+from tests.sealed import write_sealed
 
 NAMES = [f"{number:02d}.png" for number in range(10)]
 
@@ -274,7 +275,7 @@ def test_b28_three_workers_tell_it_once(photos: Path, tmp_path: Path) -> None:
     model.ir_version = 99
     path.write_bytes(model.SerializeToString())
     sidecar = json.loads(path.with_suffix(".json").read_text())
-    path.with_suffix(".json").write_text(json.dumps({**sidecar, "sha256": file_sha256(path)}))
+    write_sealed(path.with_suffix(".json"), {**sidecar, "sha256": file_sha256(path)})
     done = run("infer_launch", "--model_name", "net", "--data_dir", photos, "--num_devices", 3, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("IR version is 99, this onnxruntime takes up to ") == 1

@@ -19,6 +19,7 @@ from tests.commands import children, command, living, records, rows, run, run_he
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
+from tests.sealed import write_sealed
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     (entry,) = found["measured"]
     other = "openvino" if provider == "cpu" else "cpu"
     entry["images_per_s"] = {"cpu": 1.0, "openvino": 1.0, other: 5.0}
-    kept.write_text(json.dumps(found))
+    write_sealed(kept, found)
     next(output.glob("part-*")).unlink()
     again = launch(place, "--output", output, "--limit", 10, "--num_devices", 2, log_path=logs)
     assert again.returncode == 0, again.stderr

@@ -17,6 +17,7 @@ from tests import pictures
 from tests.commands import UNPRIVILEGED, command, records, rows, run, summary
 from tests.forms import long, long_param, only_first
 from tests.models import COLOURS, LABELS, tiny_graph, write_tiny_model
+from tests.sealed import write_sealed
 
 ON_CPU = ("--model_name", "tiny", "--device", "cpu")
 LAUNCH = (*ON_CPU, "--data_dir", "photos")
@@ -346,7 +347,7 @@ def test_a_card_that_does_not_fit_its_graph_is_refused(place: Path, field: str) 
         card["labels"].pop()
     else:
         card["recipe"]["height"] += 1
-    path.write_text(json.dumps(card))
+    write_sealed(path, card)
     found = launch(place, code=2)
     assert "card.json does not fit model_6.onnx" in found.stderr
     assert found.stderr.count("\n") == 1

@@ -23,6 +23,7 @@ from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.worker.protocol import STOP_SIGNALS, Ready
 
 from tests.launches import config_of
+from tests.sealed import write_sealed
 from tests.temporaries import temporary_name
 
 RATES = {"decode": 400.0, "inference": 200.0, "end_to_end": 100.0}
@@ -84,7 +85,7 @@ def test_random_weights_are_told(tmp_path: Path, asked: list[Any], capsys: pytes
     path = tmp_path / "models" / "tiny" / "card.json"
     card = json.loads(path.read_text())
     card["weights"]["source"] = "random"
-    path.write_text(json.dumps(card))
+    write_sealed(path, card)
     assert bench(settings) == 0
     assert "weights: random; the speed is that of real ones" in capsys.readouterr().out
 

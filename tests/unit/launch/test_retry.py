@@ -16,6 +16,7 @@ from bulkinfer.commands import retry as command
 from bulkinfer.commands import verify as verify_command
 from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import LOCK_FILE
 from bulkinfer.launch import close as close_module
 from bulkinfer.launch import plan as plan_module
@@ -35,6 +36,7 @@ from bulkinfer.types import Step
 from tests.commands import records
 from tests.launches import config_of
 from tests.rows import filled_rows, task
+from tests.sealed import write_sealed
 from tests.temporaries import temporary_name
 
 BROKEN = (1, 2, 9)
@@ -233,7 +235,7 @@ def test_another_network_is_refused_by_name(tmp_path: Path, whole: dict[str, byt
     card = tmp_path / "models" / "tiny" / "card.json"
     value = json.loads(card.read_text())
     value["recipe"]["resize_size"] += 1
-    card.write_text(json.dumps(value))
+    write_sealed(card, value)
     files = state(tmp_path / "out")
     with pytest.raises(UsageError, match=r"differs in recipe\.resize_size"):
         retry(RetryConfig(output=str(tmp_path / "out")))
@@ -333,7 +335,7 @@ def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: 
 def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """And what a killed retry was writing goes."""
     (log_dir,) = (path for path in (tmp_path / "logs").glob("tiny-*") if kept_manifest(path, 0).parent == path)
-    before = json.loads((log_dir / "summary.json").read_text())
+    before = read_json(log_dir / "summary.json")
     (log_dir / "retry").mkdir()
     for folder in (log_dir, log_dir / "retry"):
         (folder / temporary_name("0000")).touch()
@@ -343,7 +345,7 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     own = json.loads((log_dir / "retry" / "summary.json").read_text())
     assert (own["job"], own["pictures"], own["errors"]) == (log_dir.name, 3, 0)
     counts = {"ok": 10, "errors": 0, "errors_by_stage": {}, "exit_code": 0}
-    assert json.loads((log_dir / "summary.json").read_text()) == before | counts
+    assert read_json(log_dir / "summary.json") == before | counts
     for folder in (log_dir, log_dir / "retry"):
         assert (folder / "_job.json").read_bytes() == (tmp_path / "out" / "_job.json").read_bytes()
     (log_dir / "summary.json").unlink()
@@ -402,7 +404,7 @@ def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], caps
     output = tmp_path / "out"
     path = output / "_job.json"
     described = json.loads(path.read_text())
-    path.write_text(json.dumps({**described, "versions": {**described["versions"], "numpy": "1.0"}}))
+    write_sealed(path, {**described, "versions": {**described["versions"], "numpy": "1.0"}})
     next(output.glob("part-*")).write_bytes(b"")
     capsys.readouterr()
     assert retry(RetryConfig(output=str(output))).exit_code == 1

@@ -23,6 +23,7 @@ from bulkinfer.results.verify import verify
 
 from tests.commands import records
 from tests.launches import config_of, write_photos
+from tests.sealed import write_sealed
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, beca
     assert launch(second).exit_code == 0, "auto became the same"
     path = Path(config.output) / "_job.json"
     described = json.loads(path.read_text())
-    path.write_text(json.dumps({**described, "resolved": {**described["resolved"], **became}}))
+    write_sealed(path, {**described, "resolved": {**described["resolved"], **became}})
     third = replace(second, output=f"{config.output}3")
     with pytest.raises(UsageError) as caught:
         launch(third)
@@ -186,7 +187,7 @@ def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, val
     there = described["identity"]
     there[place] = {**there[place], **value} if isinstance(value, dict) else value
     described["fingerprint"] = hashlib.sha256(canonical_json(there).encode()).hexdigest()
-    path.write_text(json.dumps(described))
+    write_sealed(path, described)
     with pytest.raises(UsageError, match=rf"of another kind, by {place}"):
         launch(grown(first))
 

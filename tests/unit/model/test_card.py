@@ -25,6 +25,7 @@ from bulkinfer.model.card import (
 from bulkinfer.model.recipe import Recipe
 
 from tests.models import write_tiny_model
+from tests.sealed import write_sealed
 
 RECIPE = Recipe(
     height=224, width=192, resize="short_side", resize_size=256, crop_fraction=0.875, interpolation="bicubic",
@@ -54,7 +55,7 @@ def damaged(tmp_path: Path, **changes: Any) -> Path:
 def test_card_round_trip(tmp_path: Path) -> None:
     write_card(tmp_path / "card.json", CARD)
     assert read_card(tmp_path / "card.json") == CARD
-    assert json.loads((tmp_path / "card.json").read_text())["format"] == 1
+    assert json.loads((tmp_path / "card.json").read_text())["format"] == 2
 
 
 def test_sidecar_round_trip(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_graph_that_is_not_the_one_recorded(tmp_path: Path) -> None:
 def test_a_sidecar_that_does_not_describe_the_outputs(tmp_path: Path, outputs: Any, told: str) -> None:
     folder = write_tiny_model(tmp_path)
     value = json.loads((folder / "model_6.json").read_text())
-    (folder / "model_6.json").write_text(json.dumps({**value, "outputs": outputs}))
+    write_sealed(folder / "model_6.json", {**value, "outputs": outputs})
     with pytest.raises(DamagedError, match=r"model_6\.json is damaged \(.*\)$") as caught:
         check_graph_files(folder, 6)
     assert told in str(caught.value)

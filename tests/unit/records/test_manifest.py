@@ -22,6 +22,8 @@ from bulkinfer.types import Record
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sealed import write_sealed
+
 ENTRIES = [
     Entry(b"a/1.jpg", 10, 3, (1, 7), 42),
     Entry(b"caf\xe9.png", 0, None, (), None),
@@ -255,7 +257,10 @@ DAMAGES = [
 def test_a_dataset_json_of_another_structure(partitioned: Path, change: dict[str, Any] | None, told: str) -> None:
     """Both commands say what is wrong; what they advise works."""
     path, photos = partitioned / "dataset.json", partitioned.parent / "photos"
-    path.write_text(DEEP if change is None else json.dumps({**json.loads(path.read_text()), **change}))
+    if change is None:
+        path.write_text(DEEP)
+    else:
+        write_sealed(path, {**json.loads(path.read_text()), **change})
     sentence = rf"dataset\.json is damaged \({told}.*\): remove it and run partition_dataset again"
     with pytest.raises(RunError, match=sentence):
         open_dataset(partitioned)

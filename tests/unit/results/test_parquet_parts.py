@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.files import guarded
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.records.manifest_rows import hash_keys
 from bulkinfer.results import parquet_parts as results
@@ -337,7 +338,7 @@ def test_a_failing_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pyt
     def broken(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error", "part")
 
-    for place, name in ((Path, "read_bytes"), (results.pq, "ParquetFile")):
+    for place, name in ((results, "read_bytes"), (results.pq, "ParquetFile")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, broken)
             with pytest.raises(OSError, match="Input/output error"):
@@ -346,13 +347,13 @@ def test_a_failing_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pyt
 
 def test_a_part_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = write(tmp_path)
-    opened, opens = Path.open, []
+    opened, opens = guarded.open_regular, []
 
-    def counted(path: Path, *words: Any, **options: Any) -> Any:
+    def counted(path: Path, **options: Any) -> Any:
         opens.append(path.name)
-        return opened(path, *words, **options)
+        return opened(path, **options)
 
-    monkeypatch.setattr(Path, "open", counted)
+    monkeypatch.setattr(guarded, "open_regular", counted)
     part, table = read_part(tmp_path, STEP, JOB["fingerprint"])
     assert (part, table.num_rows, opens) == (written, 10, [written.name])
     assert table["key"].to_pylist() == [f"{n:06d}.jpg" for n in range(100, 110)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from bulkinfer.results.reader import read_results
 from bulkinfer.types import Step
 
 from tests.rows import filled_rows, task
+from tests.sealed import write_sealed
 
 IDENTITY = {"model_name": "tiny"}
 FINGERPRINT = hashlib.sha256(canonical_json(IDENTITY).encode()).hexdigest()
@@ -40,7 +40,7 @@ def describe(folder: Path) -> None:
     partitions = {str(index): {"num_records": size, "keys_sha256": ""} for index, size in ((0, 8), (1, 4))}
     job: dict[str, Any] = {"format": 1, "fingerprint": FINGERPRINT, "identity": IDENTITY, "resolved": {"provider": "cpu"}}
     job |= {"versions": {}, "num_records": 12, "partitions": partitions, "complete": False, "parts": {}}
-    (folder / JOB_FILE).write_text(json.dumps(job))
+    write_sealed(folder / JOB_FILE, job)
 
 
 def test_all_rows_in_order(output: Path) -> None:

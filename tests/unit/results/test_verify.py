@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files import guarded
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
 from bulkinfer.results import parquet_parts as results
@@ -23,6 +24,7 @@ from bulkinfer.results.verify import Verdict, compare_outputs, verify
 from bulkinfer.types import Step
 
 from tests.rows import filled_rows, task
+from tests.sealed import write_sealed
 
 IDENTITY = {"model_name": "tiny"}
 FINGERPRINT = hashlib.sha256(canonical_json(IDENTITY).encode()).hexdigest()
@@ -52,7 +54,7 @@ def keys_hash(size: int) -> str:
 def describe(output: Path, **changes: Any) -> None:
     path = output / JOB_FILE
     before = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(before | changes))
+    write_sealed(path, before | changes)
 
 
 def faults(output: Path) -> list[str]:
@@ -69,13 +71,13 @@ def test_a_sound_output(output: Path) -> None:
 
 
 def test_every_part_is_read_once(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, opens = Path.open, []
+    opened, opens = guarded.open_regular, []
 
-    def counted(path: Path, *words: Any, **options: Any) -> Any:
+    def counted(path: Path, **options: Any) -> Any:
         opens.append(path.name)
-        return opened(path, *words, **options)
+        return opened(path, **options)
 
-    monkeypatch.setattr(Path, "open", counted)
+    monkeypatch.setattr(guarded, "open_regular", counted)
     monkeypatch.setattr(results.pq, "read_table", lambda *_, **__: pytest.fail("read past read_part"))
     assert verify(output).faults == []
     assert sorted(name for name in opens if name != JOB_FILE) == sorted(map(part_name, STEPS))

@@ -36,6 +36,7 @@ from bulkinfer.worker.protocol import (
 )
 
 from tests.launches import plan_of
+from tests.sealed import write_sealed
 
 STEP = Step(3, 100, 142)
 TOTALS = Totals({"seconds": {"infer": 1.5}, "runs": {"-32": 4}}, 1 << 30, 2.25)
@@ -136,7 +137,7 @@ def test_run_json_is_the_same_for_the_same_run(tmp_path: Path) -> None:
 def test_run_json_with_a_field_that_nobody_knows(tmp_path: Path) -> None:
     SPEC.write(tmp_path / "run.json")
     value = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**value, "news": 1}))
+    write_sealed(tmp_path / "run.json", {**value, "news": 1})
     with pytest.raises(TypeError, match="news"):
         RunSpec.read(tmp_path / "run.json")
     (tmp_path / "run.json").write_text(json.dumps({**value, "format": 99}))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.manifest_rows import Entry
@@ -101,10 +101,12 @@ def read_annotations(path: Path) -> Annotations:
     """The content of a COCO JSON file. Raises UsageError if it is missing or not of that shape."""
     try:
         sha256 = file_sha256(path)
-        with open_regular(path, error=UsageError) as file:
+        with open_regular(path) as file:
             content = json.loads(file.read().decode("utf-8-sig"), object_hook=_keep_wanted)
     except OSError as error:
         raise UsageError(f"--annotations: {path} cannot be read: {error.strerror}") from None
+    except DamagedError as error:
+        raise UsageError(f"--annotations: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--annotations: {path} is not JSON ({error}): give an instances_*.json of COCO") from None
     try:

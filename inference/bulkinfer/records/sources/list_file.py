@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
@@ -136,7 +136,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     place, digest = _Place.of(path, data_dir, output), hashlib.sha256()
     data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
     try:
-        with open_regular(path, error=UsageError) as file:
+        with open_regular(path) as file:
             for block in _blocks(place, file, digest):
                 keys, num_lines = place.keys(block, number)
                 number += num_lines
@@ -144,6 +144,8 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
                 data += joined_bytes(keys)
     except OSError as error:
         raise UsageError(f"--list_file: {place.shown} cannot be read: {error.strerror}") from None
+    except DamagedError as error:
+        raise UsageError(f"--list_file: {error}") from None
     offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
     np.cumsum(np.concatenate(lengths), out=offsets[1:])
     if len(offsets) == 1:

@@ -19,6 +19,7 @@ from bulkinfer.runtime.providers import SessionSpec
 from tests.commands import children, living
 from tests.graphs import save
 from tests.models import tiny_graph
+from tests.sealed import write_sealed
 
 SHA256 = "ab" * 32
 
@@ -93,7 +94,7 @@ def test_failures_that_are_damaged_are_measured_again(counting: Counting, tmp_pa
     measure(both, SHA256, kept)
     note = json.loads(kept.read_text())
     note["measured"][0] |= {"images_per_s": {"cpu": 5.0}, "does_not_run": failures}
-    kept.write_text(json.dumps(note))
+    write_sealed(kept, note)
     assert measure(both, SHA256, kept) == {"cpu": 30.0, "openvino": 40.0}
 
 
@@ -183,7 +184,7 @@ def test_rates_of_other_providers_or_none_are_measured_again(counting: Counting,
     measure([candidate("a.onnx")], SHA256, kept)
     note = json.loads(kept.read_text())
     note["measured"][0]["images_per_s"] = rates
-    kept.write_text(json.dumps(note))
+    write_sealed(kept, note)
     assert measure([candidate("a.onnx")], SHA256, kept) == {"cpu": 20.0}
 
 

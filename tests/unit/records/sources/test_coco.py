@@ -121,7 +121,7 @@ def test_malformed_files_get_a_sentence(tmp_path: Path, value: Any, sentence: st
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_annotations(tmp_path / "x.json")
-    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+    with pytest.raises(UsageError, match="is a folder, not a file"):
         read_annotations(tmp_path)
     (tmp_path / "latin.json").write_bytes(b'{"images": "\xe9"}')
     with pytest.raises(UsageError, match="is not JSON"):

@@ -120,7 +120,7 @@ def test_files_that_are_no_lists(root: Path, content: bytes, why: str) -> None:
 def test_files_that_cannot_be_read(root: Path) -> None:
     with pytest.raises(UsageError, match="gone cannot be read: No such file"):
         read_list(root / "gone", os.fsencode(root), b"out")
-    with pytest.raises(UsageError, match="photos cannot be read: Is a directory"):
+    with pytest.raises(UsageError, match="photos is a folder, not a file"):
         read_list(root, os.fsencode(root), b"out")
     with pytest.raises(UsageError, match="gone is not a folder: give the folder"):
         read_list(root / "list.txt", os.fsencode(root / "gone"), b"out")
