@@ -7,9 +7,9 @@ reads are small and regular; this is the one way to open them (tests/rules/test_
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
-from io import BufferedReader
 
 from bulkinfer.errors import BulkinferError, DamagedError
 from bulkinfer.types import printable
@@ -29,7 +29,7 @@ _KINDS = (
 
 def open_regular(
     path: str | os.PathLike[str], *, most_bytes: int | None = None, error: type[BulkinferError] = DamagedError
-) -> BufferedReader:
+) -> io.BufferedReader:
     """Open a regular file for reading bytes; a link is followed.
 
     Raises `error` if it is of another kind, or larger than `most_bytes`; OSError if it is missing or cannot be opened.
@@ -47,7 +47,7 @@ def open_regular(
             raise error(f"{_shown(path)} is {kind}, not a file")
         if most_bytes is not None and found.st_size > most_bytes:
             raise error(_too_large(path, found.st_size, most_bytes))
-        return open(descriptor, "rb")
+        return io.BufferedReader(io.FileIO(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
