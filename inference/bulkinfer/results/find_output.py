@@ -73,7 +73,7 @@ def _job_file_of(part: Path, output: Path) -> Path | None:
     """A _job.json near `output` that has the fingerprint of a part: of a results folder that was renamed, or of its logs."""
     try:
         with open_regular(part) as file:
-            fingerprint = recorded_fingerprint(pq.read_metadata(file))
+            fingerprint = recorded_fingerprint(pq.ParquetFile(file).metadata)
     except (BulkinferError, OSError, pa.ArrowException):
         return None
     stem = Path(JOB_FILE).stem
