@@ -6,8 +6,8 @@ that plain PNG readers see, even if the animation leaves it out.
 
 Pillow decides whether a file is truncated, with two exceptions. It takes zeros for picture data: a JPEG without its end
 marker is an error row, whatever stands in the marker's place. And it does not pass on what its decoders warn of: a JPEG or TIFF
-whose decoder had to make up pixels is an error row (lost_pixels.py). A PNG or GIF that lacks only what follows its last pixel is
-read. JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
+whose decoder had to make up pixels is an error row (lost_pixels.py). A PNG or GIF that lacks only what follows its last pixel
+is read. JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
 
     `orientation` "exif" turns the picture upright, "stored" leaves it as it lies in the file. Pictures of more than
     `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 10 bytes per pixel (20
-    for WebP and JPEG 2000, 14 for damaged JPEGs). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's
-    convert("RGB") does; 16-bit grey keeps its upper 8 bits.
+    for WebP and JPEG 2000, 14 for damaged JPEGs). Alpha is dropped and palettes, grey and CMYK are converted exactly as
+    Pillow's convert("RGB") does; 16-bit grey keeps its upper 8 bits.
     With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
     else is decoded as without, errors too.
     Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
