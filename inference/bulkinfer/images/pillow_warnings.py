@@ -74,11 +74,13 @@ def _hook_libtiff() -> None:
             setter(handler)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
-def _note_fault(_file: int | None, module: bytes | None, _text: int | None, _values: int | None) -> None:
+def _note(_file: int | None, module: bytes | None, _text: int | None, _values: int | None) -> None:
     """Called by libtiff, in the thread that decodes. Only its reader of faxes goes on after an error, in the next line."""
     if module is not None and module.startswith(b"Fax"):
         _of_thread.fault = "lines of a fax that cannot be read"
+
+
+_note_fault = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)(_note)
 
 
 class _CountingHook:
