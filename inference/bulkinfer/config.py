@@ -149,10 +149,17 @@ class PartitionConfig:
     list_file: str = option(
         "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
     )
+    labels: str = option(
+        "",
+        "fills the column label of the rows: folders (the class folders of --data_dir), annotations (pictures with one "
+        "category of --annotations), or a table of file names and labels (CSV, or separated by tabs or blanks)",
+    )
     include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.labels == "annotations" and not self.annotations:
+            raise UsageError("--labels annotations takes the categories of --annotations FILE: give that too")
         if self.annotations and self.list_file:
             raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
 
