@@ -176,6 +176,7 @@ class LaunchConfig:
         minimum=0,
     )
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
     iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
     model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
     num_devices: int = option(

@@ -137,7 +137,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> _Input:
         return _Input(scan.root, EntriesByName(scan.pictures, label_of), sizes, missing, scan.unreadable_lines(), facts)
     matched = match_images(annotations.images, scan)
     if len(matched.missing) == len(matched.entries):
-        first = f"; the first is {printable(annotations.images[0].name)!r}" if annotations.images else ""
+        first = f"; the first is '{printable(annotations.images[0].name)}'" if annotations.images else ""
         raise UsageError(f"--annotations: none of its {len(matched.entries):,} images is in {scan.shown_root}{first}")
     _log_lines(_annotation_lines(matched, annotations))
     entries, about_labels = _labelled(config, scan, matched.entries, annotations)
@@ -165,7 +165,7 @@ def _labelled(
     if config.labels == ANNOTATIONS:
         labelled, facts = labels_of_categories(annotations, entries)
         known = sum(entry.label is not None for entry in labelled)
-        log.info(f"labels of {known:,} pictures with exactly one category; {len(labelled) - known:,} have none")
+        log.info(f"labels of {counted(known, 'picture')} with exactly one category; {len(labelled) - known:,} without a label")
         return labelled, {"labels": facts}
     label_of, facts = _labels(config, scan)
     return [entry._replace(label=label_of(entry.key)) for entry in entries] if label_of else entries, facts

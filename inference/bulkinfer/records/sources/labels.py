@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError
-from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, first_names
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, counted, first_names
 from bulkinfer.records.sources.label_table import LabelTable, read_label_table
 from bulkinfer.records.sources.match_names import match_names
 from bulkinfer.types import key_text, printable
@@ -82,10 +82,10 @@ def _of_table(table: LabelTable, scan: Scan) -> Labels:
     known = sum(picture.key in found for picture in scan.pictures)
     if not known:
         first = printable(next(iter(table.labels)))
-        raise UsageError(f"--labels: {table.shown} names no picture of {scan.shown_root}; its first name is {first!r}")
+        raise UsageError(f"--labels: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'")
     lines = list(_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
     if absent := len(table.labels) - known:
-        lines.append(f"left out {absent:,} names of {table.shown} that are no picture here")
+        lines.append(f"left out {counted(absent, 'name')} of {table.shown} without a picture here")
     facts = {"from": "table", "sha256": table.sha256, "classes": _listed(numbers)}
     return Labels(found.get, facts, tuple(lines))
 
@@ -116,5 +116,5 @@ def _listed(numbers: dict[bytes, int]) -> list[list[Any]]:
 
 
 def _lines(num_pictures: int, num_without: int, num_classes: int) -> tuple[str, ...]:
-    without = f"; {num_without:,} have no label" if num_without else ""
-    return (f"labels of {num_pictures - num_without:,} pictures in {num_classes:,} classes{without}",)
+    without = f"; {num_without:,} without a label" if num_without else ""
+    return (f"labels of {counted(num_pictures - num_without, 'picture')} in {num_classes:,} classes{without}",)

@@ -35,7 +35,7 @@ def test_c32_class_folders_are_numbered_by_name() -> None:
     }
     found = find_labels("folders", scan("dog/1.jpg", "cat/2.jpg", "loose.jpg"))
     assert found.facts == {"from": "folders", "classes": [[0, "cat"], [1, "dog"]]}
-    assert found.lines == ("labels of 2 pictures in 2 classes; 1 have no label",)
+    assert found.lines == ("labels of 2 pictures in 2 classes; 1 without a label",)
 
 
 def test_c32_folders_named_by_numbers_keep_them() -> None:
