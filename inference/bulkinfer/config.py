@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -18,6 +20,7 @@ ENGINES = {  # module:class of each; a new engine is one file and one line here
 }
 
 
+_LARGEST = sys.float_info.max  # a whole number above it is no float
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
 
 
@@ -43,7 +46,8 @@ def _is_of(value: Any, kind: type[Any]) -> bool:
     if kind is tuple:
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     if kind in (int, float):
-        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return is_number and (kind is int or -_LARGEST <= value <= _LARGEST or value in (math.inf, -math.inf))
     return isinstance(value, kind)
 
 
