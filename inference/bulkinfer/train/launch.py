@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from bulkinfer.config import check_values
 from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
@@ -68,7 +67,6 @@ def train(
 
     Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
     """
-    check_values(config)
     found = checkpoint.find(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
