@@ -132,8 +132,8 @@ def _tiff_directories(data: bytes) -> int:
         seen = set[int]()
         while at and at not in seen and len(seen) <= MOST_FRAMES:
             seen.add(at)
-            (entries,) = struct.unpack_from(layout.count, data, at)
-            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.count) + entries * layout.size)
+            (entries,) = struct.unpack_from(layout.num_entries, data, at)
+            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
     except (struct.error, OverflowError):
         raise ValueError("a directory lies outside the file") from None
     return len(seen)

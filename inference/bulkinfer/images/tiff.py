@@ -18,9 +18,9 @@ _MOST_SUB_DIRECTORIES = 64  # cameras write two to five
 
 
 class Layout(NamedTuple):
-    """Formats for struct of a count of entries, of an entry, of an offset; the size of an entry in bytes."""
+    """Formats for struct of the number of entries, of an entry, of an offset; the size of an entry in bytes."""
 
-    count: str
+    num_entries: str
     entry: str
     offset: str
     size: int
@@ -47,8 +47,8 @@ def first_layout(data: bytes) -> tuple[Layout, int]:
 
 def entries_at(data: bytes, layout: Layout, at: int) -> Iterator[Entry]:
     """The entries of the directory at `at`. Raises struct.error if it leaves the file."""
-    (entries,) = struct.unpack_from(layout.count, data, at)
-    at += struct.calcsize(layout.count)
+    (entries,) = struct.unpack_from(layout.num_entries, data, at)
+    at += struct.calcsize(layout.num_entries)
     for number in range(min(entries, _MOST_ENTRIES)):
         yield Entry(*struct.unpack_from(layout.entry, data, at + number * layout.size))
 
