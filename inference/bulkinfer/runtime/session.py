@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -129,8 +130,10 @@ class Session:
         return outputs
 
 
-def warm_up(session: Network, streams: int, seconds: float) -> float:
+def warm_up(session: Network, streams: int, seconds: float, *, most_runs: int = sys.maxsize) -> float:
     """Run batches of zeros in all streams: once to warm up, then for `seconds`; returns pictures per second.
+
+    Each stream ends earlier after `most_runs`, which are enough for a rate that need not be exact.
 
     With `seconds` 0 only the warm-up runs, and the rate is its rate (an underestimate). Raises RunError if the network cannot
     run on zeros: failed pictures and the padding of the last batch are zeros.
@@ -143,7 +146,7 @@ def warm_up(session: Network, streams: int, seconds: float) -> float:
 
         def one_stream(index: int) -> None:
             try:
-                while not counts[index] or time.perf_counter() < until:
+while not counts[index] or (counts[index] < most_runs and time.perf_counter() < until):
                     with contextlib.suppress(ShapeError):  # the network runs; pictures that are not black may fit
                         session.run(images)
                     counts[index] += 1

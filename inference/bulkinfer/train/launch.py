@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from bulkinfer.config import check_values
 from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
@@ -68,7 +67,6 @@ def train(
 
     Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
     """
-    check_values(config)
     found = checkpoint.find(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
@@ -79,7 +77,8 @@ def train(
         training, plan_lines = set_up(config, world)
         if found is not None:
             restore(training, found)
-        is_done = training.progress.done == training.plan.epochs.total_steps
+        progress = training.progress
+        is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
         if config.dry_run or is_done:
@@ -137,7 +136,7 @@ def log_start(
         log.info(f"changed: --{name} {as_typed(now)} (so far {as_typed(before)})")
     if found is not None:
         log.info(f"resume: {found.step} of {total_steps} updates are done, from {found.path}")
-        if found.step == total_steps:
+        if found.step == total_steps and not found.state.get("owes_validation"):
             log.info("nothing is left to do: a larger --epochs or --steps makes the run longer")
 
 

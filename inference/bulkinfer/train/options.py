@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from bulkinfer.config import option
+from bulkinfer.config import check_values, option
 from bulkinfer.errors import UsageError
 
 PRECISIONS = ("32.32", "16.32", "16.16")
@@ -207,6 +207,7 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     def __post_init__(self) -> None:
+        check_values(self)
         refuse_beside_resume(self)
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both set the length of the run: leave one out")
@@ -273,6 +274,7 @@ class GetDatasetConfig:
     force: bool = option(False, "fetch it again and replace what is there")
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.checksum and not self.url:
             raise UsageError("--checksum is for --url alone: the checksums of published files are known")
 

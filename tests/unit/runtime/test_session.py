@@ -129,6 +129,14 @@ def test_warm_up_measures_for_the_seconds_given() -> None:
     assert 5 * (session.runs - 2) / took_s <= rate <= 1000, "two streams of 5 pictures in 0.01 s each"
 
 
+def test_warm_up_ends_after_enough_runs() -> None:
+    session = FakeSession(0.001)
+    start = time.perf_counter()
+    assert warm_up(session, 2, 60.0, most_runs=3) > 0  # type: ignore[arg-type]
+    assert time.perf_counter() - start < 30
+    assert session.runs == 2 + 2 * 3
+
+
 def test_a_network_that_cannot_run_zeros_is_refused_not_measured() -> None:
     session = FakeSession(error=RuntimeError("Non-zero status code\nwith details"))
     with pytest.raises(RunError, match=r"fails on its first batch, of zeros: Non-zero status code$"):

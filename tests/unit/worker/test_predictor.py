@@ -151,6 +151,23 @@ def test_pixels_without_any_are_an_error_row(predictor: Predictor) -> None:
     assert table["stage"].to_pylist()[0] == "preprocess"
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (0, 0, 3)])
+def test_a_single_array_without_pixels_is_an_error_row(predictor: Predictor, shape: tuple[int, ...]) -> None:
+    table = predictor.predict(np.zeros(shape, np.uint8))
+    assert table["status"].to_pylist() == ["error"]
+    assert table["error"].to_pylist() == [f"no pixels: an array of {shape[0]} x {shape[1]}"]
+
+
+@pytest.mark.parametrize("reduce_to", [0, 60])
+def test_c27_pixel_data_that_end_early_are_an_error_row(tmp_path: Path, reduce_to: int) -> None:
+    short = pictures.cut(pictures.jpeg(256, 256)) + pictures.EOI
+    with make(tmp_path, limits=Limits(1_000_000, 1_000_000, reduce_to)) as predictor:
+        table = predictor.predict([short, pictures.jpeg(256, 256)])
+    assert table["status"].to_pylist() == ["error", "ok"]
+    assert table["stage"].to_pylist()[0] == "decode"
+    assert table["error"].to_pylist()[0] == "corrupt JPEG: premature end of data segment"
+
+
 @pytest.mark.parametrize(
     ("picture", "told"),
     [

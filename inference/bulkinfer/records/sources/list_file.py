@@ -13,7 +13,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.types import printable
@@ -44,7 +44,8 @@ class Listing:
 
     A slice gives the lines of a manifest. `image_ids` is None if no key contains an image id, else -1 for a key without one.
     `sizes_bytes` is None until `with_sizes` has read the sizes; there -1 is a file that is missing or not a regular file, and
-    `missing` names these. `repeated` names a few of the `num_repeated` lines that were dropped.
+    `missing` names these. `labels` is None, or has -1 for a picture without a label. `repeated` names a few of the
+    `num_repeated` lines that were dropped.
     """
 
     root: bytes
@@ -55,6 +56,7 @@ class Listing:
     num_repeated: int
     image_ids: _Integers | None = None
     sizes_bytes: _Integers | None = None
+    labels: _Integers | None = None
     missing: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -70,20 +72,29 @@ class Listing:
         if not set(KEY_COLUMNS).isdisjoint(columns):
             keys = self.keys.take(self.order[start:end]).cast(pa.binary())
             given = dict(zip(KEY_COLUMNS, key_columns(keys), strict=True))
-        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids)):
+        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids), ("label", self.labels)):
             if values is not None:
-                given[name] = pa.array(values[start:end], pa.int64(), mask=values[start:end] < 0)
+                given[name] = pa.array(values[start:end], SCHEMA.field(name).type, mask=values[start:end] < 0)
         return filled_table(given, columns, end - start)
 
     def with_sizes(self) -> Listing:
         """The same list with the size of every file."""
         sizes, missing = np.full(len(self), -1, np.int64), []
-        for start in range(0, len(self), ROWS):
-            for number, key in enumerate(self.keys.take(self.order[start : start + ROWS]).to_pylist(), start):
-                sizes[number] = _size_bytes(os.path.join(self.root, key))
-                if sizes[number] < 0:
-                    missing.append(key)
+        for number, key in enumerate(self.all_keys()):
+            sizes[number] = _size_bytes(os.path.join(self.root, key))
+            if sizes[number] < 0:
+                missing.append(key)
         return replace(self, sizes_bytes=sizes, missing=missing)
+
+    def with_labels(self, label_of: Callable[[bytes], int | None]) -> Listing:
+        """The same list with the label of every picture for which `label_of` has one."""
+        labels = (label_of(key) for key in self.all_keys())
+        return replace(self, labels=np.fromiter((-1 if label is None else label for label in labels), np.int64, len(self)))
+
+    def all_keys(self) -> Iterator[bytes]:
+        """The keys of the records, in order, created a block at a time."""
+        for start in range(0, len(self), ROWS):
+            yield from self.keys.take(self.order[start : start + ROWS]).to_pylist()
 
     def known_sizes(self) -> Iterator[int]:
         """Size of each record in bytes, in order; 0 where it is not known."""

@@ -132,14 +132,17 @@ def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
     return samples_of(read_split(config, "valid"), recipe, config, None)
 
 
-def read_split(config: TrainConfig, split: str) -> ArrayPictures | FilePictures:
-    """Read the pictures of a split ("train" or "valid"). Raises UsageError if they are missing or broken."""
+def read_split(config: TrainConfig, split: str, class_order: str = "") -> ArrayPictures | FilePictures:
+    """Read the pictures of a split ("train" or "valid"), by default in the class order of the options.
+
+    Raises UsageError if they are missing or broken.
+    """
     folder = place = Path(config.data_dir)
     if config.dataset in SETS and not place.exists():
         raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
     if config.dataset in SETS and not find_reader(config.dataset).holds(place):
         folder = folder_of(config.dataset, place) or place
-    return read_dataset(config.dataset, folder, split, class_order=config.class_order)
+    return read_dataset(config.dataset, folder, split, class_order=class_order or config.class_order)
 
 
 def samples_of(

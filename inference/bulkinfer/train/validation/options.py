@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bulkinfer.config import option
+from bulkinfer.config import check_values, option
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import HALF_TYPES, PRECISIONS
 
@@ -36,6 +36,7 @@ class ValidateConfig:
     repeat: int = option(10, "passes over 100 batches of --generated_data, after one for warm-up", minimum=1)
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.path and self.model:
             raise UsageError("a checkpoint names its network: leave out --model")
         if not self.path and not self.model and not self.model_size:

@@ -197,3 +197,12 @@ def test_pictures_of_files_are_cut_out_as_in_serving(tmp_path: Path) -> None:
     images = whole(file_samples(folder_of(tmp_path), recipe, **OPTIONS))
     assert images.shape == (4, 32, 32, 3)
     assert all(torch.equal(images[0], image) for image in images[1:])
+
+
+def test_c27_training_refuses_pixel_data_that_end_early(tmp_path: Path) -> None:
+    data = folder_of(tmp_path)
+    bad = tmp_path / "train" / "b" / "0.jpg"
+    bad.write_bytes(pictures.cut(pictures.jpeg(256, 256)) + pictures.EOI)
+    samples = file_samples(data, recipe_for("folder", 8, whole=False), **OPTIONS)
+    with pytest.raises(RunError, match=r"0\.jpg cannot be used \(decode: corrupt JPEG: premature end of data segment\)"):
+        list(samples.batches([Work(0, 0, np.arange(4))]))
