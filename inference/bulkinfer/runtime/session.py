@@ -146,7 +146,7 @@ def warm_up(session: Network, streams: int, seconds: float, *, most_runs: int = 
 
         def one_stream(index: int) -> None:
             try:
-while not counts[index] or (counts[index] < most_runs and time.perf_counter() < until):
+                while not counts[index] or (counts[index] < most_runs and time.perf_counter() < until):
                     with contextlib.suppress(ShapeError):  # the network runs; pictures that are not black may fit
                         session.run(images)
                     counts[index] += 1
