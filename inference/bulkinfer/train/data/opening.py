@@ -155,4 +155,11 @@ def samples_of(
         return array_samples(
             pictures, recipe, cache_bytes=cache_bytes, num_threads=threads, seed=config.seed, crop_area=crop_area
         )
-    return file_samples(pictures, recipe, num_threads=threads, seed=config.seed, crop_area=crop_area)
+    return file_samples(
+        pictures,
+        recipe,
+        num_threads=threads,
+        seed=config.seed,
+        crop_area=crop_area,
+        skips_bad=config.on_bad_picture == "skip",
+    )

@@ -5,11 +5,12 @@ Shape letters: N batch, H height, W width, C channels (always RGB, as in serving
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
-from bulkinfer.errors import RecordError, RunError
+from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
@@ -26,6 +27,9 @@ from bulkinfer.train.data.augment import random_resized_crops
 from bulkinfer.train.data.draws import Draw, Integers, uniform
 from bulkinfer.types import printable
 
+log = logging.getLogger("bulkinfer")
+
+_CHECKED_AT_ONCE = 4096  # pictures
 _AHEAD = 4  # micro batches prepared in advance
 _MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
 
@@ -76,7 +80,13 @@ class Samples(Protocol):
         """Move what is kept in memory to this device."""
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
-        """Each micro batch as uint8 N x H x W x C, in order."""
+        """Each micro batch as uint8 N x H x W x C, in order, and its work, whose samples are those that can be used.
+
+        Raises PictureError for a picture that cannot be used, unless such pictures are left out.
+        """
+
+    def faults(self, samples: Integers, /) -> Iterator[str]:
+        """A sentence for each of these samples that cannot be used; reads them all."""
 
 
 class CachedSamples:
@@ -93,9 +103,15 @@ class CachedSamples:
         for item in work:
             yield item, self._images_NHWC[torch.from_numpy(item.samples).to(self._images_NHWC.device)]
 
+    def faults(self, _samples: Integers, /) -> Iterator[str]:
+        return iter(())
+
 
 class LoadedSamples:
-    """Pictures that threads prepare a few micro batches in advance, one sample per task."""
+    """Pictures that threads prepare a few micro batches in advance, one sample per task.
+
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    """
 
     def __init__(
         self,
@@ -107,9 +123,11 @@ class LoadedSamples:
         num_threads: int,
         seed: int,
         crop_area: tuple[float, float] | None,
+        skips_bad: bool = False,
     ) -> None:
         self._picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+        self._skips_bad, self._named = skips_bad, set[int]()
 
     def move_to(self, device: torch.device) -> None:
         """Does nothing: no pictures are kept."""
@@ -133,11 +151,39 @@ class LoadedSamples:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    @staticmethod
-    def _ready(item: Work, slots_NHWC: np.ndarray, tasks: list[Future[None]]) -> tuple[Work, Tensor]:
-        for task in tasks:
-            task.result()
-        return item, torch.from_numpy(slots_NHWC)
+    def _ready(self, item: Work, slots_NHWC: np.ndarray, tasks: list[Future[None]]) -> tuple[Work, Tensor]:
+        kept = []
+        for slot, task in enumerate(tasks):
+            error = task.exception()
+            if error is None:
+                kept.append(slot)
+            elif isinstance(error, PictureError) and self._skips_bad:
+                self._name(int(item.samples[slot]), error)
+            else:
+                raise error
+        if len(kept) == len(tasks):
+            return item, torch.from_numpy(slots_NHWC)
+        if len(kept) == 1 and item.epoch is not None:  # batch norm has no variance over one sample
+            kept = []
+        return replace(item, samples=item.samples[kept]), torch.from_numpy(slots_NHWC[kept])
+
+    def _name(self, sample: int, error: PictureError) -> None:
+        if sample not in self._named:
+            self._named.add(sample)
+            log.warning(f"warning: {error}: left out")
+
+    def faults(self, samples: Integers) -> Iterator[str]:
+        def fault(sample: int) -> str:
+            try:
+                self._picture(sample)
+            except PictureError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="checker") as pool:
+            for start in range(0, len(samples), _CHECKED_AT_ONCE):
+                found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
+                yield from filter(None, found)
 
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
         image = self._picture(sample)
@@ -190,9 +236,15 @@ def to_image(image_HWC: np.ndarray) -> Image.Image:
 
 
 def file_samples(
-    pictures: FilePictures, recipe: Recipe, *, num_threads: int, seed: int, crop_area: tuple[float, float] | None
+    pictures: FilePictures,
+    recipe: Recipe,
+    *,
+    num_threads: int,
+    seed: int,
+    crop_area: tuple[float, float] | None,
+    skips_bad: bool = False,
 ) -> Samples:
-    """Samples of picture files. Their batches raise RunError that names a file which cannot be used."""
+    """Samples of picture files. Those that cannot be used are named, by a PictureError or, with `skips_bad`, by a warning."""
     prepare_decoder()
 
     def picture(sample: int) -> Image.Image:
@@ -201,10 +253,18 @@ def file_samples(
             return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
         except RecordError as error:
             name = printable(os.fsencode(path))
-            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): repair or remove it") from error
+            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
+            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
 
     return LoadedSamples(
-        picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=crop_area
+        picture,
+        pictures.labels,
+        pictures.class_names,
+        recipe=recipe,
+        num_threads=num_threads,
+        seed=seed,
+        crop_area=crop_area,
+        skips_bad=skips_bad,
     )
 
 
@@ -237,6 +297,9 @@ class _MadeUpSamples:
             if count not in self._kept:
                 self._kept[count] = self._make(np.arange(count), 0).to(self._device)
             yield item, self._kept[count]
+
+    def faults(self, _samples: Integers, /) -> Iterator[str]:
+        return iter(())
 
     def _make(self, samples: Integers, epoch: int) -> Tensor:
         length = self._size * self._size * 3
