@@ -24,7 +24,7 @@ from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.data.augment import random_resized_crops
-from bulkinfer.train.data.draws import Draw, Integers, uniform
+from bulkinfer.train.data.draws import Integers
 from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
@@ -40,7 +40,6 @@ STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
     "fashion_mnist": ((0.2860,) * 3, (0.3530,) * 3),
     "digits": ((0.3053,) * 3, (0.3760,) * 3),
 }
-_COUNT, _CLASSES = 50_000, 1000  # of pictures that are made up
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -266,53 +265,3 @@ def file_samples(
         crop_area=crop_area,
         skips_bad=skips_bad,
     )
-
-
-class _MadeUpSamples:
-    """Random pixels with random labels of 1,000 classes: each picture is a stretch of one block of noise.
-
-    Sample and epoch decide the stretch. With `once`, one batch of each size is made and used again.
-    """
-
-    def __init__(self, size: int, seed: int, *, once: bool) -> None:
-        random = np.random.default_rng(seed)
-        self.labels = random.integers(0, _CLASSES, _COUNT)
-        self.class_names = tuple(f"class {number}" for number in range(_CLASSES))
-        self._size, self._seed, self._once = size, seed, once
-        self._noise = random.integers(0, 256, 2 * size * size * 3, np.uint8)
-        self._kept: dict[int, Tensor] = {}
-        self._device = torch.device("cpu")
-
-    def move_to(self, device: torch.device) -> None:
-        """Make reused batches on this device."""
-        self._device = device if self._once else self._device
-
-    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
-        """Each micro batch as uint8 N x H x W x C, in order."""
-        for item in work:
-            if not self._once:
-                yield item, self._make(item.samples, item.epoch or 0)
-                continue
-            count = len(item.samples)
-            if count not in self._kept:
-                self._kept[count] = self._make(np.arange(count), 0).to(self._device)
-            yield item, self._kept[count]
-
-    def faults(self, _samples: Integers, /) -> Iterator[str]:
-        return iter(())
-
-    def _make(self, samples: Integers, epoch: int) -> Tensor:
-        length = self._size * self._size * 3
-        starts = (uniform(self._seed, epoch, samples, Draw.MADE_UP) * length).astype(np.int64)
-        pixels = np.array([self._noise[start : start + length] for start in starts], np.uint8)
-        return torch.from_numpy(pixels.reshape(len(samples), self._size, self._size, 3))
-
-
-def generated_samples(size: int, seed: int) -> Samples:
-    """50,000 pictures, made again for each batch: measures the loop without reading and decoding."""
-    return _MadeUpSamples(size, seed, once=False)
-
-
-def synthetic_samples(size: int, seed: int) -> Samples:
-    """The same batch for all of 50,000 pictures: measures the network alone."""
-    return _MadeUpSamples(size, seed, once=True)

@@ -13,6 +13,7 @@ from bulkinfer.datasets import read_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import PictureError, RunError
 from bulkinfer.train import loop
+from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.data.samples import (
     CachedSamples,
@@ -21,9 +22,7 @@ from bulkinfer.train.data.samples import (
     Work,
     array_samples,
     file_samples,
-    generated_samples,
     recipe_for,
-    synthetic_samples,
 )
 from bulkinfer.train.loop import plan_work
 from bulkinfer.train.replicas import World
