@@ -77,7 +77,8 @@ def train(
         training, plan_lines = set_up(config, world)
         if found is not None:
             restore(training, found)
-        is_done = training.progress.done == training.plan.epochs.total_steps
+        progress = training.progress
+        is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
         if config.dry_run or is_done:
@@ -135,7 +136,7 @@ def log_start(
         log.info(f"changed: --{name} {as_typed(now)} (so far {as_typed(before)})")
     if found is not None:
         log.info(f"resume: {found.step} of {total_steps} updates are done, from {found.path}")
-        if found.step == total_steps:
+        if found.step == total_steps and not found.state.get("owes_validation"):
             log.info("nothing is left to do: a larger --epochs or --steps makes the run longer")
 
 

@@ -39,11 +39,17 @@ class _Best(TypedDict):
     accuracy: float
 
 
-class State(TypedDict):
+class _Newer(TypedDict, total=False):
+    window: list[float]
+    owes_validation: bool
+
+
+class State(_Newer):
     """All of a checkpoint but its tensors.
 
     `config` has the fields of a TrainConfig, `network` those of a NetworkOptions, `recipe` those of a Recipe. `step` counts
-    updates. `optimiser_numbers` is by "<number of the parameter>.<name>".
+    updates. `optimiser_numbers` is by "<number of the parameter>.<name>". `window` and `owes_validation` are those of
+    Progress; earlier versions did not save them.
     """
 
     config: dict[str, Any]
@@ -111,6 +117,9 @@ def _faults(state: dict[str, Any], folder_name: str) -> Iterator[str]:
     if not (-1 <= state["best"]["accuracy"] <= 1 and -1 <= state["best"]["step"] <= state["step"]):
         yield f"best is {state['best']}"
     yield from (f"sha256.{name} is no sha256" for name, text in state["sha256"].items() if not _SHA256.fullmatch(text))
+    window = state.get("window", [])
+    if len(window) not in (0, 4) or not all(-_MOST_NUMBER <= number <= _MOST_NUMBER for number in window):
+        yield f"window is {str(window)[:40]}"
     for name, number in state["optimiser_numbers"].items():
         if not (OPTIMISER_KEY.fullmatch(name) and -_MOST_NUMBER <= number <= _MOST_NUMBER):
             yield f"optimiser_numbers.{name[:40]} is {str(number)[:40]}"
