@@ -15,14 +15,13 @@ from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.samples import (
     STATISTICS,
     Samples,
     array_samples,
     file_samples,
-    generated_samples,
     recipe_for,
-    synthetic_samples,
 )
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.options import TrainConfig, training_data_dir
@@ -155,4 +154,11 @@ def samples_of(
         return array_samples(
             pictures, recipe, cache_bytes=cache_bytes, num_threads=threads, seed=config.seed, crop_area=crop_area
         )
-    return file_samples(pictures, recipe, num_threads=threads, seed=config.seed, crop_area=crop_area)
+    return file_samples(
+        pictures,
+        recipe,
+        num_threads=threads,
+        seed=config.seed,
+        crop_area=crop_area,
+        skips_bad=config.on_bad_picture == "skip",
+    )
