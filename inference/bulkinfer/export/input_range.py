@@ -23,8 +23,8 @@ def log_input_range(recipe: Recipe) -> None:
     if not _LEAST <= odd <= _MOST:
         log.warning(
             f"warning: after normalisation white minus black is {odd:.3g}, where networks take 1 to 10, or 255 for plain "
-            "pixels: mean, std and value_range of the recipe seem not to belong together (mean and std of pixels need value_range "
-            "[0, 255], those of values up to 1 need [0, 1])"
+            "pixels: mean, std and value_range of the recipe seem not to belong together (mean and std of pixels need "
+            "value_range [0, 255], those of values up to 1 need [0, 1])"
         )
 
 

@@ -352,9 +352,9 @@ def test_c40_a_classifier_with_a_zipmap_says_how_to_export_it(home: Home, scores
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     model.graph.output.append(helper.make_value_info("probabilities", helper.make_sequence_type_proto(kind)))
     told = home.refusal(model, scores=scores)
-    assert told.endswith("; its scores are in probabilities, which is a ZipMap: export the classifier with "
+    assert told.endswith("; the scores are in probabilities, a ZipMap: export the classifier with "
                          "options={'zipmap': False}; --scores none adopts the graph without classes")  # fmt: skip
-    assert home.adopt(scores="none").card.outputs == {"label": "values"}
+    assert home.adopt(scores="none").card.outputs == {"output_label": "values"}, "label is a column"
     for node in [node for node in model.graph.node if node.op_type == "ZipMap"]:
         node.op_type, node.domain = "Identity", ""
         del node.attribute[:]
