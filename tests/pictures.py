@@ -148,6 +148,29 @@ def rgb16_png() -> bytes:
     return raw_png(256, 2, 16, 2, (b"\0" + np.repeat(ramp, 3).tobytes()) * 2)
 
 
+def camera_raw(order: str = "<") -> bytes:
+    """A TIFF as cameras write it: its first directory is a thumbnail of 160x120, marked as reduced, and a sub-directory holds
+    2000x1500 values of a sensor. `order` is that of its bytes.
+    """
+    shown = solid(RED, (160, 120)).tobytes()
+    thumbnail = [(254, 4, 1, 1), (256, 4, 1, 160), (257, 4, 1, 120), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 2),
+                 (273, 4, 1, 0), (277, 3, 1, 3), (278, 4, 1, 120), (279, 4, 1, len(shown)), (330, 4, 1, 0)]  # fmt: skip
+    sensor = [(254, 4, 1, 0), (256, 4, 1, 2000), (257, 4, 1, 1500), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 32803)]
+    at = 8 + len(shown)
+    places = {273: 8, 330: at + 2 + 12 * len(thumbnail) + 4}
+
+    def directory(tags: list[tuple[int, int, int, int]]) -> bytes:
+        body = struct.pack(f"{order}H", len(tags))
+        for tag, kind, count, value in tags:
+            value = places.get(tag, value)
+            body += struct.pack(f"{order}HHL", tag, kind, count)
+            body += struct.pack(f"{order}HH" if kind == 3 else f"{order}L", *((value, 0) if kind == 3 else (value,)))
+        return body + bytes(4)
+
+    start = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}L", at)
+    return start + shown + directory(thumbnail) + directory(sensor)
+
+
 def write_files(folder: Path, files: dict[str, bytes]) -> None:
     """Each name under `folder`, parents made as needed."""
     for name, data in files.items():

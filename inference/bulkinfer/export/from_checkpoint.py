@@ -55,7 +55,7 @@ class TrainedNetwork:
             from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
         log.info(f"exporting {self.name} with the weights of {found.path}, {found.step} updates")
-        export = export_network(rebuild(state["network"], found.weights), self._recipe, self.config.input)
+        export = export_network(rebuild(state["network"], found.weights, found.path), self._recipe, self.config.input)
         card = ModelCard(
             name=self.name,
             recipe=self._recipe,

@@ -60,7 +60,7 @@ def find(config: GetModelConfig) -> AdoptedGraph:
 def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
     """Read the file, run it to learn what it computes, check it against that, and rewrite it."""
     path = Path(config.onnx)
-    foreign = open_foreign(path, read_recipe(config.recipe), config.input)
+    foreign = open_foreign(path, read_recipe(config.recipe), config.input, config.output_name)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
     fixed_batch, observed = find_batch(foreign, config)
     classified = ""

@@ -11,6 +11,9 @@ HEAD_BYTES = 512  # identify() looks at no more than this
 # inside (ICO, ICNS: they bypass the pixel limit), layered documents (PSD), and EPS, for which Pillow starts a program.
 READABLE = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM", "QOI")
 
+CAMERA_RAW = "camera raw"
+_CANON_RAW = b"CR\x02"  # in a TIFF, behind the offset of its first directory
+
 _PICTURE_STARTS = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -32,6 +35,14 @@ _PICTURE_STARTS = (
     (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
     (b"v/1\x01", "OpenEXR"),
     (b"DDS ", "DDS"),
+    (b"IIRO", CAMERA_RAW),  # Olympus
+    (b"IIRS", CAMERA_RAW),
+    (b"MMOR", CAMERA_RAW),
+    (b"IIU\0", CAMERA_RAW),  # Panasonic
+    (b"FUJIFILMCCD-RAW", CAMERA_RAW),
+    (b"FOVb", CAMERA_RAW),  # Sigma
+    (b"\0MRM", CAMERA_RAW),  # Minolta
+    (b"HEAPCCDR", CAMERA_RAW),  # Canon's oldest
 )
 _OTHER_STARTS = (
     (b"\0\5\x16\7", "AppleDouble file"),
@@ -47,13 +58,17 @@ _OTHER_STARTS = (
 _BRANDS = (  # of the ftyp box in files of the MPEG-4 family; the first one that occurs counts
     ((b"avif", b"avis"), "AVIF", True),
     ((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC", True),
+    ((b"crx ",), CAMERA_RAW, True),  # Canon
     ((b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"M4V ", b"qt  "), "MPEG-4 or QuickTime video", False),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the first bytes say: a picture (`is_picture`; `name` is its format), or something else that `name` describes."""
+    """What the first bytes say: a picture (`is_picture`; `name` is its format), or something else that `name` describes.
+
+    Most camera raw is a TIFF by its first bytes; images/tiff.py tells it from others.
+    """
 
     name: str
     is_picture: bool
@@ -75,6 +90,8 @@ def identify(head: bytes) -> Content:
         return _from_brands(head)
     if head[:1] == b"P" and head[1:2] in b"123456fF" and head[2:3].isspace():
         return Content("PPM", True)
+    if head[8:11] == _CANON_RAW and head[:2] in (b"II", b"MM"):
+        return Content(CAMERA_RAW, True)
     for start, name in _PICTURE_STARTS:
         if head.startswith(start):
             return Content(name, True)

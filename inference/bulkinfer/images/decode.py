@@ -4,9 +4,10 @@ The content decides how a file is read (see files/magic_bytes.py), never its nam
 are trained on the numbers in the file. Of animations and multi-page files the first picture is taken: for an APNG the one
 that plain PNG readers see, even if the animation leaves it out.
 
-Pillow decides whether a file is truncated, with one exception, since it takes zeros for picture data: a JPEG without its end
-marker is an error row, whatever stands in the marker's place. A PNG or GIF that lacks only what follows its last pixel is read.
-JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
+Pillow decides whether a file is truncated, with two exceptions. It takes zeros for picture data: a JPEG without its end
+marker is an error row, whatever stands in the marker's place. And it does not pass on what its decoders warn of: a JPEG or TIFF
+whose decoder had to make up pixels is an error row (lost_pixels.py). A PNG or GIF that lacks only what follows its last pixel
+is read. JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from bulkinfer.errors import RecordError
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 from bulkinfer.images.header_limits import check_claims, check_size, count_frames
 from bulkinfer.images.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
-from bulkinfer.images.pillow_warnings import count_notice, install_hooks, warning_counts
+from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs
+from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
 
 __all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
 
@@ -133,8 +135,8 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
 
     `orientation` "exif" turns the picture upright, "stored" leaves it as it lies in the file. Pictures of more than
     `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 10 bytes per pixel (20
-    for WebP and JPEG 2000). Alpha is dropped and palettes, grey and CMYK are converted exactly as Pillow's convert("RGB")
-    does; 16-bit grey keeps its upper 8 bits.
+    for WebP and JPEG 2000, 14 for damaged JPEGs). Alpha is dropped and palettes, grey and CMYK are converted exactly as
+    Pillow's convert("RGB") does; 16-bit grey keeps its upper 8 bits.
     With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
     else is decoded as without, errors too.
     Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
@@ -188,10 +190,13 @@ def _decode(
         at_least = 0  # a reduced size is rounded up: turned, its last pixels, filled in part, would come first
     image = turbo_decode(data, header, opened.size, at_least) if header and opened.mode in ("RGB", "L") else None
     if image is None:
+        take_fault()  # of a picture before, which Pillow has refused
         opened.load()
         width, height = opened.size
     if _end_is_missing(data, name):
         raise RecordError("decode", f"truncated {name}: no end marker")
+    if image is None:
+        _check_loaded(data, opened, header)
     if orientation == "exif":
         turn = _UPRIGHT.get(_orientation(opened))
     else:
@@ -202,6 +207,16 @@ def _decode(
         image = image.transpose(turn)
         width, height = (height, width) if turn in _SWAPS_SIDES else (width, height)
     return Picture(image, format_, frames, width, height, flags + frame_flags)
+
+
+def _check_loaded(data: bytes, opened: Image.Image, header: Header | None) -> None:
+    """Raises RecordError if the decoder made up pixels of a picture that Pillow has passed."""
+    if header:
+        check_jpeg(data, header, opened)
+    elif opened.format == "TIFF":
+        if fault := take_fault():
+            raise RecordError("decode", f"corrupt TIFF: {fault}")
+        check_tiff_jpegs(data, opened)
 
 
 def _jpeg_header(data: bytes) -> Header | None:

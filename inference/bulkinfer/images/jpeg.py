@@ -24,7 +24,7 @@ from bulkinfer.images.pillow_warnings import count_notice
 from bulkinfer.images.pixel_memory import canvas_for
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
-_SCAN = 0xDA
+SCAN = 0xDA
 _SILENT = (0xC4, 0xDB, 0xDD, 0xFE)  # Huffman and quantisation tables, restart interval, comment
 _PLAIN_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}  # what these must begin with; others may hold anything
 _MOST_SEGMENTS = 1000  # before the pixels, 64 MB: a colour profile has 255 at most, depth maps and the like some hundred
@@ -94,7 +94,7 @@ def read_header(data: bytes) -> Header:
     one. Segments are skipped, since EXIF may hold a whole JPEG.
     """
     at, frame, size, is_plain, channels, segments, padding = 2, 0, (0, 0), True, 0, 0, 0
-    while data[at] == 0xFF and (marker := data[at + 1]) != _SCAN:
+    while data[at] == 0xFF and (marker := data[at + 1]) != SCAN:
         if marker == 0xFF:  # padding
             at, padding = at + 1, padding + 1
             if padding > _MOST_PADDING:
@@ -127,7 +127,7 @@ def check_scans(data: bytes, header: Header) -> None:
     most = max(_FEW_SCANS, _MOST_SCANNED // max(pixels, 1))
     at, scans = header.scan_at, 0
     while data[at : at + 1] == b"\xff" and (marker := data[at + 1 : at + 2]) not in (b"", b"\xd9"):  # the end of the picture
-        scans += marker[0] == _SCAN
+        scans += marker[0] == SCAN
         if scans > most:
             raise RecordError("decode", f"corrupt JPEG: more than {most} scans of {pixels} pixels")
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

@@ -87,7 +87,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     An unfinished job, `begun` in --output, goes on with what it listed, if only its folder of pictures has changed since.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config))
+    dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:

@@ -59,6 +59,8 @@ from bulkinfer.worker.synthetic import Generator, NoNetwork, SyntheticLoader, ge
 
 log = logging.getLogger("bulkinfer")
 
+_WARM_UP_RUNS = 32  # of each stream, at most: the length of a step follows from their rate, and need not be exact
+
 _MANIFESTS_KEPT = 2  # the running step's and the next one's
 
 
@@ -149,7 +151,7 @@ class Worker:
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
-        rate = warm_up(session, spec.session.streams, spec.warm_up_s)
+        rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
         self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))

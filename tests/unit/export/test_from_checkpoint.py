@@ -14,6 +14,7 @@ from bulkinfer.export.get_model import make_network
 from bulkinfer.model.card import read_card, write_card
 from bulkinfer.model.lookup import get_model_command
 
+from tests.forms import long
 from tests.training import trained
 
 
@@ -76,6 +77,7 @@ def test_a_network_of_another_kind_stays(home: Path) -> None:
         write_card(path, card)
 
 
+@long
 def test_a_damaged_one_is_made_of_its_run_again(home: Path) -> None:
     folder = home / "models" / "net"
     card = read_card(folder / "card.json")

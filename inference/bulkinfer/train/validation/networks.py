@@ -21,6 +21,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.draws import Integers
 from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
 from bulkinfer.train.data.samples import Samples, Work, recipe_for
 from bulkinfer.train.network_names import find_trainable, image_size
@@ -70,6 +71,9 @@ class _RelabelledSamples:
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         return self.samples.batches(work)
 
+    def faults(self, samples: Integers) -> Iterator[str]:
+        return self.samples.faults(samples)
+
 
 def open_subject(config: ValidateConfig) -> Subject:
     """The network that --model names and the validation pictures of --data_dir.
@@ -82,8 +86,9 @@ def open_subject(config: ValidateConfig) -> Subject:
     is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
         raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
-    options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device, class_order=BY_NAME,
-                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
+    options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
+                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
+                          on_bad_picture=config.on_bad_picture)  # fmt: skip
     options = with_data_found(options)
     return _random(name, config, options) if is_random else _published(name, config, options)
 
@@ -112,7 +117,7 @@ def network_for_speed(config: ValidateConfig) -> tuple[str, nn.Module, int]:
 def _random(name: str, config: ValidateConfig, options: TrainConfig) -> Subject:
     """A network with random weights, for the classes of the pictures."""
     name = find_trainable(name)
-    pictures = read_split(options, "valid")
+    pictures = read_split(options, "valid", BY_NAME)
     log.info(f"warning: {name}: RANDOM weights, its answers mean nothing; get_model --list prints the networks with weights")
     recipe = recipe_for(options.dataset, config.image_size or image_size(name), whole=isinstance(pictures, ArrayPictures))
     torch.manual_seed(0)
@@ -128,7 +133,7 @@ def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subje
             "in D/val, or --weights random"
         )
     network, recipe = _load_from_zoo(name, config)
-    pictures = read_split(options, "valid")
+    pictures = read_split(options, "valid", BY_NAME)
     names = zoo.labels(name)
     with torch.inference_mode():
         num_classes = network(torch.zeros(1, 3, recipe.height, recipe.width)).shape[1]

@@ -23,13 +23,14 @@ def test_rows_are_seen_by_running_twice() -> None:
         }
         for count in (1, 3)
     }  # fmt: skip
-    found = observe(runs)
+    found = observe([*runs.items()])
     assert {name: (shape, str(kind)) for name, (shape, kind) in found.rows.items()} == {
         "good": ((5,), "float32"), "flat": ((), "int64"), "map": ((2, 3, 3), "float16"),
     }  # fmt: skip
     assert found.left_out == {
         "scalar": "it is a single number", "constant": "it has 1 rows for a batch of 3",
-        "boxes": "its size changes from run to run", "maps": "it holds no numbers", "names": "it holds no numbers",
+        "boxes": "its size changes from run to run", "names": "it holds no numbers",
+        "maps": "it holds no numbers (a ZipMap: export the classifier with options={'zipmap': False} to get its probabilities)",
     }  # fmt: skip
 
 
@@ -101,5 +102,5 @@ def test_scores_that_are_open_or_contradict(flag: str, values: np.ndarray, told:
 
 def test_a_name_that_can_stay_is_not_given_to_another() -> None:
     rows = dict.fromkeys(["scores", "output_scores", "a/b", "a_b"], np.zeros((1, 5), np.float32))
-    names = {output.source: output.name for output in plan_outputs(observe({1: rows}), "a/b")}
+    names = {output.source: output.name for output in plan_outputs(observe([(1, rows)]), "a/b")}
     assert names == {"scores": "output_output_scores", "output_scores": "output_scores", "a/b": "output_a_b", "a_b": "a_b"}
