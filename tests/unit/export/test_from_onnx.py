@@ -108,7 +108,7 @@ def test_a_batch_size_is_added_without_the_file(home: Home) -> None:
     first, again = make_network(config), make_network(config)
     assert (first.done, again.done) == ("added", "verified")
     (first.folder / "model.onnx").unlink()
-    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx again with m\.onnx"):
+    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx m\.onnx --name net --recipe"):
         make_network(config)
     with pytest.raises(UsageError, match="no network is called 'another'"):
         make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="another"))
