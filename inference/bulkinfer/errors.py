@@ -108,5 +108,11 @@ def os_error_sentence(error: OSError) -> str:
 def _shown(name: str | bytes | int) -> str:
     if isinstance(name, int):
         return f"file descriptor {name}"
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return escaped(os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+def escaped(text: str) -> str:
+    """The text with line breaks, control characters and other characters that show nothing escaped; names may hold them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

@@ -108,7 +108,7 @@ def test_a_batch_size_is_added_without_the_file(home: Home) -> None:
     first, again = make_network(config), make_network(config)
     assert (first.done, again.done) == ("added", "verified")
     (first.folder / "model.onnx").unlink()
-    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx again with m\.onnx"):
+    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx m\.onnx --name net --recipe"):
         make_network(config)
     with pytest.raises(UsageError, match="no network is called 'another'"):
         make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="another"))
@@ -338,3 +338,26 @@ def test_c34_a_wrong_export_of_small_probabilities_is_still_refused(
 
     monkeypatch.setattr(from_onnx.graph_rewrite, "feed_pictures", wrong)
     assert "the export is wrong and was not kept" in home.refusal(model, RunError, scores="none")
+
+
+@pytest.mark.parametrize("scores", ["auto", "logits", "probabilities"])
+def test_c40_a_classifier_with_a_zipmap_says_how_to_export_it(home: Home, scores: str) -> None:
+    """As skl2onnx exports a classifier by default."""
+    nodes = [
+        helper.make_node("ArgMax", ["y"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+        helper.make_node("ZipMap", ["p"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3, 4]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs={"label": TensorProto.INT64}, domains=("ai.onnx.ml",))
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output.append(helper.make_value_info("probabilities", helper.make_sequence_type_proto(kind)))
+    told = home.refusal(model, scores=scores)
+    assert told.endswith("; the scores are in probabilities, a ZipMap: export the classifier with "
+                         "options={'zipmap': False}; --scores none adopts the graph without classes")  # fmt: skip
+    assert home.adopt(scores="none").card.outputs == {"output_label": "values"}, "label is a column"
+    for node in [node for node in model.graph.node if node.op_type == "ZipMap"]:
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+    model.graph.output[-1].CopyFrom(helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, None))
+    if scores != "logits":
+        assert home.adopt(model, scores=scores).card.classified == "probabilities"
