@@ -1,4 +1,4 @@
-"""`bulkinfer train --init_checkpoint`: the weights of another run, with a new classifier if that has another number of classes."""
+"""`bulkinfer train --init_checkpoint`: the weights of another run, without its classifier if that is for other classes."""
 
 from __future__ import annotations
 

@@ -28,5 +28,5 @@ def test_c46_another_number_of_classes_keeps_the_trunk(tmp_path: Path, capsys: p
 
 def test_c46_what_is_no_classifier_must_fit(tmp_path: Path) -> None:
     first = trained(tmp_path, steps=1)
-    with pytest.raises(UsageError, match="does not fit this network: conv1.weight is 16x3x3x3 there and 16x4x3x3 here"):
+    with pytest.raises(UsageError, match=r"does not fit this network: stem\.0\.weight is 16x3x3x3 there and 16x4x3x3 here"):
         load_first_weights(build(NetworkOptions("cifar_resnet8", 10, input_channels=4)).network, first, 10)  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def test_beginning_with_the_weights_of_a_run(tmp_path: Path) -> None:
     with (
         pytest.raises(
             UsageError,
-            match=r"does not fit this network: layer1.1.conv1.weight is missing there and 16x16x3x3 here, and \d+ others",
+            match=r"does not fit this network: layer1.1.conv1.weight is missing there and",
         ),
         one_thread(),
     ):
