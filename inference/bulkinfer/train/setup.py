@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
 from bulkinfer.train.data.augment import Mixing
@@ -119,7 +120,7 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
 def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong for any data."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
+        raise UsageError(f"--tensorboard needs the package tensorboard: {install_command('tensorboard')}")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
         raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")

@@ -21,6 +21,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.draws import Integers
 from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
 from bulkinfer.train.data.samples import Samples, Work, recipe_for
 from bulkinfer.train.network_names import find_trainable, image_size
@@ -70,6 +71,9 @@ class _RelabelledSamples:
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         return self.samples.batches(work)
 
+    def faults(self, samples: Integers) -> Iterator[str]:
+        return self.samples.faults(samples)
+
 
 def open_subject(config: ValidateConfig) -> Subject:
     """The network that --model names and the validation pictures of --data_dir.
@@ -83,7 +87,8 @@ def open_subject(config: ValidateConfig) -> Subject:
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
         raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
-                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
+                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
+                          on_bad_picture=config.on_bad_picture)  # fmt: skip
     options = with_data_found(options)
     return _random(name, config, options) if is_random else _published(name, config, options)
 

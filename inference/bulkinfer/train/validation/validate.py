@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.errors import BulkinferError, PictureError, RunError, UsageError
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint, state
 from bulkinfer.train.checkpoint import Checkpoint
@@ -37,6 +37,13 @@ def validate(config: ValidateConfig) -> None:
 
     Raises UsageError if there is no checkpoint, RunError if one or the data are damaged.
     """
+    try:
+        _validate(config)
+    except PictureError as error:
+        raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
+
+
+def _validate(config: ValidateConfig) -> None:
     if config.generated_data:
         measure(config)
         return
@@ -103,6 +110,7 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
         num_workers=config.num_workers,
         cache_mb=config.cache_mb,
         device=config.device,
+        on_bad_picture="skip" if config.on_bad_picture == "skip" else options.on_bad_picture,
     )
 
 
