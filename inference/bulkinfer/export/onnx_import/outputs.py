@@ -107,9 +107,7 @@ def _no_scores(name: str, observed: Observed) -> str:
     found = f"output {name} holds whole numbers ({observed.rows[name][1]}), which are class numbers and not scores"
     maps = [other for other, why in observed.left_out.items() if why.endswith(_ZIPMAP)]
     if maps:
-        return (
-            f"{found}; its scores are in {maps[0]}, which is a ZipMap: export the classifier with options={{'zipmap': False}}"
-        )
+        return f"{found}; the scores are in {maps[0]}, a ZipMap: export the classifier with options={{'zipmap': False}}"
     return f"{found}: name the output with the scores, or export the network with one"
 
 

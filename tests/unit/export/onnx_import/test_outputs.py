@@ -51,10 +51,8 @@ def test_c40_whole_numbers_are_labels_and_not_scores() -> None:
     label = {"label": ((), np.dtype(np.int64))}
     zipmap = {"probabilities": "it holds no numbers (a ZipMap: export the classifier with options={'zipmap': False} to get its "
                                "probabilities)"}  # fmt: skip
-    told = (
-        r"output label holds whole numbers \(int64\), which are class numbers and not scores; its scores are in probabilities, "
-    )
-    told += r"which is a ZipMap: export the classifier with options=\{'zipmap': False\}"
+    told = r"output label holds whole numbers \(int64\), which are class numbers and not scores; the scores are in "
+    told += r"probabilities, a ZipMap: export the classifier with options=\{'zipmap': False\}"
     for asked, prefix in (("", "--onnx"), ("label", "--output_name")):
         with pytest.raises(UsageError, match=f"^{prefix}: {told}"):
             choose_classified(asked, Observed(label, zipmap))
