@@ -6,6 +6,7 @@ import hashlib
 import socket
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 
 from tests.commands import command, run
@@ -110,3 +111,25 @@ def test_coco_goes_on_to_partition_dataset(tmp_path: Path) -> None:
         "next: partition_dataset --data_dir data/coco_val2014/val2014 "
         "--annotations data/coco_val2014/annotations/instances_val2014.json"
     )
+
+
+def test_c55_a_bomb_costs_neither_memory_nor_disk(tmp_path: Path) -> None:
+    """A zip that unpacks to a thousand times its size, given as a file and served: refused at once, with one sentence."""
+    size_bytes = 1 << 28
+    bomb = tmp_path / "bomb.zip"
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
+        packed.open("cifar-10-batches-py/data_batch_1", "w", force_zip64=True) as member,
+    ):
+        for _ in range(size_bytes >> 20):
+            member.write(bytes(1 << 20))
+    with serving(Site(bomb.read_bytes())) as site:
+        for url in ("bomb.zip", site.url("bomb.zip")):
+            words = ["get_dataset", "cifar10", "--data_dir", "data", "--checksum", "none", "--url", url]
+            before = time.monotonic()
+            done = run("bulkinfer", *words, cwd=tmp_path)
+            assert time.monotonic() - before < 10
+            assert done.returncode == 1
+            assert f"{url} would unpack to {size_bytes:,} bytes or more, and " in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+            assert not list((tmp_path / "data").iterdir())

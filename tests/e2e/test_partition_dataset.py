@@ -85,7 +85,7 @@ def test_data_dir_from_the_environment_and_a_second_run(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "datasets")) == ["0", "1", "2", "dataset.json"]
     assert [part.manifest.num_records for part in open_dataset(tmp_path / "datasets").partitions] == [35, 34, 34]
     described = json.loads((tmp_path / "datasets/dataset.json").read_text())
-    assert described["format"] == 1
+    assert described["format"] == 2
     assert described["source"] == str(tmp_path / "photos")
 
 

@@ -16,6 +16,7 @@ from bulkinfer import __version__
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import model_folder
+from bulkinfer.export.input_range import log_input_range
 from bulkinfer.export.onnx_import import rewrite as graph_rewrite
 from bulkinfer.export.onnx_import.batch import find_batch
 from bulkinfer.export.onnx_import.graph import Foreign, open_foreign, precision, run_each
@@ -60,8 +61,9 @@ def find(config: GetModelConfig) -> AdoptedGraph:
 def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
     """Read the file, run it to learn what it computes, check it against that, and rewrite it."""
     path = Path(config.onnx)
-    foreign = open_foreign(path, read_recipe(config.recipe), config.input)
+    foreign = open_foreign(path, read_recipe(config.recipe), config.input, config.output_name)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
+    log_input_range(foreign.recipe)
     fixed_batch, observed = find_batch(foreign, config)
     classified = ""
     if config.scores != "none":

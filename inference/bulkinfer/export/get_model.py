@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from bulkinfer import zoo
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_before_export, check_request
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.card import ModelCard
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import damage
@@ -98,7 +98,7 @@ def make_network(config: GetModelConfig) -> ModelFolder:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bulkinfer"):
             raise
-        raise zoo.missing_package(error) from error
+        raise missing_package("get_model", error) from error
 
 
 def _find(config: GetModelConfig) -> Source:

@@ -19,9 +19,9 @@ _SIZE_BOX = b"ispe"
 def require_heif() -> None:
     """Make Pillow read HEIC. Raises RecordError("decode") that names the extra to install if pillow-heif is missing."""
     if importlib.util.find_spec("pillow_heif") is None:
-        raise RecordError(
-            "decode", "unsupported format HEIC: it needs pillow-heif, which is not installed: pip install 'bulkinfer[heic]'"
-        )
+        # Not the command for the extra, which holds a path of this host: rows are the same on all.
+        needed = "pillow-heif (extra heic), which is not installed: pip install pillow-heif"
+        raise RecordError("decode", f"unsupported format HEIC: it needs {needed}")
     _register()
 
 

@@ -19,6 +19,7 @@ import PIL
 from PIL import Image
 
 from bulkinfer.errors import RecordError, UsageError, first_line
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.images.pillow_warnings import count_notice
 from bulkinfer.images.pixel_memory import canvas_for
 from bulkinfer.images.side_blocks import TooManyBlocksError
@@ -49,7 +50,7 @@ def require_turbo() -> None:
     if not hasattr(Image, "fromarrow"):
         missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
     if missing:
-        raise UsageError(f"--decode fast needs {', and '.join(missing)}: pip install --upgrade 'bulkinfer[fast]'")
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: {install_command('fast', '--upgrade')}")
     if _turbo() is None:
         raise UsageError(
             "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"

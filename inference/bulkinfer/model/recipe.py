@@ -86,6 +86,12 @@ class Recipe:
         """Summand after that, by channel. Both are computed in float64, so that only one product and one sum are rounded."""
         return tuple((self.value_range[0] - mean) / std for mean, std in zip(self.mean, self.std, strict=True))
 
+    @property
+    def black_and_white(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What black and white become, by channel in the order of `channels`."""
+        white = tuple(255 * scale + offset for scale, offset in zip(self.scale, self.offset, strict=True))
+        return self.offset, white
+
     def __post_init__(self) -> None:
         for name, legal in (
             ("resize", RESIZE_MODES),

@@ -25,6 +25,7 @@ from bulkinfer.records.sources.coco import (
 from bulkinfer.records.sources.folder import Picture, Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels
 from bulkinfer.records.sources.list_file import read_list
+from bulkinfer.records.sources.list_paths import hint
 from bulkinfer.records.split import even_bytes_split, even_split
 from bulkinfer.types import key_text, printable
 
@@ -87,7 +88,7 @@ def make_partitions(config: PartitionConfig) -> bool:
         intervals = even_split(len(found.entries), config.partitions)
     published = publish_partitions(output, found.root, config.mode, found.entries, intervals, found.facts)
     _log_lines(_published_lines(config, published))
-    for line in [*found.unread, *_missing_lines(found.missing)]:
+    for line in [*found.unread, *_missing_lines(found.missing, found.root)]:
         log.warning(line)
     return not found.unread and not found.missing
 
@@ -176,8 +177,12 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
     if config.mode != "manifest" or config.balance == "bytes":
         listing = listing.with_sizes()
         if len(listing.missing) == len(listing):
-            raise UsageError(f"--list_file: none of its {len(listing):,} paths is a file in {printable(listing.root)}")
+            raise UsageError(f"--list_file: none of its {len(listing):,} paths is {_no_file(listing.missing[0], listing.root)}")
     _log_lines(listing.summary())
+    if listing.sizes_bytes is None and (absent := listing.absent_at_start()):
+        log.warning(
+            f"warning: the first of its {len(listing):,} paths are missing; none is {_no_file(absent[0], listing.root)}"
+        )
     if config.include_hidden:
         log.info("note: --include_hidden changes nothing: every path of the list is used")
     about_labels: dict[str, Any] = {}
@@ -190,6 +195,12 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> _Input:
     about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
     facts = _facts(config, listing.root, {"found": len(listing), "list_file": about, **about_labels})
     return _Input(listing.root, listing, listing.known_sizes(), listing.missing, [], facts)
+
+
+def _no_file(name: bytes, root: bytes) -> str:
+    """The end of a sentence about paths that name no file: an example, and what is probably wrong with it."""
+    advice = hint(name, root)
+    return f"a file in {printable(root)}; the first is '{printable(name)}'{advice and ': '}{advice}"
 
 
 def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:
@@ -222,10 +233,12 @@ def _annotation_lines(matched: Matched, annotations: Annotations) -> list[str]:
     return lines
 
 
-def _missing_lines(missing: list[bytes]) -> list[str]:
+def _missing_lines(missing: list[bytes], root: bytes) -> list[str]:
     if not missing:
         return []
-    return [f"missing or not accessible, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"]
+    line = f"missing or not accessible, will be error rows: {counted(len(missing), 'picture')}: {first_names(missing)}"
+    advice = next(((name, found) for name in missing[:_FEW] if (found := hint(name, root))), None)
+    return [line] if advice is None else [line, f"'{printable(advice[0])}' is no file: {advice[1]}"]
 
 
 def _published_lines(config: PartitionConfig, published: Published) -> list[str]:

@@ -20,8 +20,10 @@ from bulkinfer.types import printable
 FILE = "state.json"
 CHECKPOINT_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
 OPTIMISER_KEY = re.compile(r"\d{1,9}\.\w+", re.ASCII)  # <number of the parameter>.<name>
-# Options of one start of a run, which do not hold for the next.
-OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix")
+# Options of one start of a run: they do not hold when it is continued.
+OF_THE_FIRST_START = (
+    "resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix", "check_pictures",
+)  # fmt: skip
 _MOST_STEPS, _MOST_NUMBER = 10**12, 1e300
 _MOST_SIDE = 1 << 14  # pixels
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -39,11 +41,17 @@ class _Best(TypedDict):
     accuracy: float
 
 
-class State(TypedDict):
+class _Newer(TypedDict, total=False):
+    window: list[float]
+    owes_validation: bool
+
+
+class State(_Newer):
     """All of a checkpoint but its tensors.
 
     `config` has the fields of a TrainConfig, `network` those of a NetworkOptions, `recipe` those of a Recipe. `step` counts
-    updates. `optimiser_numbers` is by "<number of the parameter>.<name>".
+    updates. `optimiser_numbers` is by "<number of the parameter>.<name>". `window` and `owes_validation` are those of
+    Progress; earlier versions did not save them.
     """
 
     config: dict[str, Any]
@@ -111,6 +119,9 @@ def _faults(state: dict[str, Any], folder_name: str) -> Iterator[str]:
     if not (-1 <= state["best"]["accuracy"] <= 1 and -1 <= state["best"]["step"] <= state["step"]):
         yield f"best is {state['best']}"
     yield from (f"sha256.{name} is no sha256" for name, text in state["sha256"].items() if not _SHA256.fullmatch(text))
+    window = state.get("window", [])
+    if len(window) not in (0, 4) or not all(-_MOST_NUMBER <= number <= _MOST_NUMBER for number in window):
+        yield f"window is {str(window)[:40]}"
     for name, number in state["optimiser_numbers"].items():
         if not (OPTIMISER_KEY.fullmatch(name) and -_MOST_NUMBER <= number <= _MOST_NUMBER):
             yield f"optimiser_numbers.{name[:40]} is {str(number)[:40]}"

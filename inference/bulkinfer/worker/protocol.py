@@ -6,7 +6,6 @@ Commands and events are one JSON object a line, with the class in `kind`. Only t
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:  # a worker does not need these modules
     from bulkinfer.host.cores import ThreadPlan
     from bulkinfer.model.lookup import Model
     from bulkinfer.runtime.devices import Choice
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they ask the launcher to end the run; workers ignore them
 
 
 @dataclass(frozen=True, slots=True)

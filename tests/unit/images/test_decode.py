@@ -181,7 +181,7 @@ def test_b04_content_decides_and_the_real_format_is_recorded(format: str) -> Non
 def test_b04_heic_is_unsupported_which_is_not_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pillow_heif" else find(name))
-    install = "it needs pillow-heif, which is not installed: pip install 'bulkinfer[heic]'"
+    install = "it needs pillow-heif (extra heic), which is not installed: pip install pillow-heif"
     assert reason(pictures.HEIC_STUB) == f"unsupported format HEIC: {install}"
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import RunError, ShapeError, UsageError
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.runtime.session import Session, runtime_reason, warm_up
 from onnx import TensorProto, helper
 
 from tests.foreign_graphs import foreign_graph
-from tests.graphs import MARKER, overflows_on_marker, raises_on_marker, save, solid_batch
+from tests.graphs import MARKER, grows_on, overflows_on_marker, raises_on_marker, save, solid_batch
 from tests.models import COLOURS, SIZE, colour_logits, tiny_graph
 
 PATIENCE_S = 60.0  # nothing here takes a hundredth of it; a machine may be busy
@@ -76,6 +76,14 @@ def test_the_bad_graphs_of_the_tests_are_bad_where_they_should_be(tmp_path: Path
     assert np.isposinf(outputs["embedding"][3]).all()
     assert not np.isfinite(outputs["logits"][3]).all()
     assert np.isfinite(outputs["logits"][:3]).all()
+
+
+def test_c01_another_shape_than_declared_is_an_error_but_not_of_the_warm_up(tmp_path: Path) -> None:
+    session = open_graph(grows_on(4, (0, 0, 0)), tmp_path)
+    assert session.run(solid_batch(*[MARKER] * 4))["embedding"].shape == (4, 3)
+    with pytest.raises(ShapeError, match=r"embedding has the shape \[4, 6\], its graph declares \[4, 3\]: its size depends"):
+        session.run(solid_batch(*[(0, 0, 0)] * 4))
+    assert warm_up(session, 1, 0.0) > 0
 
 
 class FakeSession:

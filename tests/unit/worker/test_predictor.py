@@ -26,7 +26,7 @@ from bulkinfer.worker.predictor import Predictor
 from PIL import Image
 
 from tests import pictures
-from tests.graphs import MARKER, overflows_on_marker, raises_on_marker
+from tests.graphs import MARKER, grows_on, overflows_on_marker, raises_on_marker
 from tests.models import COLOURS, LABELS, SIZE, colour_logits, write_tiny_model
 
 PATIENCE_S = 60.0
@@ -221,6 +221,15 @@ def test_a_picture_on_which_the_network_fails_costs_its_row_only(tmp_path: Path)
         with pytest.raises(RunError, match="the network fails on a batch of 4: "):
             predictor.run(np.full((2, SIZE, SIZE, 3), MARKER, np.uint8))
         assert predictor.run(np.zeros((2, SIZE, SIZE, 3), np.uint8))["logits"].shape == (2, 8)
+
+
+def test_c01_an_output_that_grows_costs_one_row(tmp_path: Path) -> None:
+    with make(tmp_path, "embedding", graph=grows_on(4, MARKER)) as predictor:
+        table = predictor.predict([pixels(name) for name in ("red", "blue", "white", "lime", "cyan")])
+        assert table["stage"].to_pylist() == [None, None, "infer", None, None]
+        assert table["embedding"].to_pylist()[3] == [0, 1, 0]
+        with pytest.raises(RunError, match=r"embedding has the shape .* its size depends on the pictures"):
+            predictor.run(np.full((2, SIZE, SIZE, 3), MARKER, np.uint8))
 
 
 @pytest.mark.parametrize("save", ["topk", "embedding"])
