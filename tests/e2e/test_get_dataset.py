@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 import subprocess
 import time
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.commands import command, run
 from tests.data_sets import cifar10_python, deb, mnist_files, tar, zipped
-from tests.forms import long
+from tests.forms import long, only_first
 from tests.http_server import Site, serving
 
 BODY = tar(cifar10_python())
@@ -133,3 +136,32 @@ def test_c55_a_bomb_costs_neither_memory_nor_disk(tmp_path: Path) -> None:
             assert f"{url} would unpack to {size_bytes:,} bytes or more, and " in done.stderr
             assert len(done.stderr.splitlines()) == 1
             assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize("number", only_first([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
+def test_c55_a_signal_leaves_no_work_folder(number: signal.Signals, tmp_path: Path) -> None:
+    with serving(Site(BODY, ["stalled"])) as site:
+        words = ["get_dataset", "cifar10", "--data_dir", "data", "--url", site.url("c.tar.gz"), "--checksum", "none"]
+        told = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command("bulkinfer", *words), **told) as process:  # type: ignore[call-overload]
+            deadline = time.monotonic() + 60
+            while not (site.requests and list((tmp_path / "data").glob("_tmp-*"))) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert len(errors.splitlines()) == 1
+    assert not list((tmp_path / "data").glob("_tmp-*"))
+
+
+def test_c55_a_signal_leaves_no_half_weights(tmp_path: Path) -> None:
+    with serving(Site(BODY, ["stalled"])) as site:
+        words = ["--model_name", "resnet18", "--weights", site.url("w.pth"), "--model_path", "models"]
+        with subprocess.Popen(command("get_model", *words), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 120
+            while not site.requests and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert not list((tmp_path / "models").rglob("_tmp-*"))
