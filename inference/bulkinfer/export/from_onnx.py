@@ -22,7 +22,7 @@ from bulkinfer.export.onnx_import.batch import find_batch
 from bulkinfer.export.onnx_import.graph import Foreign, open_foreign, precision, run_each
 from bulkinfer.export.onnx_import.outputs import choose_classified, meaning_of_scores, plan_outputs
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
-from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe
+from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe, refuse_other_count
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.model.card import ModelCard, Weights
@@ -156,8 +156,7 @@ def _check_labels(labels: tuple[str, ...], meanings: dict[str, str], golden: Gol
     classified = next((name for name, meaning in meanings.items() if meaning in ("logits", "probabilities")), "")
     if not classified:
         raise UsageError("--labels: with --scores none there are no classes to name")
-    if len(labels) != (num_classes := golden.outputs[classified].shape[1]):
-        raise UsageError(f"--labels: the file has {len(labels)} names, {classified} has {num_classes} values")
+    refuse_other_count(labels, golden.outputs[classified].shape[1], classified)
 
 
 def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixed_batch: int, golden: Golden) -> Export:

@@ -23,6 +23,7 @@ from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate
@@ -70,8 +71,7 @@ def _validate(config: ValidateConfig) -> None:
         options = run_options(found, config)
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
-        if list(held_out.class_names) != found.state["class_names"]:
-            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
+            held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
         scores = score(network, found, held_out, options, config)
         log.info(f"{path.name}: {scores.sentence()}")
         if not config.data_dir:
