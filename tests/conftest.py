@@ -19,6 +19,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A shell without job control starts what it puts in the background with SIGINT ignored. The commands respect that, also for
     the processes that they start, so tests that interrupt them would wait for nothing.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # what tests start is not traced: it would take a third longer
     print_log_lines()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -49,6 +49,29 @@ def overflows_on_marker(batch_size: int) -> onnx.ModelProto:
     return tiny_graph(batch_size, extra)
 
 
+def grows_on(batch_size: int, colour: tuple[int, int, int]) -> onnx.ModelProto:
+    """A batch with a picture of this colour has an embedding of six values, where the graph declares three."""
+    values = {"wanted": np.array(colour, np.float32) / 255, "near": np.array(0.001, np.float32), "channels": np.array([1])}
+    values |= {"first": np.array([0]), "three": np.array([3]), "all": np.array([0, 1])}
+    nodes = [
+        *[helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value)) for name, value in values.items()],
+        helper.make_node("Sub", ["mean", "wanted"], ["away"]),
+        helper.make_node("Abs", ["away"], ["distance"]),
+        helper.make_node("ReduceMax", ["distance", "channels"], ["farthest"], keepdims=1),
+        helper.make_node("Less", ["farthest", "near"], ["is_wanted"]),
+        helper.make_node("Cast", ["is_wanted"], ["counted"], to=TensorProto.INT64),
+        helper.make_node("ReduceMax", ["counted", "all"], ["any"], keepdims=0),
+        helper.make_node("Mul", ["any", "three"], ["more"]),
+        helper.make_node("Add", ["more", "three"], ["end"]),
+        helper.make_node("Concat", ["mean", "mean"], ["twice"], axis=1),
+        helper.make_node("Slice", ["twice", "first", "end", "channels"], ["embedding"]),
+    ]
+    graph = tiny_graph(batch_size, nodes)
+    (product,) = (node for node in graph.graph.node if node.op_type == "MatMul")
+    product.input[0] = "mean"
+    return graph
+
+
 def save(graph: onnx.ModelProto, folder: Path) -> str:
     """Write a graph; returns its path as the runtime takes it."""
     onnx.save(graph, folder / "model.onnx")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageCms
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 EOI = b"\xff\xd9"  # the marker that ends a JPEG
@@ -146,6 +146,69 @@ def rgb16_png() -> bytes:
     """The same ramp in 16-bit RGB."""
     ramp = (np.arange(256, dtype=np.uint32) * 257).astype(">u2")
     return raw_png(256, 2, 16, 2, (b"\0" + np.repeat(ramp, 3).tobytes()) * 2)
+
+
+def other_profile() -> bytes:
+    """A colour profile that is far from sRGB: red and green have changed places."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return profile.replace(b"rXYZ", b"zXYZ", 1).replace(b"gXYZ", b"rXYZ", 1).replace(b"zXYZ", b"gXYZ", 1)
+
+
+def srgb_profile() -> bytes:
+    """The profile of sRGB."""
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def profile(space: bytes, connection: bytes, tags: dict[bytes, bytes]) -> bytes:
+    """A colour profile by hand."""
+    at, table, body = 128 + 4 + 12 * len(tags), struct.pack(">L", len(tags)), b""
+    for name, content in tags.items():
+        table += name + struct.pack(">LL", at + len(body), len(content))
+        body += content.ljust(-(-len(content) // 4) * 4, b"\0")
+    white = struct.pack(">lll", 63190, 65536, 54061)
+    head = (
+        struct.pack(">L4sL4s4s4s", at + len(body), b"lcms", 0x02100000, b"prtr", space, connection).ljust(36, b"\0") + b"acsp"
+    )
+    return head.ljust(68, b"\0") + white + bytes(48) + table + body
+
+
+def grey_profile() -> bytes:
+    """Grey levels that are proportional to light: 64 of 255 is shown as 137."""
+    white = b"XYZ \0\0\0\0" + struct.pack(">lll", 63190, 65536, 54061)
+    return profile(b"GRAY", b"XYZ ", {b"wtpt": white, b"kTRC": b"curv\0\0\0\0" + struct.pack(">LH", 1, 256)})
+
+
+def cmyk_profile() -> bytes:
+    """Inks without colour: each of cyan, magenta and yellow takes a third of the light, black all of it."""
+    identity = bytes(range(256))
+    corners = [(c, m, y, k) for c in (0, 1) for m in (0, 1) for y in (0, 1) for k in (0, 1)]
+    lab = b"".join(bytes((round(255 * (1 - k) * (1 - (c + m + y) / 3)), 128, 128)) for c, m, y, k in corners)
+    matrix = struct.pack(">9l", 65536, 0, 0, 0, 65536, 0, 0, 0, 65536)
+    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + matrix + identity * 4 + lab + identity * 3
+    return profile(b"CMYK", b"Lab ", {b"A2B0": table, b"A2B1": table})
+
+
+def camera_raw(order: str = "<") -> bytes:
+    """A TIFF as cameras write it: its first directory is a thumbnail of 160x120, marked as reduced, and a sub-directory holds
+    2000x1500 values of a sensor. `order` is that of its bytes.
+    """
+    shown = solid(RED, (160, 120)).tobytes()
+    thumbnail = [(254, 4, 1, 1), (256, 4, 1, 160), (257, 4, 1, 120), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 2),
+                 (273, 4, 1, 0), (277, 3, 1, 3), (278, 4, 1, 120), (279, 4, 1, len(shown)), (330, 4, 1, 0)]  # fmt: skip
+    sensor = [(254, 4, 1, 0), (256, 4, 1, 2000), (257, 4, 1, 1500), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 32803)]
+    at = 8 + len(shown)
+    places = {273: 8, 330: at + 2 + 12 * len(thumbnail) + 4}
+
+    def directory(tags: list[tuple[int, int, int, int]]) -> bytes:
+        body = struct.pack(f"{order}H", len(tags))
+        for tag, kind, count, value in tags:
+            value = places.get(tag, value)
+            body += struct.pack(f"{order}HHL", tag, kind, count)
+            body += struct.pack(f"{order}HH" if kind == 3 else f"{order}L", *((value, 0) if kind == 3 else (value,)))
+        return body + bytes(4)
+
+    start = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}L", at)
+    return start + shown + directory(thumbnail) + directory(sensor)
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> None:

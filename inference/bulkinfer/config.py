@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -18,6 +20,7 @@ ENGINES = {  # module:class of each; a new engine is one file and one line here
 }
 
 
+_LARGEST = sys.float_info.max  # a whole number above it is no float
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
 
 
@@ -43,7 +46,8 @@ def _is_of(value: Any, kind: type[Any]) -> bool:
     if kind is tuple:
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     if kind in (int, float):
-        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return is_number and (kind is int or -_LARGEST <= value <= _LARGEST or value in (math.inf, -math.inf))
     return isinstance(value, kind)
 
 
@@ -94,7 +98,9 @@ class GetModelConfig:
     onnx: str = option("", "adopt this ONNX file instead of a network of the list")
     name: str = option("", "for an adopted file or a checkpoint: its folder below --model_path")
     recipe: str = option("", "for an adopted file: JSON file with the recipe, or a network of the list with the same recipe")
-    labels: str = option("", "for an adopted file: class names, as text (one a line) or JSON (list or object)")
+    labels: str = option(
+        "", "for an adopted file: class names, as text (one a line) or JSON (list, object, config.json of Hugging Face)"
+    )
     output_name: str = option("", "for an adopted file: the output with the class values, if there are several outputs")
     scores: str = option(
         "auto",
@@ -149,10 +155,17 @@ class PartitionConfig:
     list_file: str = option(
         "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
     )
+    labels: str = option(
+        "",
+        "fills the column label of the rows: folders (the class folders of --data_dir), annotations (pictures with one "
+        "category of --annotations), or a table of file names and labels (CSV, or separated by tabs or blanks)",
+    )
     include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.labels == "annotations" and not self.annotations:
+            raise UsageError("--labels annotations takes the categories of --annotations FILE: give that too")
         if self.annotations and self.list_file:
             raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
 
@@ -169,6 +182,7 @@ class LaunchConfig:
         minimum=0,
     )
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
     iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
     model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
     num_devices: int = option(

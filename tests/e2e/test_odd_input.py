@@ -69,8 +69,45 @@ def test_b04_content_decides_and_the_real_format_is_recorded(place: Path) -> Non
     assert {key: row["format"] for key, row in found.items()} == {
         "png.JPEG": "PNG", "webp.png": "WEBP", "jpeg.heic": "JPEG", "stub.jpg": None,
     }  # fmt: skip
-    assert found["stub.jpg"]["error"] == "unsupported format HEIC"
+    assert found["stub.jpg"]["error"] == "corrupt HEIC: its header cannot be read"
     assert {row["class_names"][0] for row in found.values() if row["status"] == "ok"} == {"red"}
+
+
+def raw_and_renamed() -> dict[str, bytes]:
+    """Camera raw and other pictures, each under names that say something else, and what becomes of them."""
+    return {
+        **{name: pictures.camera_raw() for name in ("raw.NEF", "raw.dng", "raw.tif", "raw.jpg", "raw")},
+        "jpeg.dng": solid("red", "JPEG"), "tiff.nef": solid("red", "TIFF"), "page.png": pictures.HTML_PAGE,
+    }  # fmt: skip
+
+
+def check_raw_and_renamed(found: dict[str, Any]) -> None:
+    assert found.keys() == raw_and_renamed().keys()
+    assert {row["error"] for key, row in found.items() if key.startswith("raw")} == {"camera raw: only a thumbnail"}
+    assert (found["jpeg.dng"]["format"], found["tiff.nef"]["format"]) == ("JPEG", "TIFF")
+    assert found["page.png"]["error"] == "not a picture: HTML page"
+
+
+def test_c02_a_folder_is_judged_by_content(place: Path) -> None:
+    write(place, raw_and_renamed() | {"notes.dng": b"a text"})
+    assert "not pictures: 1 (1 .dng)" in launch(place, code=3).stdout
+    check_raw_and_renamed(records(place / "out"))
+
+
+@long
+@pytest.mark.parametrize("way", ["list", "coco", "partitions"])
+def test_c02_every_way_in_gives_the_same_rows(place: Path, way: str) -> None:
+    write(place, raw_and_renamed())
+    names = list(raw_and_renamed())
+    (place / "list.txt").write_text("\n".join(names))
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    (place / "coco.json").write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
+    words = {"list": ["--list_file", "list.txt"], "coco": ["--annotations", "coco.json"], "partitions": []}[way]
+    made = run("partition_dataset", "--data_dir", "photos", "--partitions", 1, "--output", "parts", *words, cwd=place)
+    assert made.returncode == 0, made.stderr
+    ended = run("infer_launch", *ON_CPU, "--data_dir", "parts", "--output", "out", cwd=place)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    check_raw_and_renamed(records(place / "out"))
 
 
 def test_b05_b10_b11_modes_are_three_channels_and_nothing_is_printed(place: Path) -> None:

@@ -85,7 +85,7 @@ def test_data_dir_from_the_environment_and_a_second_run(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "datasets")) == ["0", "1", "2", "dataset.json"]
     assert [part.manifest.num_records for part in open_dataset(tmp_path / "datasets").partitions] == [35, 34, 34]
     described = json.loads((tmp_path / "datasets/dataset.json").read_text())
-    assert described["format"] == 1
+    assert described["format"] == 2
     assert described["source"] == str(tmp_path / "photos")
 
 
@@ -315,7 +315,17 @@ def test_killed_at_any_moment_and_run_again(tmp_path: Path, monkeypatch: pytest.
 
 def test_help_is_quick_and_names_every_flag(tmp_path: Path) -> None:
     out = succeeded(run("--help", cwd=tmp_path))
-    options = ("data_dir", "partitions", "output", "mode", "balance", "annotations", "list_file", "[no]include_hidden")
+    options = (
+        "data_dir",
+        "partitions",
+        "output",
+        "mode",
+        "balance",
+        "annotations",
+        "list_file",
+        "labels",
+        "[no]include_hidden",
+    )
     for flag in (f"--{option}" for option in options):
         assert flag in out
     code = "import sys, bulkinfer.commands.partition_dataset\nprint(sorted({'pyarrow', 'numpy', 'PIL'} & set(sys.modules)))"

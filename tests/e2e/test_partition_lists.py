@@ -154,7 +154,7 @@ def test_where_the_root_comes_from(folder: Path, monkeypatch: pytest.MonkeyPatch
     ("arguments", "sentence"),
     [
         (["--list_file", "list.txt", "--annotations", "a.json"], "--annotations and --list_file both name the pictures"),
-        (["--list_file", "photos"], "--list_file: photos cannot be read: Is a directory"),
+        (["--list_file", "photos"], "--list_file: photos is a folder, not a file"),
         (["--list_file", "gone.txt"], "--list_file: gone.txt cannot be read: No such file or directory"),
         (["--list_file", "empty.txt"], "--list_file: empty.txt contains no paths"),
         (["--list_file", "photos/0/0.jpg"], "is not a text file: give a file with one path per line"),
@@ -183,3 +183,42 @@ def test_refusals_are_one_sentence(
 def test_a_setting_without_effect_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed(folder, 0)
     assert "--include_hidden changes nothing" in told(capsys, 0, "--list_file", "list.txt", "--include_hidden")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "advice"),
+    [
+        ("photos/{n}/{n}.jpg  ", "photos/0/0.jpg  ", "remove the blanks at the ends of the lines"),
+        ('"photos/{n}/{n}.jpg"', '"photos/0/0.jpg"', "remove the quotes"),
+        ("photos/{n}/{n}.jpg 3", "photos/0/0.jpg 3", "the list seems to have a second column: leave only the paths"),
+        ("photos/{n}/{n}.jpg,cat", "photos/0/0.jpg,cat", "the list seems to have a second column: leave only the paths"),
+        ("photos/{n}/{n}.jpg\tb.jpg", "photos/0/0.jpg\\tb.jpg", "the list seems to have a second column"),
+        ("D:\\elsewhere\\{n}.png", "D:\\elsewhere\\0.png", "it is a path of Windows: give the folder of the pictures"),
+        ("photos/{n}/{n}.jpeg", "photos/0/0.jpeg", ""),
+    ],
+)
+def test_c39_lists_whose_lines_are_more_than_paths(
+    folder: Path, capsys: pytest.CaptureFixture[str], line: str, first: str, advice: str
+) -> None:
+    """The refusal quotes the first name; where some files are found, or none was looked at, a warning does."""
+    lines = [line.format(n=number) for number in range(3)]
+    (folder / "list.txt").write_text("\n".join(lines))
+    _, errors = told(capsys, 2, "--list_file", "list.txt")
+    assert f"none of its 3 paths is a file in {folder}; the first is '{first}'" in errors
+    assert advice in errors
+    _, errors = told(capsys, 0, "--list_file", "list.txt", "--mode", "manifest", "--output", "unseen")
+    assert f"'{first}'" in errors
+    assert advice in errors
+    (folder / "list.txt").write_text("\n".join([*lines, "photos/7/7.jpg"]))
+    _, errors = told(capsys, 3, "--list_file", "list.txt", "--output", "some")
+    assert "3 pictures" in errors
+    assert (f"'{first}' is no file: {advice}" in errors) == bool(advice)
+
+
+def test_c39_a_list_from_windows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed(folder, 0, 1)
+    assert main(["--list_file", "list.txt", "--output", "a"]) == 0
+    (folder / "list.txt").write_text("photos\\0\\0.jpg\r\nC:\\data\\set\\photos\\1\\1.jpg\r\n")
+    _, errors = told(capsys, 0, "--list_file", "list.txt", "--output", "b")
+    assert not errors
+    assert open_dataset(folder / "a").content_hash == open_dataset(folder / "b").content_hash

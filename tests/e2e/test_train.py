@@ -353,6 +353,7 @@ def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> No
         subprocess.run(["umount", logs], check=True)
 
 
+@long
 def test_time_of_a_run_goes_on(tmp_path: Path) -> None:
     write_digits(tmp_path / "data")
     train(tmp_path, *DIGITS, "--validation", "none", "--steps", 3, "--logs_per_epoch", 5)

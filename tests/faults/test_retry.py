@@ -17,12 +17,13 @@ from tests.commands import command, records, run
 from tests.faults.points import LAUNCHER, Plan
 from tests.faults.scene import Place, Scene, expect, key_of
 from tests.faults.slow_site import slow_site
-from tests.forms import long, only_first
+from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
 
-@pytest.mark.parametrize("staged", only_first([2, 0]))
+@long
+@pytest.mark.parametrize("staged", [2, 0])
 def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
     """Killed when so many parts lie in _retry."""
     write_tiny_model(tmp_path / "models")

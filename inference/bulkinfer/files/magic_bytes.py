@@ -11,6 +11,9 @@ HEAD_BYTES = 512  # identify() looks at no more than this
 # inside (ICO, ICNS: they bypass the pixel limit), layered documents (PSD), and EPS, for which Pillow starts a program.
 READABLE = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "JPEG2000", "AVIF", "PPM", "QOI")
 
+CAMERA_RAW = "camera raw"
+_CANON_RAW = b"CR\x02"  # in a TIFF, behind the offset of its first directory
+
 _PICTURE_STARTS = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -32,6 +35,14 @@ _PICTURE_STARTS = (
     (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
     (b"v/1\x01", "OpenEXR"),
     (b"DDS ", "DDS"),
+    (b"IIRO", CAMERA_RAW),  # Olympus
+    (b"IIRS", CAMERA_RAW),
+    (b"MMOR", CAMERA_RAW),
+    (b"IIU\0", CAMERA_RAW),  # Panasonic
+    (b"FUJIFILMCCD-RAW", CAMERA_RAW),
+    (b"FOVb", CAMERA_RAW),  # Sigma
+    (b"\0MRM", CAMERA_RAW),  # Minolta
+    (b"HEAPCCDR", CAMERA_RAW),  # Canon's oldest
 )
 _OTHER_STARTS = (
     (b"\0\5\x16\7", "AppleDouble file"),
@@ -47,13 +58,17 @@ _OTHER_STARTS = (
 _BRANDS = (  # of the ftyp box in files of the MPEG-4 family; the first one that occurs counts
     ((b"avif", b"avis"), "AVIF", True),
     ((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC", True),
+    ((b"crx ",), CAMERA_RAW, True),  # Canon
     ((b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"M4V ", b"qt  "), "MPEG-4 or QuickTime video", False),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the first bytes say: a picture (`is_picture`; `name` is its format), or something else that `name` describes."""
+    """What the first bytes say: a picture (`is_picture`; `name` is its format), or something else that `name` describes.
+
+    Most camera raw is a TIFF by its first bytes; images/tiff.py tells it from others.
+    """
 
     name: str
     is_picture: bool
@@ -75,13 +90,43 @@ def identify(head: bytes) -> Content:
         return _from_brands(head)
     if head[:1] == b"P" and head[1:2] in b"123456fF" and head[2:3].isspace():
         return Content("PPM", True)
+    if head[8:11] == _CANON_RAW and head[:2] in (b"II", b"MM"):
+        return Content(CAMERA_RAW, True)
     for start, name in _PICTURE_STARTS:
         if head.startswith(start):
             return Content(name, True)
     for start, name in _OTHER_STARTS:
         if head.startswith(start):
             return Content(name, False)
+    if _is_tga(head):
+        return Content("TGA", True)
+    if _is_pcx(head):
+        return Content("PCX", True)
     return _from_text(head)
+
+
+def _is_tga(head: bytes) -> bool:
+    """TGA has no magic bytes: all fields of its header must make sense together."""
+    if len(head) < 18 or head[1] not in (0, 1) or head[17] & 0xC0 or b"\0\0" in (head[12:14], head[14:16]):
+        return False
+    kind, depth = head[2], head[16]
+    if head[1]:  # with a palette
+        return kind in (1, 9) and head[5:7] != b"\0\0" and head[7] in (15, 16, 24, 32) and depth in (8, 16)
+    return kind in (2, 3, 10, 11) and head[3:8] == bytes(5) and depth in (8, 15, 16, 24, 32)
+
+
+def _is_pcx(head: bytes) -> bool:
+    """PCX has one magic byte, which also begins a text with an empty line."""
+    if (
+        len(head) < 128
+        or head[0] != 10
+        or head[1] not in (0, 2, 3, 4, 5)
+        or head[2] not in (0, 1)
+        or head[3] not in (1, 2, 4, 8)
+    ):
+        return False
+    left, top, right, bottom = (int.from_bytes(head[at : at + 2], "little") for at in range(4, 12, 2))
+    return left <= right and top <= bottom and head[64] == 0 and 1 <= head[65] <= 4
 
 
 def _from_brands(head: bytes) -> Content:

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Iterator
 
 from bulkinfer.errors import RecordError
+from bulkinfer.images.side_blocks import TooManyBlocksError
+from bulkinfer.images.tiff import check_is_no_raw, entries_at, first_layout, whole_number
 
 MOST_FRAMES = 100_000  # counted; a file of more is one whose pictures could not be counted
 MOST_CHUNKS = 1_000_000  # of a PNG: 100 million pixels in chunks of 1 kB are a third of that
@@ -29,7 +31,6 @@ _PIXEL_CHUNKS = (b"IDAT", b"fdAT", b"fcTL")
 _CODE_STREAM = b"\xff\x4f\xff\x51"
 _TILE_WIDTH, _TILE_LENGTH = 322, 323
 _STRIPS = (273, 279, 324, 325)  # offsets and sizes of strips and tiles
-_SHORT, _LONG, _LONG8 = 3, 4, 16  # types of whole numbers in a TIFF
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:
@@ -39,7 +40,8 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
 
 
 def check_claims(data: bytes, name: str, max_pixels: int) -> None:
-    """Raises RecordError("decode") if a file of format `name` (see files/magic_bytes.py) holds numbers that no sound file has.
+    """Raises RecordError("decode") if a file of format `name` (see files/magic_bytes.py) holds numbers that no sound file has,
+    and TooManyBlocksError if what is too much lies beside the pixels.
 
     JPEGs have checks of their own, see jpeg.py.
     """
@@ -78,7 +80,7 @@ def _png(data: bytes, max_pixels: int) -> None:
             return
         others += kind not in _PIXEL_CHUNKS
         if others > _MOST_OTHER_CHUNKS:
-            raise _refusal("PNG", f"more than {_MOST_OTHER_CHUNKS} chunks that hold no pixels")
+            raise TooManyBlocksError(f"more than {_MOST_OTHER_CHUNKS} chunks that hold no pixels")
         at += 12 + length
     raise _refusal("PNG", f"more than {MOST_CHUNKS} chunks")
 
@@ -125,25 +127,15 @@ def _colours(flags: int) -> int:
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-def _tiff_layout(data: bytes) -> tuple[str, str, str, int, int]:
-    """Formats of a count of entries, of an entry (tag, type, count, value), of an offset; bytes of an entry; first offset."""
-    order = "<" if data[:2] == b"II" else ">"
-    if b"+" in data[2:4]:  # BigTIFF
-        count, entry, offset, size = f"{order}Q", f"{order}HHQ8s", f"{order}Q", 20
-        return count, entry, offset, size, struct.unpack_from(offset, data, 8)[0]
-    count, entry, offset, size = f"{order}H", f"{order}HHL4s", f"{order}L", 12
-    return count, entry, offset, size, struct.unpack_from(offset, data, 4)[0]
-
-
 def _tiff_directories(data: bytes) -> int:
     """How many directories there are. Raises ValueError if one lies outside the file, or the chain exceeds MOST_FRAMES."""
     try:
-        count, _, offset, size, at = _tiff_layout(data)
+        layout, at = first_layout(data)
         seen = set[int]()
         while at and at not in seen and len(seen) <= MOST_FRAMES:
             seen.add(at)
-            (entries,) = struct.unpack_from(count, data, at)
-            (at,) = struct.unpack_from(offset, data, at + struct.calcsize(count) + entries * size)
+            (entries,) = struct.unpack_from(layout.num_entries, data, at)
+            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
     except (struct.error, OverflowError):
         raise ValueError("a directory lies outside the file") from None
     return len(seen)
@@ -151,20 +143,17 @@ def _tiff_directories(data: bytes) -> int:
 
 def _tiff(data: bytes, max_pixels: int) -> None:
     """Tiles are decoded whole, however small the picture is, and Pillow makes a list of all strips."""
-    count, entry, _, size, at = _tiff_layout(data)
-    (entries,) = struct.unpack_from(count, data, at)
-    at += struct.calcsize(count)
+    layout, at = first_layout(data)
     sides = {_TILE_WIDTH: 0, _TILE_LENGTH: 0}
-    for number in range(min(entries, 65_535)):
-        tag, kind, values, raw = struct.unpack_from(entry, data, at + number * size)
-        if tag in _STRIPS and values > _MOST_STRIPS:
-            raise _refusal("TIFF", f"{values} strips or tiles")
-        if tag in sides and values == 1 and kind in (_SHORT, _LONG, _LONG8):
-            letter = {_SHORT: "H", _LONG: "L", _LONG8: "Q"}[kind]
-            sides[tag] = max(sides[tag], struct.unpack_from(entry[0] + letter, raw)[0])
+    for entry in entries_at(data, layout, at):
+        if entry.tag in _STRIPS and entry.values > _MOST_STRIPS:
+            raise _refusal("TIFF", f"{entry.values} strips or tiles")
+        if entry.tag in sides and (value := whole_number(layout, entry)) is not None:
+            sides[entry.tag] = max(sides[entry.tag], value)
     width, length = sides.values()
     if width * length > max(max_pixels, _LEAST_TILE_PIXELS**2):  # a small limit does not forbid tiles of usual size
         raise _refusal("TIFF", f"tiles of {width}x{length} pixels, limit {max_pixels}")
+    check_is_no_raw(data, layout, at)
 
 
 def _webp(data: bytes, max_pixels: int) -> None:

@@ -23,6 +23,7 @@ _OTHER = "other decoder warnings"
 
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
+_of_thread = threading.local()
 
 
 def install_hooks() -> None:
@@ -34,7 +35,7 @@ def install_hooks() -> None:
     if not any(isinstance(handler, _CountingHandler) for handler in logger.handlers):
         logger.addHandler(_CountingHandler(logging.WARNING))
         logger.propagate = False
-    _silence_libtiff()
+    _hook_libtiff()
 
 
 def count_notice(text: str) -> None:
@@ -52,8 +53,15 @@ def warning_counts() -> dict[str, int]:
         return dict(_counts.most_common())
 
 
-def _silence_libtiff() -> None:
-    """Stop libtiff from printing to file descriptor 2, which Pillow allows: the error row says what is wrong.
+def take_fault() -> str:
+    """What libtiff last found wrong with pixel data in this thread, and passed all the same; "" if nothing. Forgets it."""
+    fault: str = getattr(_of_thread, "fault", "")
+    _of_thread.fault = ""
+    return fault
+
+
+def _hook_libtiff() -> None:
+    """Stop libtiff from printing to file descriptor 2, which Pillow allows, and note where it passes made-up pixels.
 
     Its handlers can be set only by a call into the library that Pillow has loaded; if that is not found, nothing is changed.
     """
@@ -61,9 +69,18 @@ def _silence_libtiff() -> None:
     lines = maps.read_text("utf-8", "surrogateescape").splitlines() if maps.exists() else []
     for path in {line.split(maxsplit=5)[5] for line in lines if "/libtiff" in line}:
         library = ctypes.CDLL(path)
-        for setter in (library.TIFFSetErrorHandler, library.TIFFSetErrorHandlerExt):
+        for setter, handler in ((library.TIFFSetErrorHandler, None), (library.TIFFSetErrorHandlerExt, _note_fault)):
             setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
-            setter(None)
+            setter(handler)
+
+
+def _note(_file: int | None, module: bytes | None, _text: int | None, _values: int | None) -> None:
+    """Called by libtiff, in the thread that decodes. Only its reader of faxes goes on after an error, in the next line."""
+    if module is not None and module.startswith(b"Fax"):
+        _of_thread.fault = "lines of a fax that cannot be read"
+
+
+_note_fault = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)(_note)
 
 
 class _CountingHook:

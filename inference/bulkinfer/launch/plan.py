@@ -11,6 +11,7 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import ThreadPlan, core_budget
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
 from bulkinfer.launch.job import (
@@ -76,7 +77,7 @@ def require_fast_decoder() -> None:
     except ModuleNotFoundError as error:
         if error.name != "PIL":
             raise
-        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+        raise UsageError(f"--decode fast needs Pillow, which is not installed: {install_command('fast')}") from None
     require_turbo()
 
 
@@ -86,7 +87,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     An unfinished job, `begun` in --output, goes on with what it listed, if only its folder of pictures has changed since.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config))
+    dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:

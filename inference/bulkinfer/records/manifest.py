@@ -38,6 +38,7 @@ from bulkinfer.records.manifest_rows import (
     hash_keys,
 )
 from bulkinfer.records.sources.folder import Scan, counted, scan_folder
+from bulkinfer.records.sources.labels import find_labels
 from bulkinfer.types import Record, printable
 
 MAKE_AGAIN = "remove it and run partition_dataset again"
@@ -200,15 +201,18 @@ def read_description(path: Path) -> DatasetDescription:
     return cast(DatasetDescription, found)
 
 
-def open_dataset(data_dir: str | os.PathLike[str]) -> Dataset:
+def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
+    `labels`, for a plain folder, is "folders" or the path of a table, as find_labels takes it; without it labels are null.
     Raises RunError if the partitions are incomplete or inconsistent (a missing number, a manifest that does not match
     dataset.json, an unknown numbered folder, an unfinished partition_dataset), UsageError if there are no pictures.
     """
     data_dir = Path(data_dir)
     root = os.fsencode(data_dir)
     if carries_dataset(root):
+        if labels:
+            raise UsageError(f"--labels is for a plain folder: give it to partition_dataset, which made {shown(data_dir)}")
         return _open_partitions(data_dir)
     if carries_manifest(root):
         raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
@@ -217,7 +221,8 @@ def open_dataset(data_dir: str | os.PathLike[str]) -> Dataset:
     scan = scan_folder(data_dir)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
-    manifest = Manifest.from_entries((Entry(*picture) for picture in scan.pictures), scan.root)
+    label_of = find_labels(labels, scan).of if labels else lambda _key: None
+    manifest = Manifest.from_entries((Entry(*picture, label_of(picture.key)) for picture in scan.pictures), scan.root)
     partitions = (Partition(0, manifest, scan.root),)
     source = f"pictures in {printable(scan.root)}"
     return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)

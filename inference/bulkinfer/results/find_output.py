@@ -6,11 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bulkinfer.errors import BulkinferError, UsageError
-from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
@@ -71,10 +67,7 @@ def require_job(output: Path) -> JobFile:
 
 def _job_file_of(part: Path, output: Path) -> Path | None:
     """A _job.json near `output` that has the fingerprint of a part: of a results folder that was renamed, or of its logs."""
-    try:
-        with open_regular(part) as file:
-            fingerprint = recorded_fingerprint(pq.ParquetFile(file).metadata)
-    except (BulkinferError, OSError, pa.ArrowException):
+    if not (fingerprint := recorded_fingerprint(part)):
         return None
     stem = Path(JOB_FILE).stem
     above = output.resolve().parent

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulkinfer.errors import ForeignError, RunError, UsageError, first_line
+from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
@@ -209,12 +209,12 @@ def _damage_as_run_error(path: Path) -> Iterator[None]:
         raise RunError(f"{path} is damaged or not a part of a job ({first_line(error)})") from None
 
 
-def recorded_fingerprint(parquet: pq.FileMetaData) -> str:
-    """The fingerprint in a part's file metadata, not checked; empty if it names none."""
-    raw = (parquet.metadata or {}).get(METADATA_KEY)
+def recorded_fingerprint(path: Path) -> str:
+    """The fingerprint in a part's file metadata, not checked; empty if it is no part."""
     try:
+        raw = (pq.ParquetFile(pa.BufferReader(read_bytes(path, _MOST_BYTES))).metadata.metadata or {}).get(METADATA_KEY)
         facts: Any = json.loads(raw or b"{}")
-    except (ValueError, RecursionError):
+    except (BulkinferError, OSError, ValueError, RecursionError, pa.ArrowException):
         return ""
     return str(facts.get("fingerprint", "")) if isinstance(facts, dict) else ""
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bulkinfer.errors import ShapeError
+
 Array = NDArray[Any]
 RunBatch = Callable[[Array], Mapping[str, Array]]
 
@@ -35,12 +37,15 @@ class FixedBatch:
     def run(self, images: Array) -> dict[str, Array]:
         """The outputs by name, N rows each, for N pictures; without pictures, one batch of padding tells the shapes.
 
-        Raises what `run_batch` raises.
+        Raises what `run_batch` raises, and ShapeError if the shape of a row changes from run to run.
         """
         collected: dict[str, list[Array]] = {}
         for outputs in self._runs(images):
             for name, values in outputs.items():
-                collected.setdefault(name, []).append(values)
+                parts = collected.setdefault(name, [])
+                if parts and values.shape[1:] != parts[0].shape[1:]:
+                    raise ShapeError(f"the size of {name} depends on the picture: {_rows(parts[0])}, then {_rows(values)}")
+                parts.append(values)
         return {name: np.concatenate(parts) for name, parts in collected.items()}
 
     def finite_values(self, images: Array, names: Sequence[str]) -> Array:
@@ -60,7 +65,11 @@ class FixedBatch:
         for start in range(0, max(len(images), 1), self._per_run):
             part = images[start : start + self._per_run]
             slots = self._slots(len(part))
-            yield {name: values[slots] for name, values in self._run_batch(self._fill(part, slots)).items()}
+            outputs = self._run_batch(self._fill(part, slots))
+            for name, values in outputs.items():
+                if not values.ndim or len(values) != self._size:
+                    raise ShapeError(f"{name} has the shape {list(values.shape)} for a batch of {self._size}")
+            yield {name: values[slots] for name, values in outputs.items()}
 
     def _slots(self, count: int) -> NDArray[np.intp] | slice:
         """Where so many pictures lie in a batch."""
@@ -77,3 +86,8 @@ class FixedBatch:
             batch[:] = part[-1:]
         batch[slots] = part
         return batch
+
+
+def _rows(values: Array) -> str:
+    """The shape of a row, for messages."""
+    return f"rows of {list(values.shape[1:])}"

@@ -6,7 +6,9 @@ assignment of every node is read back from it.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bulkinfer.errors import RunError, UsageError, first_line
+from bulkinfer.errors import RunError, ShapeError, UsageError, first_line
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, runtime
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
@@ -75,6 +77,7 @@ class Session:
         self.dtype = np.dtype(_DTYPES[graph_input.type])
         shapes = {output.name: tuple(output.shape[1:]) for output in self._session.get_outputs()}
         self.output_shapes: dict[str, tuple[int, ...]] = {name: shapes[name] for name in output_names}
+        self._shapes = [(self.batch_shape[0], *shapes[name]) for name in output_names]
         self.load_s = time.perf_counter() - start
 
     def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -88,13 +91,28 @@ class Session:
         return images
 
     def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """The outputs by name for a full batch of `batch_shape`; row i belongs to picture i. Raises what the runtime raises."""
+        """The outputs by name for a full batch of `batch_shape`; row i belongs to picture i.
+
+        Raises what the runtime raises, and ShapeError for an output of another shape than the graph declares: the runtime lets
+        operators such as NonMaxSuppression decide sizes by what is in the pictures.
+        """
         assert images.shape == self.batch_shape, f"{images.shape} is not the fixed shape {self.batch_shape}"
         if self._memory:
             values = self._run_bound(images)
         else:
             values = self._session.run(self._output_names, {self._input_name: images})
+        if [found.shape for found in values] != self._shapes:
+            self._check_shapes(values)
         return dict(zip(self._output_names, values, strict=True))
+
+    def _check_shapes(self, values: list[np.ndarray[Any, Any]]) -> None:
+        """Raises ShapeError if an output has other sizes than those that the graph declares; it may leave some open."""
+        for name, found, declared in zip(self._output_names, values, self._shapes, strict=True):
+            if found.ndim != len(declared) or any(
+                isinstance(there, int) and there != size for there, size in zip(declared, found.shape, strict=True)
+            ):
+                raise ShapeError(f"{name} has the shape {list(found.shape)}, its graph declares {list(declared)}: "
+                                 "its size depends on the pictures")  # fmt: skip
 
     def _run_bound(self, images: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         """Run with an input buffer on the device that is allocated once per stream, not once per run."""
@@ -112,8 +130,10 @@ class Session:
         return outputs
 
 
-def warm_up(session: Network, streams: int, seconds: float) -> float:
+def warm_up(session: Network, streams: int, seconds: float, *, most_runs: int = sys.maxsize) -> float:
     """Run batches of zeros in all streams: once to warm up, then for `seconds`; returns pictures per second.
+
+    Each stream ends earlier after `most_runs`, which are enough for a rate that need not be exact.
 
     With `seconds` 0 only the warm-up runs, and the rate is its rate (an underestimate). Raises RunError if the network cannot
     run on zeros: failed pictures and the padding of the last batch are zeros.
@@ -126,8 +146,9 @@ def warm_up(session: Network, streams: int, seconds: float) -> float:
 
         def one_stream(index: int) -> None:
             try:
-                while not counts[index] or time.perf_counter() < until:
-                    session.run(images)
+                while not counts[index] or (counts[index] < most_runs and time.perf_counter() < until):
+                    with contextlib.suppress(ShapeError):  # the network runs; pictures that are not black may fit
+                        session.run(images)
                     counts[index] += 1
             except Exception as error:  # onnxruntime documents no classes
                 errors.append(error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bulkinfer.errors import BulkinferError, RunError, UsageError, advising, first_line
+from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, advising, first_line, os_error_sentence
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, fsync_directory, temporary_owner, temporary_path
-from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.files.json_file import write_json
+from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.state import CHECKPOINT_NAME, OPTIMISER_KEY, read_state
+from bulkinfer.train.state import FILE as STATE
 
 log = logging.getLogger("bulkinfer")
 
 FOLDER = "checkpoints"
-WEIGHTS, OPTIMISER, STATE = "weights.safetensors", "optimiser.safetensors", "state.json"
-_NAME = re.compile(r"step-(\d{8,})", re.ASCII)
+WEIGHTS, OPTIMISER = "weights.safetensors", "optimiser.safetensors"
+_ADVICE = "use another checkpoint"
+_UNDOUBTED_BYTES = 1 << 28  # a file of tensors up to this size is read without asking whether its network can fill it
+_MOST_OPTIMISER_TENSORS = 4  # for each parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,16 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) 
     """Load the state of a checkpoint into an optimiser over the same parameters.
 
     Tensors get the strides of their parameters, which they had before: in 16 bits, torch rounds differently for other strides.
+    Raises RunError if the state is not one of these parameters.
     """
     state: dict[int, dict[str, Any]] = {}
+    shapes = [parameter.shape for group in optimiser.param_groups for parameter in group["params"]]
     for key, value in {**checkpoint.optimiser, **checkpoint.state["optimiser_numbers"]}.items():
         index, _, name = key.partition(".")
+        is_known = OPTIMISER_KEY.fullmatch(key) and int(index) < len(shapes)
+        if not is_known or (isinstance(value, Tensor) and value.ndim and value.shape != shapes[int(index)]):
+            file = checkpoint.path / OPTIMISER
+            raise RunError(f"{file} is damaged ({key[:40]!r} does not fit a parameter of the network): {_ADVICE}")
         state.setdefault(int(index), {})[name] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
@@ -112,34 +122,58 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) 
 def steps_of(run: Path) -> list[Path]:
     """The checkpoints of a run, in the order of updates done."""
     folder = run / FOLDER
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+    found = [path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
 def read(path: Path) -> Checkpoint:
     """Read the checkpoint in a folder. Raises RunError if it is damaged, UsageError if there is none."""
-    with advising("use another checkpoint"):
-        state = read_json(path / STATE)
-    tensors = []
-    for name in (WEIGHTS, OPTIMISER):
-        try:
-            if file_sha256(path / name) != state["sha256"][name]:
-                raise RunError(f"{path / name} is damaged (it is not what was saved): use another checkpoint")
-            tensors.append(load_file(path / name))
-        except (OSError, SafetensorError, KeyError) as error:
-            raise RunError(f"{path / name} is damaged ({first_line(error)}): use another checkpoint") from error
+    try:
+        with advising(_ADVICE):
+            state = read_state(path)
+            _refuse_oversized(path, state)
+            tensors = [_tensors(path / name, state["sha256"][name]) for name in (WEIGHTS, OPTIMISER)]
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({os_error_sentence(error)}): {_ADVICE}") from error
     return Checkpoint(path, tensors[0], tensors[1], state)
+
+
+def _tensors(path: Path, sha256: str) -> dict[str, Tensor]:
+    if file_sha256(path) != sha256:
+        raise DamagedError(f"{path} is damaged (it is not what was saved)")
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DamagedError(f"{path} is damaged ({first_line(error)})") from error
+
+
+def _refuse_oversized(path: Path, state: dict[str, Any]) -> None:
+    """Raises DamagedError for a file that its network cannot fill, before it is hashed: a sparse one may claim terabytes."""
+    for name, factor in ((WEIGHTS, 1), (OPTIMISER, _MOST_OPTIMISER_TENSORS)):
+        size = (path / name).stat().st_size
+        if size <= _UNDOUBTED_BYTES:
+            continue
+        with torch.random.fork_rng(devices=[]):
+            network = build(NetworkOptions(**state["network"]))
+        most = factor * sum(4 * max(1, tensor.numel()) for tensor in network.state_dict().values()) + _UNDOUBTED_BYTES
+        if size > most:
+            raise DamagedError(f"{path / name} is damaged (it has {size:,} bytes, its network needs at most {most:,})")
 
 
 def newest(run: Path, *, warns: bool = True) -> Checkpoint:
     """The newest checkpoint of a run that loads; with `warns`, logs those that do not. Raises UsageError if there is none."""
+    reasons = list[str]()
     for path in reversed(steps_of(run)):
         try:
             return read(path)
         except BulkinferError as error:
+            reasons.append(str(error).removesuffix(f": {_ADVICE}"))
             if warns:
-                log.warning(f"warning: {error}; looking for an earlier one")
-    raise UsageError(f"{run} holds no checkpoint that can be read: give a run folder below logs/, or one of its checkpoints")
+                log.warning(f"warning: {reasons[-1]}; looking for an earlier one")
+    why = f" ({reasons[0]})" if reasons else ""
+    raise UsageError(
+        f"{run} holds no checkpoint that can be read{why}: give a run folder below logs/, or one of its checkpoints"
+    )
 
 
 def clean(run: Path, step: int) -> None:

@@ -13,7 +13,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from bulkinfer.errors import RunError
+from bulkinfer.errors import PictureError, RunError
 from bulkinfer.train import checkpoint
 from bulkinfer.train.data.augment import flip_and_crop, mix, normalise
 from bulkinfer.train.data.draws import order, step_seed
@@ -25,6 +25,7 @@ from bulkinfer.train.runs import Log, memory_mb
 from bulkinfer.train.step import Outcome, run_step, targets_of
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.scores import evaluate
+from bulkinfer.types import shell_word
 
 Stop = Callable[[], int]  # asked after each update; an exit code other than 0 ends the run
 
@@ -32,15 +33,35 @@ Stop = Callable[[], int]  # asked after each update; an exit code other than 0 e
 def run_updates(training: Training, run: Log, stop: Stop) -> int:
     """Run updates from `training.progress.done` to the end, or until `stop()` gives an exit code; returns that code, or 0.
 
-    The last update is always saved. Raises RunError for a loss that is not finite, unless such updates are skipped.
+    The last update is always saved, and the last one before a picture that cannot be used. Raises PictureError for such a
+    picture, RunError for a loss that is not finite, unless they are skipped.
     """
+    progress, window = training.progress, Window(training.progress.window)
+    try:
+        return _run_updates(training, run, stop, window)
+    except PictureError as error:
+        if training.plan.world.replicas > 1 or not progress.done:
+            raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
+        progress.window = window.sums(training.plan.world)
+        save(training, run)
+        command = f"bulkinfer train --resume {shell_word(run.folder)}"
+        raise PictureError(
+            f"{error}: repair it, then {command} goes on; with --on_bad_picture skip it leaves it out"
+        ) from error
+
+
+def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> int:
     config, epochs, progress = training.plan.config, training.plan.epochs, training.progress
     save_every = updates_between(config.checkpoints_per_epoch, epochs)
     log_every = updates_between(config.logs_per_epoch, epochs)
     validate_every = validation_interval(config, epochs)
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
     training.model.network.train()
-    window = Window()
+    if progress.owes_validation and training.plan.world.is_first:
+        last = progress.done == epochs.total_steps
+        validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
+        if last:
+            save(training, run)
     for outcome, rate, scale in updates(training):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
@@ -48,20 +69,20 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
         if not outcome.finite:
             report_not_finite(training, run)
         last, code = done == epochs.total_steps, stop()
-        is_saved = last or bool(code) or is_due(done, save_every, offset=first_save)
-        if is_due(done, log_every) or last or code:
+        is_planned = last or is_due(done, save_every, offset=first_save)
+        is_saved = is_planned or bool(code)
+        if is_due(done, log_every) or last:
             log_window(training, run, window, rate, scale)
-            window = Window()
+            window.empty()
         is_validated = is_due(done, validate_every) or (last and config.validation != "none")
-        if training.data.held_out and is_validated and not code and training.plan.world.is_first:
-            try:
-                validate(training, run, is_saved=is_saved)
-            except RunError:  # a picture that is broken must not cost the updates
-                save(training, run)
-                raise
+        if is_saved or is_validated:  # on all replicas
+            progress.window = window.sums(training.plan.world)
+        progress.owes_validation = training.data.held_out is not None and is_validated
+        if progress.owes_validation and not code and training.plan.world.is_first:
+            validate(training, run, is_saved=is_planned)
         if is_saved:
             save(training, run)
-        if code and not last:
+        if code and (not last or progress.owes_validation):
             return code
         window.restart()
     return 0
@@ -106,21 +127,35 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
         start, end = epochs.window(work.step)
         rate, scale = plan.schedule.rate(work.step), model.loss_scale.at(work.step / epochs.total_steps)
         torch.manual_seed(step_seed(plan.config.seed, work.step, world.rank))
-        outcome = run_step(
-            model.forward,
-            model.optimiser,
-            (make_input(training, item, images) for item, images in pending if len(images)),
-            window_size=end - start,
-            rate=rate,
-            scale=scale,
-            precision=model.precision,
-            replicas=world.replicas,
-            buffers=buffers,
-        )
-        model.loss_scale.after(outcome.finite)
+        if size := pictures_of(training, pending, end - start):
+            outcome = run_step(
+                model.forward,
+                model.optimiser,
+                (make_input(training, item, images) for item, images in pending if len(images)),
+                window_size=size,
+                rate=rate,
+                scale=scale,
+                precision=model.precision,
+                replicas=world.replicas,
+                buffers=buffers,
+            )
+            model.loss_scale.after(outcome.finite)
+        else:
+            nothing = torch.zeros((), device=training.data.device)
+            outcome = Outcome(nothing, nothing, 0, finite=True)
         pending = []
         training.progress.done = work.step + 1
         yield outcome, rate, scale
+
+
+def pictures_of(training: Training, pending: list[tuple[Work, Tensor]], planned: int) -> int:
+    """The pictures of an update, on all replicas: those planned, without those that were left out."""
+    if training.plan.config.on_bad_picture != "skip":
+        return planned
+    count = torch.tensor([float(sum(len(images) for _, images in pending))], device=training.data.device)
+    if training.plan.world.replicas > 1:
+        add_over_replicas([count])
+    return int(count)
 
 
 def plan_work(training: Training) -> Iterator[Work]:
@@ -153,30 +188,46 @@ def make_input(training: Training, work: Work, images_NHWC: Tensor) -> tuple[Ten
 
 
 class Window:
-    """Sums over the updates since the last log line; they stay on the device until they are read."""
+    """Sums over the updates since the last row of training.csv; they stay on the device until they are read.
 
-    def __init__(self) -> None:
-        self._sums: Tensor | None = None
-        self._seconds, self._since = 0.0, time.perf_counter()
+    `before` is what sums() gave when the run was stopped between two rows: loss, right answers, pictures, seconds.
+    """
+
+    def __init__(self, before: tuple[float, ...] = ()) -> None:
+        *sums, self._seconds = before or (0.0,)
+        self._sums: Tensor | None = torch.tensor(sums, dtype=torch.float64) if sums else None
+        self._since = time.perf_counter()
+
+    def empty(self) -> None:
+        """Begin a new row."""
+        self._sums, self._seconds, self._since = None, 0.0, time.perf_counter()
 
     def add(self, outcome: Outcome) -> None:
         """Add an update; it took the time since the update before."""
         now = time.perf_counter()
         sums = torch.stack([outcome.loss.double(), outcome.correct.double(), outcome.loss.new_tensor(outcome.count).double()])
-        self._sums = sums if self._sums is None else self._sums + sums
+        self._sums = sums if self._sums is None else self._sums.to(sums.device) + sums
         self._seconds, self._since = self._seconds + now - self._since, now
 
     def restart(self) -> None:
         """Leave out the time since the last update: it was not training."""
         self._since = time.perf_counter()
 
+    def sums(self, world: World) -> tuple[float, ...]:
+        """Loss, right answers, pictures of all replicas together, and seconds; () before the first update."""
+        if self._sums is None:
+            return ()
+        sums = self._sums.clone()
+        if world.replicas > 1:
+            add_over_replicas([sums])
+        return (*sums.tolist(), self._seconds)
+
     def read(self, world: World) -> tuple[float, float, float]:
         """Mean loss, share of right answers, and pictures per second, of all replicas together."""
-        assert self._sums is not None
-        if world.replicas > 1:
-            add_over_replicas([self._sums])
-        loss, correct, count = self._sums.tolist()
-        return loss / count, correct / count, count / self._seconds
+        loss, correct, count, seconds = self.sums(world)
+        if not count:  # all their pictures were left out
+            return math.nan, math.nan, 0.0
+        return loss / count, correct / count, count / seconds
 
 
 def log_window(training: Training, run: Log, window: Window, rate: float, scale: float) -> None:
@@ -210,7 +261,7 @@ def validate(training: Training, run: Log, *, is_saved: bool) -> None:
     epoch = done / plan.epochs.steps_per_epoch
     run.say(f"validation after epoch {epoch:.2f}: {scores.sentence()}")
     run.validation({"name": checkpoint.name_of(done), "step": done, "epoch": epoch, **scores.as_row()})
-    progress.last_accuracy = scores.accuracy
+    progress.last_accuracy, progress.owes_validation = scores.accuracy, False
     if is_saved and scores.accuracy > progress.best["accuracy"]:
         progress.best = {"step": done, "accuracy": scores.accuracy}
 
@@ -223,7 +274,7 @@ def save(training: Training, run: Log) -> None:
     scale = {"value": model.loss_scale.value, "good_steps": model.loss_scale.good_steps}
     epoch = progress.done / plan.epochs.steps_per_epoch
     state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
-             "total_s": progress.total_s}  # fmt: skip
+             "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
     progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")

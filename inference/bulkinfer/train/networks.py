@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RunError, UsageError, first_line
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.train.network_names import (
     TIMM_OPTIONS,
     TRAINABLE,
     Trainable,
     find_trainable,
-    missing_package,
     timm_architecture,
 )
 from bulkinfer.train.options import TrainConfig
@@ -118,16 +118,17 @@ def _check_ranges(options: NetworkOptions) -> None:
         ("dropout", options.dropout == -1 or 0 <= options.dropout < 1, "from 0 to below 1"),
         ("block_survival", options.block_survival == -1 or 0 < options.block_survival <= 1, "above 0 and at most 1"),
         ("norm_momentum", 0 <= options.norm_momentum <= 1, "from 0 to 1"),
-        *((option, getattr(options, option) >= 1, "1 or more") for option in _COUNTS),
-        *((option, 0 <= getattr(options, option) < math.inf, "0 or more") for option in _SIZES),
+        *((option, 1 <= getattr(options, option) <= most, f"from 1 to {most}") for option, most in _COUNTS.items()),
+        *((option, 0 <= getattr(options, option) <= most, f"from 0 to {most}") for option, most in _SIZES.items()),
     ):
         if not is_legal:
             raise UsageError(f"--{option} {getattr(options, option)}: it must be {legal}")
 
 
-_COUNTS = ("num_classes", "input_channels", "group_width", "depth_divisor")
-_SIZES = ("norm_groups", "norm_channels_per_group", "norm_eps", "cardinality", "width", "expand_ratio", "depth_factor",
-          "width_factor", "top_width")  # fmt: skip
+# The largest legal values: no network needs more, and a checkpoint of others must not fill the memory.
+_COUNTS = {"num_classes": 1 << 24, "input_channels": 4096, "group_width": 4096, "depth_divisor": 4096}
+_SIZES = {"norm_groups": 1 << 16, "norm_channels_per_group": 1 << 16, "norm_eps": 1, "cardinality": 1024, "width": 1024,
+          "expand_ratio": 100, "depth_factor": 100, "width_factor": 100, "top_width": 1 << 16}  # fmt: skip
 
 
 def _given(options: NetworkOptions) -> dict[str, Any]:
@@ -166,14 +167,26 @@ def build(options: NetworkOptions) -> nn.Module:
     return network if options.input_channels == _PICTURE_CHANNELS else _Channels(network, options.input_channels)
 
 
-def rebuild(options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
-    """The network of a checkpoint, in float32 and evaluation mode. `options` are the fields of a NetworkOptions.
+def rebuild(options: dict[str, Any], weights: dict[str, Tensor], path: Path) -> nn.Module:
+    """The network of the checkpoint at `path`, in float32 and evaluation mode. `options` are the fields of a NetworkOptions.
 
-    It is not built on torch's meta device: some networks of timm have buffers that are in no state dict.
+    It is not built on torch's meta device: some networks of timm have buffers that are in no state dict. Raises RunError if
+    the weights do not fit.
     """
     network = build(NetworkOptions(**options))
-    network.load_state_dict(weights)  # copies into float32
+    load_weights(network, weights, path)  # copies into float32
     return network.eval()
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    """Load the weights of the checkpoint at `path` into its network. Raises RunError if they do not fit."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t")[1:2]) or first_line(error)
+        raise RunError(
+            f"{path} is damaged (its weights do not fit its network: {reason[:200]}): use another checkpoint"
+        ) from None
 
 
 def build_network(options: NetworkOptions) -> nn.Module:
@@ -186,7 +199,7 @@ def build_network(options: NetworkOptions) -> nn.Module:
     try:
         network = _build_own(TRAINABLE[name], options) if name in TRAINABLE else _build_from_timm(name, options)
     except ModuleNotFoundError as error:
-        raise missing_package(error) from None
+        raise missing_package("bulkinfer train", error) from None
     return network.train()
 
 

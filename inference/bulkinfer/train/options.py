@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from bulkinfer.config import option
+from bulkinfer.config import check_values, option
 from bulkinfer.errors import UsageError
 
 PRECISIONS = ("32.32", "16.32", "16.16")
@@ -14,6 +14,7 @@ HALF_TYPES = ("bfloat16", "float16")
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
+ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
@@ -74,6 +75,10 @@ class TrainConfig:
     )
     class_order: str = option("text", "order of class folders whose names are whole numbers", choices=("text", "number"))
     download: bool = option(True, "fetch a small data set that is missing")
+    check_pictures: bool = option(False, "decode every picture before the first update, and name all that cannot be used")
+    on_bad_picture: str = option(
+        "stop", "what happens at a picture that cannot be used; skip: its batch does without it", choices=ON_BAD_PICTURE
+    )
     dataset_percentage: float = option(
         100.0, "share of the training pictures that is used", aliases=("dataset_percentage_to_use",), minimum=0
     )
@@ -207,6 +212,7 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     def __post_init__(self) -> None:
+        check_values(self)
         refuse_beside_resume(self)
         if self.epochs and self.steps:
             raise UsageError("--epochs and --steps both set the length of the run: leave one out")
@@ -271,8 +277,12 @@ class GetDatasetConfig:
         "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
     )
     force: bool = option(False, "fetch it again and replace what is there")
+    any_size: bool = option(
+        False, "take files and archives of any size; without it, of about twice the published sizes at most"
+    )
 
     def __post_init__(self) -> None:
+        check_values(self)
         if self.checksum and not self.url:
             raise UsageError("--checksum is for --url alone: the checksums of published files are known")
 

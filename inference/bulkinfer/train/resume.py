@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.networks import load_weights
 from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.state import OF_THE_FIRST_START, options_of_state
 from bulkinfer.train.training import Training
 
 # Options that the updates already done depend on.
@@ -19,23 +21,16 @@ _PAST = (
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
     "train_only", "seed", "class_order",
 )  # fmt: skip
-_OF_THE_FIRST_START = ("resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix")
+_AGAIN = {
+    "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
+    "place of one will do, with --on_bad_picture skip",
+    "global_batch": "continue it with the same",
+}
 
 
 def options_of(path: str) -> dict[str, Any]:
     """The options of the run that --resume names. Raises UsageError or RunError if there is no such run."""
     return options_of_state(checkpoint.find(Path(path), warns=False).state)
-
-
-def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The options in the state of a checkpoint, with tuples for lists."""
-    config = state["config"]
-    known = {field.name for field in fields(TrainConfig)}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in config.items()
-        if name in known and name not in _OF_THE_FIRST_START
-    }
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
@@ -44,7 +39,7 @@ def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[A
     changed = {
         name: (before[name], value)
         for name, value in now.items()
-        if name in before and name not in _OF_THE_FIRST_START and _plain(before[name]) != _plain(value)
+        if name in before and name not in OF_THE_FIRST_START and _plain(before[name]) != _plain(value)
     }
     for name in changed:
         if name in _PAST:
@@ -79,14 +74,15 @@ def restore(training: Training, found: Checkpoint) -> None:
     for name in ("num_samples", "global_batch"):
         there, now = found.state[name], facts[name]
         if there != now:
-            raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: continue it with the same")
+            advice = _AGAIN[name] if now < there else "continue it with the same"
+            raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: {advice}")
     if found.step > epochs.total_steps:
         raise UsageError(
             f"{found.path} is at update {found.step}, but the run would end at {epochs.total_steps}: give more --epochs or "
             "--steps"
         )
     model, progress = training.model, training.progress
-    model.network.load_state_dict(found.weights)
+    load_weights(model.network, found.weights, found.path)
     checkpoint.restore_optimiser(model.optimiser, found)
     changed = changed_options(found, training.plan.config)
     if model.loss_scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
@@ -95,3 +91,6 @@ def restore(training: Training, found: Checkpoint) -> None:
     progress.done, progress.checkpoint = found.step, found.path
     progress.best = dict(found.state["best"])
     progress.seconds_before = found.state["total_s"]
+    if training.plan.world.is_first:  # the sums are those of all replicas
+        progress.window = tuple(found.state.get("window", ()))
+    progress.owes_validation = found.state.get("owes_validation", False) and training.data.held_out is not None

@@ -73,7 +73,8 @@ class Progress:
 
     `done` counts the updates since the run began. `best` is the best validation among the checkpoints that were saved, with
     step -1 if there is none. `last_accuracy` (0 to 1) is that of the last validation in this process. `seconds_before` is the
-    time that the run took before it was continued.
+    time that the run took before it was continued. `window` holds what Window.sums() gives for the updates that are not yet in
+    a row of training.csv. `owes_validation` is true if a validation was due after the last update and has not been made.
     """
 
     done: int = 0
@@ -81,6 +82,8 @@ class Progress:
     last_accuracy: float | None = None
     checkpoint: Path | None = None
     seconds_before: float = 0.0
+    window: tuple[float, ...] = ()
+    owes_validation: bool = False
     started: float = field(default_factory=time.perf_counter)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bulkinfer.errors import BulkinferError, ShapeError
 from bulkinfer.runtime.session import Network
 from bulkinfer.types import Array, Batch, Step
 from bulkinfer.worker.in_flight import Mark
@@ -88,35 +89,44 @@ def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], me
 
 
 def _isolate(session: Network, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
-    """Bisect a failed batch: run halves of it with zeros in all other slots. Records that fail alone go into batch.errors.
+    """Bisect a failed batch: run parts of it, with the first picture of the part in all other slots.
 
-    Raises `error` if the network fails on zeros as well: then the session is broken, not the pictures.
+    Records that fail alone go into batch.errors. Raises `error` if the network fails on zeros as well: then the session is
+    broken, not the pictures. An output whose size depends on the pictures may have another size for zeros too.
     """
     outputs: dict[str, Array] = {}
     faults: dict[int, tuple[str, str]] = {}
 
-    def run_halves(indices: list[int], reason: Exception) -> None:
-        if len(indices) == 1:
-            message = f"{type(reason).__name__}: {str(reason).strip()}"[:500]
-            faults[indices[0]] = ("infer", message)
+    def run_part(part: list[int]) -> None:
+        masked = np.repeat(images[part[:1]], len(images), axis=0)  # no other picture decides a size, nor do zeros
+        masked[part] = images[part]
+        try:
+            with meter.timing("infer"):
+                found = session.run(masked)
+        except Exception as part_error:  # see infer
+            split(part, part_error)
             return
-        middle = len(indices) // 2
-        for half in (indices[:middle], indices[middle:]):
-            masked = np.zeros_like(images)
-            masked[half] = images[half]
-            try:
-                with meter.timing("infer"):
-                    found = session.run(masked)
-            except Exception as half_error:  # see infer
-                run_halves(half, half_error)
-                continue
-            for name, values in found.items():
-                outputs.setdefault(name, np.zeros_like(values))[half] = values[half]
+        for name, values in found.items():
+            outputs.setdefault(name, np.zeros_like(values))[part] = values[part]
 
-    run_halves([index for index in range(batch.count) if index not in batch.errors], error)
+    def split(part: list[int], reason: Exception) -> None:
+        if len(part) == 1:
+            named = "" if isinstance(reason, BulkinferError) else f"{type(reason).__name__}: "
+            faults[part[0]] = ("infer", f"{named}{str(reason).strip()}"[:500])
+            return
+        run_part(part[: len(part) // 2])
+        run_part(part[len(part) // 2 :])
+
+    good = [index for index in range(batch.count) if index not in batch.errors]
+    if len(good) == 1 < len(images):
+        run_part(good)
+    else:
+        split(good, error)
     if not outputs:
         try:
             session.run(np.zeros_like(images))
+        except ShapeError:
+            pass
         except Exception:  # see infer
             raise error from None
     batch.errors.update(faults)

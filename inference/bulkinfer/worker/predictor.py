@@ -165,6 +165,8 @@ def _load(record: Record, recipe: Recipe, limits: Limits, out_HWC: Array, meter:
     content = record.content
     if not isinstance(content, bytes):
         height, width, _ = content.shape
+        if not content.size:
+            raise RecordError("preprocess", f"no pixels: an array of {height} x {width}")
         check_size(width, height, limits.max_pixels)
         prepare(Image.fromarray(content), recipe, out_HWC)
         return Facts(PIXELS, 1, width, height)

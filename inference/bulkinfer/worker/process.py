@@ -27,6 +27,7 @@ import numpy as np
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import make_printing_safe, print_log_lines
 from bulkinfer.host.process_setup import die_with_parent
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import warning_counts
@@ -41,7 +42,6 @@ from bulkinfer.worker.loader import BatchSource, Limits, Loader, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, run_steps
 from bulkinfer.worker.protocol import (
-    STOP_SIGNALS,
     Command,
     End,
     Ended,
@@ -58,6 +58,8 @@ from bulkinfer.worker.publisher import Publisher
 from bulkinfer.worker.synthetic import Generator, NoNetwork, SyntheticLoader, generated_records, random_input
 
 log = logging.getLogger("bulkinfer")
+
+_WARM_UP_RUNS = 32  # of each stream, at most: the length of a step follows from their rate, and need not be exact
 
 _MANIFESTS_KEPT = 2  # the running step's and the next one's
 
@@ -149,7 +151,7 @@ class Worker:
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
-        rate = warm_up(session, spec.session.streams, spec.warm_up_s)
+        rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
         self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from bulkinfer.config import GetModelConfig
-from bulkinfer.errors import BulkinferError, RunError, UsageError
-from bulkinfer.export import from_folder
+from bulkinfer.errors import RunError, UsageError
+from bulkinfer.export import from_folder, from_onnx, model_folder
 from bulkinfer.export.get_model import make_network
-from bulkinfer.export.model_folder import ModelFolder
+from bulkinfer.export.onnx_import import graph as graph_module
 from bulkinfer.model import integrity as model_damage
 from bulkinfer.model.card import read_card
 from bulkinfer.model.graph_checks import read_golden
 from onnx import TensorProto, helper
 
-from tests.foreign_graphs import SCALED, foreign_graph, recipe_file, save
-from tests.logged import logged
-
-
-class Home:
-    """A folder with a recipe, models/ and what was said last."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.recipe = recipe_file(folder)
-        self.said: list[str] = []
-
-    def config(self, **flags: Any) -> GetModelConfig:
-        given = {"model_path": str(self.folder / "models"), "onnx": str(self.folder / "m.onnx"), "name": "net"}
-        return GetModelConfig(**{**given, "recipe": str(self.recipe), **flags})
-
-    def adopt(self, model: onnx.ModelProto | None = None, **flags: Any) -> ModelFolder:
-        if model is not None:
-            save(model, self.folder)
-        self.said = []
-        return logged(self.said, make_network, self.config(**flags))
-
-    def refusal(self, model: onnx.ModelProto, kind: type[BulkinferError] = UsageError, **flags: Any) -> str:
-        with pytest.raises(kind) as caught:
-            self.adopt(model, **flags)
-        assert "\n" not in str(caught.value)
-        assert not list(self.folder.glob("models/**/*.onnx"))
-        return str(caught.value)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+from tests.adoption import Home
+from tests.foreign_graphs import SCALED, foreign_graph, save
 
 
 def reshaped(batch: int | str, *shape: int) -> onnx.ModelProto:
@@ -139,7 +109,7 @@ def test_a_batch_size_is_added_without_the_file(home: Home) -> None:
     first, again = make_network(config), make_network(config)
     assert (first.done, again.done) == ("added", "verified")
     (first.folder / "model.onnx").unlink()
-    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx again with m\.onnx"):
+    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx m\.onnx --name net --recipe"):
         make_network(config)
     with pytest.raises(UsageError, match="no network is called 'another'"):
         make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="another"))
@@ -224,8 +194,9 @@ def test_batch_norms_in_training_are_refused(home: Home) -> None:
     assert "m.onnx was exported for training" in told
 
 
-def test_random_numbers_are_called_so(home: Home) -> None:
-    """Ten times what rounding may change: less may pass for rounding in one pair of runs."""
+def test_random_numbers_are_called_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the operators do not say so."""
+    monkeypatch.setattr(graph_module, "random_operator", lambda _: "")
     nodes = [helper.make_node("RandomNormalLike", ["y"], ["noise"], scale=1e-3), helper.make_node("Add", ["y", "noise"], ["z"])]
     told = home.refusal(foreign_graph(nodes=nodes, outputs={"z": None}), scores="logits")
     assert "m.onnx draws random numbers: z differs from run to run" in told
@@ -340,3 +311,106 @@ def test_b62_normalisation_inside_equals_normalisation_by_the_worker(home: Home)
     values = [read_golden(provided.folder / "golden.npz").outputs["y"] for provided in (first, second)]
     assert np.array_equal(*values)
     assert first.card.recipe.mean == tuple(SCALED["mean"])
+
+
+def test_c34_a_map_of_small_probabilities_is_taken(home: Home) -> None:
+    """The sigmoid of the runtime has errors of 1e-7 whatever the size of its value."""
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "k", "low"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["c"], ["z"]),
+    ]
+    constants = {"k": random.normal(0, 0.02, (1, 3, 3, 3)).astype(np.float32), "low": np.float32([-8])}
+    made = home.adopt(foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants), scores="none")
+    assert 1e-8 < made.sidecar.parity["z"]["max_abs_difference"] < 1e-6
+    assert made.sidecar.parity["z"]["max_abs_value"] < 1e-3
+
+
+@pytest.mark.parametrize("gain", [1.0003, 0.999])
+def test_c34_a_wrong_export_of_small_probabilities_is_still_refused(
+    home: Home, gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [helper.make_node("Mul", ["y", "small"], ["z"])]
+    model = foreign_graph(nodes=nodes, outputs={"z": None}, constants={"small": np.float32(1e-2)})
+    rewrite = from_onnx.graph_rewrite.feed_pictures
+
+    def wrong(graph: Any, picture: Any, recipe: Any, kind: str) -> None:
+        rewrite(graph, picture, replace(recipe, std=tuple(std * gain for std in recipe.std)), kind)
+
+    monkeypatch.setattr(from_onnx.graph_rewrite, "feed_pictures", wrong)
+    assert "the export is wrong and was not kept" in home.refusal(model, RunError, scores="none")
+
+
+@pytest.mark.parametrize("scores", ["auto", "logits", "probabilities"])
+def test_c40_a_classifier_with_a_zipmap_says_how_to_export_it(home: Home, scores: str) -> None:
+    """As skl2onnx exports a classifier by default."""
+    nodes = [
+        helper.make_node("ArgMax", ["y"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+        helper.make_node("ZipMap", ["p"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3, 4]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs={"label": TensorProto.INT64}, domains=("ai.onnx.ml",))
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output.append(helper.make_value_info("probabilities", helper.make_sequence_type_proto(kind)))
+    told = home.refusal(model, scores=scores)
+    assert told.endswith("; the scores are in probabilities, a ZipMap: export the classifier with "
+                         "options={'zipmap': False}; --scores none adopts the graph without classes")  # fmt: skip
+    assert home.adopt(scores="none").card.outputs == {"output_label": "values"}, "label is a column"
+    for node in [node for node in model.graph.node if node.op_type == "ZipMap"]:
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+    model.graph.output[-1].CopyFrom(helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, None))
+    if scores != "logits":
+        assert home.adopt(model, scores=scores).card.classified == "probabilities"
+
+
+def test_c60_the_hash_is_over_the_graph_and_the_weights_beside_it(home: Home) -> None:
+    path = save(foreign_graph(), home.folder, save_as_external_data=True, location="w.data", size_threshold=0)
+    made = home.adopt(scores="logits")
+    both = path.read_bytes() + path.with_name("w.data").read_bytes()
+    assert made.card.weights.sha256 == hashlib.sha256(both).hexdigest()
+    assert made.card.weights.origin == "file given to get_model --onnx with w.data, one hash over all"
+    assert made.card.origin.startswith(f"m.onnx, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}, weights beside it ")
+    alone = home.adopt(foreign_graph(), scores="logits", name="alone")
+    assert alone.card.weights.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_c60_outputs_that_say_nothing_are_warned_of(home: Home) -> None:
+    nodes = [
+        helper.make_node("Mul", ["y", "nil"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "one"], ["same"]),
+    ]
+    outputs = {"y": None, "zeros": None, "same": None}
+    constants = {"nil": np.float32(0), "one": np.float32(1)}
+    home.adopt(foreign_graph(nodes=nodes, outputs=outputs, constants=constants), scores="logits", output_name="y")
+    assert [line for line in home.said if line.startswith("warning")] == [
+        "warning: zeros is 0 for every golden picture: are the weights, and the recipe, the right ones?",
+        "warning: same is the same for every golden picture: does it depend on the picture?",
+    ]
+
+
+def test_c60_a_refused_adoption_leaves_no_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags in ({"scores": "probabilities"}, {"name": "efficientnet_lite0"}, {"output_name": "none"}):
+        home.refusal(foreign_graph(), **flags)
+        assert not (home.folder / "models").exists()
+
+    def wrong(*_: Any) -> None:
+        raise RunError("the export is wrong and was not kept")
+
+    monkeypatch.setattr(model_folder, "check_graph", wrong)
+    home.refusal(foreign_graph(), RunError, scores="logits")
+    assert not (home.folder / "models").exists()
+
+
+def test_c60_a_name_that_differs_by_case_is_prefixed_once(home: Home) -> None:
+    nodes = [helper.make_node("Neg", ["y"], ["Status"]), helper.make_node("Abs", ["y"], ["status"])]
+    graph = foreign_graph(nodes=nodes, outputs={"Status": None, "status": None})
+    assert list(home.adopt(graph, scores="none").card.outputs) == ["output_Status", "output_status_2"]
+
+
+def test_c60_an_output_that_is_listed_twice_is_reported(home: Home) -> None:
+    graph = foreign_graph()
+    graph.graph.output.append(graph.graph.output[0])
+    made = home.adopt(graph, scores="logits")
+    assert list(made.card.outputs) == ["y"]
+    assert "output y is listed more than once in the graph: it is taken once" in home.said

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.model.graph_checks import Golden, read_golden, write_golden
+from bulkinfer.model.graph_checks import Golden, read_golden, worst_difference, write_golden
 
 
 def test_damage_anywhere_in_golden_outputs_is_one_sentence(tmp_path: Path) -> None:
@@ -54,3 +54,41 @@ def test_what_is_no_array_of_pictures_or_of_rows_is_damage(tmp_path: Path, array
                     np.save(member, sound[name] if content is None else content)
     with pytest.raises(RunError, match=rf"golden\.npz is missing or damaged \(.*{what}\)"):
         read_golden(tmp_path / "golden.npz")
+
+
+def test_c34_rounding_of_small_values_is_allowed_and_more_is_not() -> None:
+    source = np.full((4, 1, 8, 8), 4e-4, np.float32)
+    for difference, is_right in ((9e-7, True), (1.1e-6, False), (np.nan, False)):
+        worst, _, allowed = worst_difference(source + np.float32(difference), source, 1e-4)
+        assert (worst <= allowed) == is_right
+        assert allowed == 1e-6
+
+
+def test_c34_channels_of_different_scales_are_judged_one_by_one() -> None:
+    """Boxes in pixels beside scores: of 640 pixels, a tenth of a score would be rounding."""
+    random = np.random.default_rng(0)
+    source = np.concatenate([random.uniform(0, 640, (4, 100, 4)), random.uniform(0, 1, (4, 100, 3))], axis=2).astype(np.float32)
+    for rows in (source, source[:, 0]):
+        wrong = rows.copy()
+        wrong[..., 5] += 0.02
+        worst, largest, allowed = worst_difference(wrong, rows, 1e-4)
+        assert worst == pytest.approx(0.02, rel=1e-3)
+        assert largest < 1
+        assert allowed == pytest.approx(6.4e-4, rel=0.1), "a millionth of the largest value is rounding everywhere"
+        moved = rows.copy()
+        moved[..., 2] += 0.01
+        worst, largest, allowed = worst_difference(moved, rows, 1e-4)
+        assert worst <= allowed
+
+
+def test_c34_the_values_of_a_flat_row_share_their_scale() -> None:
+    """A class that no golden picture has is small, with the rounding of the others."""
+    source = np.float32(np.random.default_rng(1).normal(0, 5, (4, 1000)))
+    source[:, 7] = 1e-4
+    found = source.copy()
+    found[:, 7] += 2e-4
+    worst, _, allowed = worst_difference(found, source, 1e-4)
+    assert worst <= allowed
+    found[:, 7] += 1e-2
+    worst, _, allowed = worst_difference(found, source, 1e-4)
+    assert worst > allowed

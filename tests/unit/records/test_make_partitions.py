@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.json_file import read_json
+from bulkinfer.launch.launcher import launch
 from bulkinfer.records.make_partitions import partition_dataset
+from bulkinfer.records.manifest import open_dataset
+from PIL import Image
 
-from tests.launches import write_photos
+from tests.launches import config_of, write_photos
 from tests.logged import logged
 
 
@@ -40,3 +48,115 @@ def test_no_pictures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no pictures: give a folder of pictures"):
         partition_dataset(tmp_path / "empty", output=tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
+
+
+def rows_of(folder: Path, **changes: Any) -> list[dict[str, Any]]:
+    """Key, label and label_ids of the rows of a launch on the partitions, or the plain folder, that `changes` name."""
+    config = config_of(folder, engine="inline", **changes)
+    assert launch(config).exit_code == 0
+    return [
+        {name: row[name] for name in ("key", "label", "label_ids")}
+        for part in sorted(Path(config.output).glob("*.parquet"))
+        for row in pq.read_table(part).to_pylist()
+    ]
+
+
+def class_folders(folder: Path) -> Path:
+    """Pictures red/0.png, blue/1.png and loose.png."""
+    for name in ("red/0.png", "blue/1.png", "loose.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), "red").save(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("from_list", [False, True])
+def test_c32_rows_have_the_labels_of_class_folders(tmp_path: Path, from_list: bool) -> None:
+    photos = class_folders(tmp_path / "sorted")
+    (tmp_path / "list.txt").write_text("red/0.png\nloose.png\nblue/1.png\n")
+    listed = {"list_file": tmp_path / "list.txt", "mode": "manifest"} if from_list else {}
+    partition_dataset(photos, partitions=1, output=tmp_path / "d", labels="folders", **listed)  # type: ignore[arg-type]
+    assert rows_of(tmp_path, data_dir=str(tmp_path / "d")) == [
+        {"key": "blue/1.png", "label": 0, "label_ids": None},
+        {"key": "loose.png", "label": None, "label_ids": None},
+        {"key": "red/0.png", "label": 1, "label_ids": None},
+    ]
+    assert read_json(tmp_path / "d" / "dataset.json")["labels"] == {"from": "folders", "classes": [[0, "blue"], [1, "red"]]}
+
+
+def test_c32_rows_have_the_labels_of_a_plain_folder(tmp_path: Path) -> None:
+    photos = class_folders(tmp_path / "sorted")
+    (tmp_path / "labels.csv").write_text("file,label\nblue/1.png,817\n0.png,3\n")
+    labels = [row["label"] for row in rows_of(tmp_path, data_dir=str(photos), labels=str(tmp_path / "labels.csv"))]
+    assert labels == [817, None, 3]
+    partition_dataset(photos, partitions=1, output=tmp_path / "d")
+    with pytest.raises(UsageError, match="--labels is for a plain folder: give it to partition_dataset"):
+        open_dataset(tmp_path / "d", labels="folders")
+
+
+def test_c32_rows_have_the_categories_and_the_label_of_annotations(tmp_path: Path) -> None:
+    photos = class_folders(tmp_path / "sorted")
+    names = ["red/0.png", "blue/1.png", "loose.png"]
+    annotations = {
+        "images": [{"id": number, "file_name": name} for number, name in enumerate(names)],
+        "annotations": [
+            {"image_id": 0, "category_id": 44},
+            {"image_id": 1, "category_id": 7},
+            {"image_id": 1, "category_id": 44},
+        ],
+        "categories": [{"id": 44, "name": "red"}, {"id": 7, "name": "blue"}],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(annotations))
+    said: list[str] = []
+    options = {"annotations": tmp_path / "instances.json", "labels": "annotations", "output": tmp_path / "d"}
+    logged(said, partial(partition_dataset, photos, partitions=1, **options))  # type: ignore[arg-type]
+    assert "labels of 1 picture with exactly one category; 2 without a label" in said
+    assert rows_of(tmp_path, data_dir=str(tmp_path / "d")) == [
+        {"key": "blue/1.png", "label": None, "label_ids": [7, 44]},
+        {"key": "loose.png", "label": None, "label_ids": []},
+        {"key": "red/0.png", "label": 1, "label_ids": [44]},
+    ]
+
+
+def test_c32_without_the_option_records_are_what_they_were(tmp_path: Path) -> None:
+    """The hashes identify jobs that have begun: a default must not change them."""
+    photos = class_folders(tmp_path / "sorted")
+    plain = partition_dataset(photos, partitions=1, output=tmp_path / "d")
+    assert all(record.label is None for record in plain.partitions[0].manifest.records())
+    assert "labels" not in read_json(tmp_path / "d" / "dataset.json")
+    assert open_dataset(photos).partitions[0].manifest.content_hash == plain.partitions[0].manifest.content_hash
+    labelled = partition_dataset(photos, partitions=1, output=tmp_path / "e", labels="folders")
+    assert labelled.content_hash != plain.content_hash
+    with pytest.raises(UsageError, match="--labels annotations takes the categories of --annotations FILE"):
+        partition_dataset(photos, output=tmp_path / "f", labels="annotations")
+
+
+def test_c38_a_file_of_another_program_becomes_records(tmp_path: Path) -> None:
+    photos = class_folders(tmp_path / "sorted")
+    annotations = {
+        "images": [
+            {"id": "a", "file_name": "red\\0.png"},
+            {"id": "b", "coco_url": "http://host/set/1.png"},
+            {"id": "c", "coco_url": "http://host/set/1.png"},
+        ],
+        "annotations": [
+            {"image_id": "b", "category_id": "9"},
+            {"image_id": "c", "category_id": "2"},
+            {"image_id": "a", "caption": "red"},
+            {"image_id": "a", "category_id": None},
+        ],
+    }
+    (tmp_path / "wild.json").write_text(json.dumps(annotations))
+    said: list[str] = []
+    options = {"annotations": tmp_path / "wild.json", "output": tmp_path / "d"}
+    dataset = logged(said, partial(partition_dataset, photos, partitions=1, **options))  # type: ignore[arg-type]
+    found = [(record.key, record.category_ids) for record in dataset.partitions[0].manifest.records()]
+    assert found == [(b"blue/1.png", (2, 9)), (b"red/0.png", ())]
+    assert "united 1 image with the other images of the same file: one record, with the categories of all" in said
+    assert "2 annotations without a category" in said
+
+
+def test_c39_no_image_of_the_annotations_is_there(tmp_path: Path) -> None:
+    photos = class_folders(tmp_path / "sorted")
+    (tmp_path / "other.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "C:\\img\\gone .jpg"}]}))
+    with pytest.raises(UsageError, match=r"none of its 1 images is in .*; the first is 'C:.*gone \.jpg'"):
+        partition_dataset(photos, annotations=tmp_path / "other.json", output=tmp_path / "d")

@@ -24,7 +24,7 @@ from bulkinfer.records.sources.folder import scan_folder
 from bulkinfer.records.sources.list_file import Listing, read_list
 from bulkinfer.records.split import even_split
 
-from tests.forms import only_first
+from tests.forms import long
 from tests.temporaries import DEAD_PID, temporary_name
 
 
@@ -58,7 +58,8 @@ def contents(output: Path) -> dict[bytes, bytes]:
     return {record.key: Path(os.fsdecode(record.path)).read_bytes() for record in records}
 
 
-@pytest.mark.parametrize("partitions", only_first([1, 8]))
+@long
+@pytest.mark.parametrize("partitions", [1, 8])
 def test_a_list_of_many_blocks_is_published_a_block_at_a_time_and_a_second_run_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bulkinfer.errors import ShapeError
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from numpy.typing import NDArray
 
@@ -93,3 +94,13 @@ def test_what_the_network_raises_comes_through() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         FixedBatch(run_batch, SIZE).run(pictures(1))
+
+
+def test_c01_a_row_whose_size_changes_is_one_sentence() -> None:
+    """The size of such an output depends on the picture; joining its parts, or taking its rows, would be a traceback."""
+    grows = FixedBatch(lambda images: {"y": np.zeros((SIZE, int(images.max())))}, SIZE)
+    with pytest.raises(ShapeError, match=r"the size of y depends on the picture: rows of \[1\], then rows of \[2\]"):
+        grows.run(np.repeat(np.uint8([1, 2]), SIZE).reshape(-1, 1))
+    short = FixedBatch(lambda images: {"y": np.zeros((2, 7))}, SIZE, spread=True)
+    with pytest.raises(ShapeError, match=r"y has the shape \[2, 7\] for a batch of 4"):
+        short.run(np.zeros((SIZE, 1)))

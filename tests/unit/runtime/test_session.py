@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import RunError, ShapeError, UsageError
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.runtime.session import Session, runtime_reason, warm_up
 from onnx import TensorProto, helper
 
 from tests.foreign_graphs import foreign_graph
-from tests.graphs import MARKER, overflows_on_marker, raises_on_marker, save, solid_batch
+from tests.graphs import MARKER, grows_on, overflows_on_marker, raises_on_marker, save, solid_batch
 from tests.models import COLOURS, SIZE, colour_logits, tiny_graph
 
 PATIENCE_S = 60.0  # nothing here takes a hundredth of it; a machine may be busy
@@ -78,6 +78,14 @@ def test_the_bad_graphs_of_the_tests_are_bad_where_they_should_be(tmp_path: Path
     assert np.isfinite(outputs["logits"][:3]).all()
 
 
+def test_c01_another_shape_than_declared_is_an_error_but_not_of_the_warm_up(tmp_path: Path) -> None:
+    session = open_graph(grows_on(4, (0, 0, 0)), tmp_path)
+    assert session.run(solid_batch(*[MARKER] * 4))["embedding"].shape == (4, 3)
+    with pytest.raises(ShapeError, match=r"embedding has the shape \[4, 6\], its graph declares \[4, 3\]: its size depends"):
+        session.run(solid_batch(*[(0, 0, 0)] * 4))
+    assert warm_up(session, 1, 0.0) > 0
+
+
 class FakeSession:
     """Counts runs and who makes them."""
 
@@ -119,6 +127,14 @@ def test_warm_up_measures_for_the_seconds_given() -> None:
     assert 0.3 < took_s < PATIENCE_S
     assert session.runs >= 2 + 2, "both streams, once to warm up and then to measure"
     assert 5 * (session.runs - 2) / took_s <= rate <= 1000, "two streams of 5 pictures in 0.01 s each"
+
+
+def test_warm_up_ends_after_enough_runs() -> None:
+    session = FakeSession(0.001)
+    start = time.perf_counter()
+    assert warm_up(session, 2, 60.0, most_runs=3) > 0  # type: ignore[arg-type]
+    assert time.perf_counter() - start < 30
+    assert session.runs == 2 + 2 * 3
 
 
 def test_a_network_that_cannot_run_zeros_is_refused_not_measured() -> None:

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
+from bulkinfer.train.data.samples import recipe_for
+from bulkinfer.train.networks import NetworkOptions
 from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, update
+from bulkinfer.train.options import TrainConfig
 from safetensors import SafetensorError
 from torch import nn
 
 from tests.temporaries import temporary_name
 from tests.training import assert_same_weights, checkpoints, command, cut_back, trained
 
-STATE = {"best": {"step": 1, "accuracy": 0.5}, "text": "ß"}
+STATE: dict[str, Any] = {
+    "config": asdict(TrainConfig()),
+    "network": asdict(NetworkOptions("cifar_resnet8", 1)),
+    "dataset": "digits",
+    "num_samples": 8,
+    "global_batch": 4,
+    "class_names": ["ß"],
+    "recipe": asdict(recipe_for("digits", 8, whole=True)),
+    "versions": versions(),
+    "epoch": 1.5,
+    "loss_scale": {"value": 1.0, "good_steps": 0},
+    "best": {"step": 1, "accuracy": 0.5},
+    "total_s": 1.25,
+}
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
 
 
@@ -48,7 +66,7 @@ def test_what_was_saved_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert folder == tmp_path / "checkpoints" / "step-00000003"
     go_on(straight, optimiser, range(3, 6))
     found = checkpoint.find(tmp_path)
-    assert (found.step, found.state["best"], found.state["text"]) == (3, STATE["best"], "ß")
+    assert (found.step, found.state["best"], found.state["class_names"]) == (3, STATE["best"], ["ß"])
     continued = network()
     continued.load_state_dict(found.weights)
     again = make_optimiser(continued.parameters(), options)

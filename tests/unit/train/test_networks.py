@@ -384,9 +384,9 @@ def test_dropout_acts_in_training_only(model: str) -> None:
         ("resnet18", {"shortcut_type": "D"}, ("--shortcut_type D", "A, B, C")),
         ("resnet18", {"dropout": 1.0}, ("--dropout 1.0", "below 1")),
         ("resnet18", {"block_survival": 0.0}, ("--block_survival 0.0", "above 0")),
-        ("resnext50", {"cardinality": -1}, ("--cardinality -1", "0 or more")),
-        ("efficientnet_b0", {"group_width": 0}, ("--group_width 0", "1 or more")),
-        ("efficientnet_b0", {"depth_factor": math.nan}, ("--depth_factor nan", "0 or more")),
+        ("resnext50", {"cardinality": -1}, ("--cardinality -1", "from 0 to 1024")),
+        ("efficientnet_b0", {"group_width": 0}, ("--group_width 0", "from 1 to 4096")),
+        ("efficientnet_b0", {"depth_factor": math.nan}, ("--depth_factor nan", "from 0 to 100")),
         ("resnet18", {"norm_momentum": 1.5}, ("--norm_momentum 1.5", "from 0 to 1")),
     ],
 )

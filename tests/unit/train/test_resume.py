@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,17 @@ from bulkinfer.train import launch
 from bulkinfer.train.runs import lock_run
 
 from tests.forms import long
-from tests.training import assert_same_weights, checkpoints, command, cut_back, table, trained, write_digits
+from tests.training import (
+    assert_same_weights,
+    checkpoints,
+    command,
+    config_of,
+    cut_back,
+    one_thread,
+    table,
+    trained,
+    write_digits,
+)
 
 EACH: dict[str, Any] = {"checkpoints_per_epoch": 5, "keep_last": 0, "logs_per_epoch": 5}
 KINDS: dict[str, dict[str, Any]] = {
@@ -220,3 +231,29 @@ def test_what_belongs_to_a_new_run(words: list[str], tmp_path: Path, capsys: pyt
 def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--resume", tmp_path / "nothing") == 2
     assert "holds no checkpoint that can be read: give a run folder below logs/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [3, 5, 12])
+def test_c56_the_tables_of_a_stopped_run_are_those_of_the_straight_one(step: int, tmp_path: Path) -> None:
+    """Rows every two updates, validation every five: stopped between two rows, on a validation, and on the last update."""
+    options = {"logs_per_epoch": 2.5, "validation": "during", "keep_last": 0}
+    straight = trained(tmp_path, **options)
+    config = config_of(tmp_path / "stopped", **options)
+    asked: list[int] = []
+
+    def stop() -> int:
+        asked.append(1)
+        return 130 if len(asked) == step else 0
+
+    with one_thread():
+        result = launch.train(config, stopping=lambda: nullcontext(stop))
+    assert (result.exit_code, result.updates) == (130, step)
+    assert result.folder is not None
+    assert command("--resume", result.folder) == 0
+    assert_same_weights(straight, result.folder)
+    columns = ("name", "step", "accuracy", "top5", "loss", "count")
+    assert table(result.folder, "validation.csv", *columns) == table(straight, "validation.csv", *columns)
+    assert table(result.folder, "training.csv", *ROWS) == table(straight, "training.csv", *ROWS)
+    kept = [json.loads((run / "checkpoints" / "step-00000012" / "state.json").read_text()) for run in (straight, result.folder)]
+    assert kept[0]["best"] == kept[1]["best"]
+    assert not kept[1]["owes_validation"]

@@ -23,7 +23,7 @@ from bulkinfer.worker.synthetic import SyntheticLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs import MARKER, overflows_on_marker, raises_on_marker, save
+from tests.graphs import MARKER, grows_on, overflows_on_marker, raises_on_marker, save
 from tests.models import COLOURS, SIZE
 from tests.rows import record, task
 
@@ -315,3 +315,24 @@ def test_a_graph_that_overflows_on_one_picture(tmp_path: Path) -> None:
     assert (rows.errors, rows.non_finite) == ({}, {1})
     assert np.isposinf(rows.saved["embedding"][1]).all()
     assert [int(k) for i, k in enumerate(rows.class_ids_SK[:, 0]) if i != 1] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("colour", ["white", "black"])
+def test_c01_an_output_that_grows_costs_the_picture_and_its_neighbours_keep_their_rows(colour: str, tmp_path: Path) -> None:
+    """Black is also what fills the last batch, and what the network is warmed up with."""
+    guilty = COLOURS[colour]
+    colours = [PALETTE[1], guilty, PALETTE[2], PALETTE[3], PALETTE[4], PALETTE[5]]
+    rows = colour_rows(grows_on(4, guilty), tmp_path, colours)
+    assert rows.class_ids_SK is not None
+    assert rows.errors == {
+        1: ("infer", "embedding has the shape [4, 6], its graph declares [4, 3]: its size depends on the pictures")
+    }
+    for number in (0, 2, 3, 4, 5):
+        assert rows.class_ids_SK[number, 0] == PALETTE.index(colours[number])
+        np.testing.assert_allclose(rows.saved["embedding"][number], np.float32(colours[number]) / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("colour", ["white", "black"])
+def test_c01_pictures_that_all_have_another_size_are_all_error_rows(colour: str, tmp_path: Path) -> None:
+    rows = colour_rows(grows_on(4, COLOURS[colour]), tmp_path, [COLOURS[colour]] * 9)
+    assert [rows.errors[number][0] for number in range(9)] == ["infer"] * 9

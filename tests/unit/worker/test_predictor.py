@@ -26,7 +26,7 @@ from bulkinfer.worker.predictor import Predictor
 from PIL import Image
 
 from tests import pictures
-from tests.graphs import MARKER, overflows_on_marker, raises_on_marker
+from tests.graphs import MARKER, grows_on, overflows_on_marker, raises_on_marker
 from tests.models import COLOURS, LABELS, SIZE, colour_logits, write_tiny_model
 
 PATIENCE_S = 60.0
@@ -151,6 +151,23 @@ def test_pixels_without_any_are_an_error_row(predictor: Predictor) -> None:
     assert table["stage"].to_pylist()[0] == "preprocess"
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (0, 0, 3)])
+def test_a_single_array_without_pixels_is_an_error_row(predictor: Predictor, shape: tuple[int, ...]) -> None:
+    table = predictor.predict(np.zeros(shape, np.uint8))
+    assert table["status"].to_pylist() == ["error"]
+    assert table["error"].to_pylist() == [f"no pixels: an array of {shape[0]} x {shape[1]}"]
+
+
+@pytest.mark.parametrize("reduce_to", [0, 60])
+def test_c27_pixel_data_that_end_early_are_an_error_row(tmp_path: Path, reduce_to: int) -> None:
+    short = pictures.cut(pictures.jpeg(256, 256)) + pictures.EOI
+    with make(tmp_path, limits=Limits(1_000_000, 1_000_000, reduce_to)) as predictor:
+        table = predictor.predict([short, pictures.jpeg(256, 256)])
+    assert table["status"].to_pylist() == ["error", "ok"]
+    assert table["stage"].to_pylist()[0] == "decode"
+    assert table["error"].to_pylist()[0] == "corrupt JPEG: premature end of data segment"
+
+
 @pytest.mark.parametrize(
     ("picture", "told"),
     [
@@ -204,6 +221,15 @@ def test_a_picture_on_which_the_network_fails_costs_its_row_only(tmp_path: Path)
         with pytest.raises(RunError, match="the network fails on a batch of 4: "):
             predictor.run(np.full((2, SIZE, SIZE, 3), MARKER, np.uint8))
         assert predictor.run(np.zeros((2, SIZE, SIZE, 3), np.uint8))["logits"].shape == (2, 8)
+
+
+def test_c01_an_output_that_grows_costs_one_row(tmp_path: Path) -> None:
+    with make(tmp_path, "embedding", graph=grows_on(4, MARKER)) as predictor:
+        table = predictor.predict([pixels(name) for name in ("red", "blue", "white", "lime", "cyan")])
+        assert table["stage"].to_pylist() == [None, None, "infer", None, None]
+        assert table["embedding"].to_pylist()[3] == [0, 1, 0]
+        with pytest.raises(RunError, match=r"embedding has the shape .* its size depends on the pictures"):
+            predictor.run(np.full((2, SIZE, SIZE, 3), MARKER, np.uint8))
 
 
 @pytest.mark.parametrize("save", ["topk", "embedding"])

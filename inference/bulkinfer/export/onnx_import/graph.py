@@ -1,10 +1,11 @@
-"""Somebody else's graph before it is rewritten: its picture input is found, and it is run on the CPU.
+"""Somebody else's graph before it is rewritten: opened, examined, and run on the CPU.
 
 Shape letters: N batch, H height, W width, C channels.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,44 +17,21 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from bulkinfer.errors import RunError, UsageError, first_line
-from bulkinfer.export.onnx_import.file import read_model
+from bulkinfer.export.onnx_import.cut import cut_to_pictures
+from bulkinfer.export.onnx_import.file import Origin, read_model
+from bulkinfer.export.onnx_import.inputs import PictureInput, find_input
+from bulkinfer.export.onnx_import.operators import random_operator
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import runtime
 from bulkinfer.runtime.session import runtime_reason
 
-DTYPES = {TensorProto.UINT8: "uint8", TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16"}
+log = logging.getLogger("bulkinfer")
+
 _NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # output types that numpy lacks
-LAYOUTS = ("NCHW", "NHWC")
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
 _QUANTISING = re.compile("QuantizeLinear|^QLinear|Integer$")  # operators that round to 8 bits
-
-
-@dataclass(frozen=True, slots=True)
-class PictureInput:
-    """The input that takes the pictures: `dtype` is uint8, float32 or float16, `batch` 0 means free.
-
-    `layouts` are those that its shape allows.
-    """
-
-    name: str
-    dtype: str
-    layouts: tuple[str, ...]
-    batch: int
-    shape: tuple[int | str, ...]
-
-    @property
-    def layout(self) -> str:
-        """NCHW or NHWC, once the layout is settled."""
-        (layout,) = self.layouts
-        return layout
-
-    def picture_shape(self, recipe: Recipe) -> tuple[int, ...]:
-        """The dimensions after the batch."""
-        if self.layout == "NCHW":
-            return (3, recipe.height, recipe.width)
-        return (recipe.height, recipe.width, 3)
 
 
 def open_model(model: onnx.ModelProto, name: str) -> Any:
@@ -66,45 +44,6 @@ def open_model(model: onnx.ModelProto, name: str) -> Any:
             f"--onnx: onnxruntime {runtime().__version__} cannot run {name} (IR version {model.ir_version}, opset {opsets}): "
             f"{runtime_reason(error)}"
         ) from error
-
-
-def find_input(model: onnx.ModelProto, name: str) -> PictureInput:
-    """The one input that is to be fed; weights that are listed as inputs too are taken off that list.
-
-    Raises UsageError if there are more, or if it is none for pictures.
-    """
-    graph = model.graph
-    filled = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
-    real = [value for value in graph.input if value.name not in filled]
-    del graph.input[:]
-    graph.input.extend(real)
-    if len(real) != 1:
-        listed = ", ".join(f"{value.name} {_shown(value)}" for value in real) or "none"
-        raise UsageError(f"--onnx: {name} needs {len(real)} inputs ({listed}); all but the pictures must have a default value "
-                         "(an initializer of the same name)")  # fmt: skip
-    (value,) = real
-    kind, shape = value.type.tensor_type.elem_type, _shape(value)
-    if not value.type.HasField("tensor_type") or kind not in DTYPES:
-        raise UsageError(f"--onnx: {name} takes {_shown(value)} as {value.name}; {', '.join(DTYPES.values())} can be fed")
-    layouts = tuple(layout for layout in LAYOUTS if len(shape) == 4 and shape[layout.index("C")] == 3)
-    if not layouts:
-        layouts = tuple(layout for layout in LAYOUTS if len(shape) == 4 and isinstance(shape[layout.index("C")], str))
-    if not layouts:
-        raise UsageError(f"--onnx: {name} takes {_shown(value)} as {value.name}, which are no pictures of 3 channels: "
-                         "N x 3 x H x W or N x H x W x 3 is needed")  # fmt: skip
-    return PictureInput(value.name, DTYPES[kind], layouts, shape[0] if isinstance(shape[0], int) else 0, shape)
-
-
-def _shape(value: onnx.ValueInfoProto) -> tuple[int | str, ...]:
-    """Sizes where they are known, names (or ?) where not."""
-    dims = value.type.tensor_type.shape.dim
-    return tuple(dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?" for dim in dims)
-
-
-def _shown(value: onnx.ValueInfoProto) -> str:
-    kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
-    kind = {"float": "float32", "double": "float64", "undefined": "no tensor"}.get(kind, kind)
-    return f"{kind} [{', '.join(map(str, _shape(value)))}]"
 
 
 def source_feed(images_NHWC: NDArray[np.uint8], recipe: Recipe, dtype: str, layout: str) -> NDArray[Any]:
@@ -158,8 +97,8 @@ def run(session: Any, images: NDArray[Any], names: list[str]) -> list[Any]:
 class Foreign:
     """The original graph, a session of it on the CPU, and its picture input.
 
-    `name` is the name of its file, `recipe` prepares its pictures. `external_sha256` is the hash of the weights that lie in
-    other files, empty if there are none.
+    `name` is the name of its file, `recipe` prepares its pictures. `origin` says which files the graph
+    came from. `cut` are the outputs that were removed because they need other inputs, with reasons.
     """
 
     name: str
@@ -167,20 +106,24 @@ class Foreign:
     session: Any
     picture: PictureInput
     recipe: Recipe
-    external_sha256: str
+    origin: Origin
+    cut: dict[str, str]
 
     def feed(self, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
         """RGB pictures as this graph takes them."""
         return source_feed(images_NHWC, self.recipe, self.picture.dtype, self.picture.layout)
 
 
-def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
-    """Read a graph and check that `recipe` can prepare its input. Raises UsageError saying what does not fit."""
-    model, external_sha256 = read_model(path)
+def open_foreign(path: Path, recipe: Recipe, input_kind: str, output_name: str = "") -> Foreign:
+    """Read a graph and check that `recipe` can prepare its input; outputs that need other inputs are cut off.
+
+    Raises UsageError saying what does not fit.
+    """
+    model, origin = read_model(path)
+    _drop_repeated_outputs(model)
+    cut = cut_to_pictures(model, output_name)
+    _check_for_inference(model, path.name)
     session = open_model(model, path.name)
-    if any(node.op_type == "BatchNormalization" and _is_training(node) for node in model.graph.node):
-        raise UsageError(f"--onnx: {path.name} was exported for training, its batch norms take their scale from the pictures: "
-                         "export the network for inference (in torch: after model.eval())")  # fmt: skip
     oldest = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
     if oldest < OLDEST_OPSET:
         raise UsageError(f"--onnx: {path.name} has opset {oldest}; the oldest that is supported is {OLDEST_OPSET}: "
@@ -197,7 +140,26 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str) -> Foreign:
         if (recipe.value_range, recipe.mean, recipe.std) != ((0, 255), (0, 0, 0), (1, 1, 1)):
             raise UsageError(f"--recipe scales the values, but {path.name} takes uint8 pictures as they are: give value_range "
                              "[0, 255], mean [0, 0, 0] and std [1, 1, 1]")  # fmt: skip
-    return Foreign(path.name, model, session, picture, recipe, external_sha256)
+    return Foreign(path.name, model, session, picture, recipe, origin, cut)
+
+
+def _drop_repeated_outputs(model: onnx.ModelProto) -> None:
+    """List each output once: a graph may list one several times, and the runtime then gives it several times."""
+    names = [output.name for output in model.graph.output]
+    for place in reversed(range(len(names))):
+        if names[place] in names[:place]:
+            del model.graph.output[place]
+            log.info(f"output {names[place]} is listed more than once in the graph: it is taken once")
+
+
+def _check_for_inference(model: onnx.ModelProto, name: str) -> None:
+    """Raises UsageError for a graph that behaves as in training: its answers are random, or depend on other pictures."""
+    way_out = "export the network for inference (in torch: after model.eval())"
+    if operator := random_operator(model):
+        raise UsageError(f"--onnx: {name} draws random numbers in every run (operator {operator}): {way_out}")
+    if any(node.op_type == "BatchNormalization" and _is_training(node) for node in model.graph.node):
+        raise UsageError(f"--onnx: {name} was exported for training, its batch norms take their scale from the pictures: "
+                         f"{way_out}")  # fmt: skip
 
 
 def _is_training(node: onnx.NodeProto) -> bool:

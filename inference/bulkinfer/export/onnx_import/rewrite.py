@@ -5,6 +5,7 @@ Changes protobuf messages in memory and checks nothing. Shape letters: N batch, 
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bulkinfer.export.onnx_import.graph import PictureInput
+from bulkinfer.export.onnx_import.inputs import PictureInput
+from bulkinfer.export.onnx_import.operators import needed_names, subgraphs, taken
 from bulkinfer.model.graph_checks import BATCH
 from bulkinfer.model.graph_file import EXTERNAL_BYTES
 from bulkinfer.model.recipe import Recipe
@@ -54,11 +56,14 @@ def set_batch(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, bat
             output.type.tensor_type.ClearField("shape")
 
 
-def fixed_outputs(model: onnx.ModelProto) -> list[str]:
-    """The outputs whose first dimension is a number although the batch is free, as far as shapes can be inferred."""
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+def first_dimensions(model: onnx.ModelProto) -> dict[str, int | str]:
+    """The first of several dimensions of each output as far as it can be inferred: a number, or BATCH for the free batch."""
+    ordered = copy.deepcopy(model)
+    sort_nodes(ordered)  # else nothing is inferred of what is used before it is made
+    inferred = onnx.shape_inference.infer_shapes(ordered, data_prop=True)
     shapes = {output.name: output.type.tensor_type.shape.dim for output in inferred.graph.output}
-    return [name for name, dims in shapes.items() if len(dims) > 1 and dims[0].dim_value > 0]
+    first = {name: dims[0].dim_value or dims[0].dim_param for name, dims in shapes.items() if len(dims) > 1}
+    return {name: size for name, size in first.items() if size}
 
 
 def feed_pictures(model: onnx.ModelProto, picture: PictureInput, recipe: Recipe, kind: str) -> None:
@@ -151,15 +156,7 @@ def _make_room(model: onnx.ModelProto, outputs: list[GraphOutput]) -> dict[str, 
 def drop_unused(model: onnx.ModelProto) -> None:
     """Remove the nodes and weights that no output needs."""
     graph = model.graph
-    makers = {name: node for node in graph.node for name in node.output if name}
-    needed: set[str] = set()
-    wanted = [output.name for output in graph.output]
-    while wanted:
-        name = wanted.pop()
-        if name not in needed:
-            needed.add(name)
-            if name in makers:
-                wanted.extend(part for part in (*_taken(makers[name]), *makers[name].output) if part)
+    needed = needed_names(graph, (output.name for output in graph.output))
     nodes = [node for node in graph.node if needed.intersection(node.output)]
     weights = [tensor for tensor in graph.initializer if tensor.name in needed]
     del graph.node[:], graph.initializer[:]
@@ -171,9 +168,8 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and all its subgraphs."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _graphs(inner)
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
 
 
 def value_names(model: onnx.ModelProto) -> set[str]:
@@ -202,7 +198,7 @@ def sort_nodes(model: onnx.ModelProto) -> None:
     """Put every node after the nodes whose values it takes: onnx requires that, onnxruntime does not. Sorted nodes stay."""
     nodes = list(model.graph.node)
     maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    needs = [{maker[name] for name in _taken(node) if name in maker} for node in nodes]
+    needs = [{maker[name] for name in taken(node) if name in maker} for node in nodes]
     users: dict[int, list[int]] = {}
     for place, makers in enumerate(needs):
         for other in makers:
@@ -219,16 +215,6 @@ def sort_nodes(model: onnx.ModelProto) -> None:
     assert len(order) == len(nodes), "a cycle, which the runtime would have refused"
     del model.graph.node[:]
     model.graph.node.extend(nodes[place] for place in order)
-
-
-def _taken(node: onnx.NodeProto) -> Iterator[str]:
-    """The names of all values that a node and its subgraphs read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            yield from (output.name for output in inner.output)
-            for part in inner.node:
-                yield from _taken(part)
 
 
 def weights_to_initializers(model: onnx.ModelProto) -> None:

@@ -14,7 +14,7 @@ from bulkinfer.export.onnx_import.graph import Foreign, precision, run_each
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import regular_file
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.model.graph_checks import BROKEN_ARRAYS
+from bulkinfer.model.graph_checks import BROKEN_ARRAYS, worst_difference
 
 # Relative to the largest value. The user's outputs may come from another version of the runtime or another processor, where a
 # value may be rounded to the next number of half precision or 8 bits.
@@ -95,8 +95,7 @@ def check_user_golden(foreign: Foreign, case: UserGolden, outputs: list[GraphOut
         values = found[sources[name]].astype(np.float64)
         if expected.size != values.size:
             raise UsageError(f"--golden {case.name}: {name} is {list(expected.shape)}, the graph gives {list(values.shape)}")
-        difference = np.max(np.abs(values - expected.astype(np.float64).reshape(values.shape)), initial=0)
-        allowed = TOLERANCES[precision(foreign)] * np.max(np.abs(values), initial=0)
+        difference, _, allowed = worst_difference(values, expected.reshape(values.shape), TOLERANCES[precision(foreign)])
         if not difference <= allowed:
             raise RunError(f"--golden {case.name}: {name} differs by {difference:.3g} from the output of the graph (allowed "
                            f"{allowed:.3g}): it was made with another recipe or graph")  # fmt: skip

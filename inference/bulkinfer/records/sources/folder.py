@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
 from bulkinfer.types import key_text, printable
 
@@ -25,14 +25,12 @@ PICTURE_EXTENSIONS = frozenset(
     b"jpg jpeg jpe jfif jif png apng webp bmp dib gif tif tiff heic heif hif avif avifs mpo jp2 j2k j2c jpc jpf jpx jxl "
     b"pnm ppm pgm pbm pfm tga icb vda ico icns cur pcx psd sgi dds qoi xbm xpm".split()
 )
-# Camera raw files begin like TIFF, but decoders find only a thumbnail in them: they do not count as pictures.
-RAW_EXTENSIONS = frozenset(
-    b"3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f".split()
-)
 _WEAK_MAGIC = {  # two letters may also begin a text: without a picture's extension more bytes must match
     "BMP": re.compile(rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", re.DOTALL),
     "PPM": re.compile(rb"P[1-6]\s+[0-9#]"),
 }
+
+_OF_CAMERAS = ("HEIC", CAMERA_RAW)
 
 _DirectoryId = tuple[int, int]  # device and inode
 
@@ -107,8 +105,9 @@ def first_names(keys: Sequence[bytes]) -> str:
 def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None = None, include_hidden: bool = False) -> Scan:
     """Find the pictures under `folder`, leaving out the folder `exclude` and output of bulkinfer: partitions, logs of jobs.
 
-    A file counts as a picture by its extension or, without a known extension, by its first bytes; decoding shows later what it
-    really is. Raises UsageError if `folder` cannot be searched at all.
+    The content decides, as it does for lists. A file whose extension is in PICTURE_EXTENSIONS is not opened here, since
+    decoding judges it: it has a row in any case. Of every other file the first HEAD_BYTES are read, and it is a picture if
+    these say so. Raises UsageError if `folder` cannot be searched at all.
     """
     root = os.path.realpath(os.fsencode(folder))
     result = Scan(root)
@@ -231,7 +230,7 @@ def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: S
         result.pictures.append(Picture(key, size_bytes))
         return
     head = b""
-    if size_bytes and extension not in RAW_EXTENSIONS:
+    if size_bytes:
         try:
             with open_regular(os.fsdecode(entry.path)) as file:
                 head = file.read(HEAD_BYTES)
@@ -248,7 +247,7 @@ def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: S
 
 
 def _begins_as_picture(head: bytes) -> bool:
-    """True for a readable picture format, or HEIC, which must be reported as not readable; false for text."""
+    """True for a readable picture format, or one of cameras that must be reported as not readable; false for text."""
     content = identify(head)
     weak = _WEAK_MAGIC.get(content.name)
-    return (content.readable or content.name == "HEIC") and (weak is None or weak.match(head) is not None)
+    return (content.readable or content.name in _OF_CAMERAS) and (weak is None or weak.match(head) is not None)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
-import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,14 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, filled_table, joined_bytes, key_columns
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
+from bulkinfer.records.sources.list_paths import LONGEST_PATH, Place
 from bulkinfer.types import printable
 
-_ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)"  # a comment, a blank line, an empty component or one of dots
-_LONGEST_NAME = 255  # bytes of one component
-_LONGEST_PATH = 4095
 _READ_BYTES = 8 << 20
-_FEW = 5  # repeated lines that are named
+_FEW = 5  # lines that are named or looked at
 
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -44,7 +41,8 @@ class Listing:
 
     A slice gives the lines of a manifest. `image_ids` is None if no key contains an image id, else -1 for a key without one.
     `sizes_bytes` is None until `with_sizes` has read the sizes; there -1 is a file that is missing or not a regular file, and
-    `missing` names these. `repeated` names a few of the `num_repeated` lines that were dropped.
+    `missing` names these. `labels` is None, or has -1 for a picture without a label. `repeated` names a few of the
+    `num_repeated` lines that were dropped.
     """
 
     root: bytes
@@ -55,6 +53,7 @@ class Listing:
     num_repeated: int
     image_ids: _Integers | None = None
     sizes_bytes: _Integers | None = None
+    labels: _Integers | None = None
     missing: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -70,20 +69,34 @@ class Listing:
         if not set(KEY_COLUMNS).isdisjoint(columns):
             keys = self.keys.take(self.order[start:end]).cast(pa.binary())
             given = dict(zip(KEY_COLUMNS, key_columns(keys), strict=True))
-        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids)):
+        for name, values in (("size_bytes", self.sizes_bytes), ("image_id", self.image_ids), ("label", self.labels)):
             if values is not None:
-                given[name] = pa.array(values[start:end], pa.int64(), mask=values[start:end] < 0)
+                given[name] = pa.array(values[start:end], SCHEMA.field(name).type, mask=values[start:end] < 0)
         return filled_table(given, columns, end - start)
 
     def with_sizes(self) -> Listing:
         """The same list with the size of every file."""
         sizes, missing = np.full(len(self), -1, np.int64), []
-        for start in range(0, len(self), ROWS):
-            for number, key in enumerate(self.keys.take(self.order[start : start + ROWS]).to_pylist(), start):
-                sizes[number] = _size_bytes(os.path.join(self.root, key))
-                if sizes[number] < 0:
-                    missing.append(key)
+        for number, key in enumerate(self.all_keys()):
+            sizes[number] = _size_bytes(os.path.join(self.root, key))
+            if sizes[number] < 0:
+                missing.append(key)
         return replace(self, sizes_bytes=sizes, missing=missing)
+
+    def absent_at_start(self) -> list[bytes]:
+        """The first keys, if none of them is a file; else none: the paths of the list are not wrong as a whole."""
+        few = list(islice(self.all_keys(), _FEW))
+        return [] if any(os.path.isfile(os.path.join(self.root, key)) for key in few) else few
+
+    def with_labels(self, label_of: Callable[[bytes], int | None]) -> Listing:
+        """The same list with the label of every picture for which `label_of` has one."""
+        labels = (label_of(key) for key in self.all_keys())
+        return replace(self, labels=np.fromiter((-1 if label is None else label for label in labels), np.int64, len(self)))
+
+    def all_keys(self) -> Iterator[bytes]:
+        """The keys of the records, in order, created a block at a time."""
+        for start in range(0, len(self), ROWS):
+            yield from self.keys.take(self.order[start : start + ROWS]).to_pylist()
 
     def known_sizes(self) -> Iterator[int]:
         """Size of each record in bytes, in order; 0 where it is not known."""
@@ -133,7 +146,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     Lines end with \\n or \\r\\n; blank lines and lines that start with # are skipped (./#x is a name). Raises UsageError, with
     the line's number, for a path outside `data_dir` or in a partition in `output`.
     """
-    place, digest = _Place.of(path, data_dir, output), hashlib.sha256()
+    place, digest = Place.of(path, data_dir, output), hashlib.sha256()
     data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
     try:
         with open_regular(path) as file:
@@ -156,7 +169,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     return Listing(place.root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
 
 
-def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
+def _blocks(place: Place, file: Any, digest: Any) -> Iterator[bytes]:
     """The file in blocks of whole lines, each ending with \\n."""
     begun, is_first = b"", True
     while chunk := file.read(_READ_BYTES):
@@ -164,7 +177,7 @@ def _blocks(place: _Place, file: Any, digest: Any) -> Iterator[bytes]:
         chunk = chunk.removeprefix(b"\xef\xbb\xbf") if is_first else chunk
         whole, newline, begun = (begun + chunk).rpartition(b"\n")
         is_first = False
-        if b"\0" in chunk or len(begun) > 16 * _LONGEST_PATH:
+        if b"\0" in chunk or len(begun) > 16 * LONGEST_PATH:
             raise UsageError(f"--list_file: {place.shown} is not a text file: give a file with one path per line")
         if newline:
             yield (whole + newline).replace(b"\r\n", b"\n")
@@ -198,87 +211,3 @@ def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | 
                 found = np.full(len(order), -1, np.int64)
             found[start : start + len(block)] = image_ids_from_names(block).fill_null(-1)
     return found
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Resolves the paths of a list: the real `root`, and the prefixes of absolute paths inside it, shortest first.
-
-    `inside` is the prefix of keys in the output folder, if that is below the root.
-    """
-
-    path: Path
-    root: bytes
-    prefixes: tuple[bytes, ...]
-    inside: bytes | None
-    real_folders: dict[bytes, bytes] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, path: Path, data_dir: bytes, output: bytes) -> _Place:
-        """Raises UsageError if `data_dir` is not a folder."""
-        root, output = os.path.realpath(data_dir), os.path.realpath(output)
-        if not os.path.isdir(root):
-            raise UsageError(f"{printable(root)} is not a folder: give the folder that the paths of the list are relative to")
-        spellings = {found.rstrip(b"/") + b"/" for found in (root, os.path.abspath(data_dir))}
-        real = root.rstrip(b"/") + b"/"
-        inside = output[len(real) :] + b"/" if output.startswith(real) else None
-        return cls(path, root, tuple(sorted(spellings, key=len)), inside)
-
-    @property
-    def shown(self) -> str:
-        return printable(os.fsencode(self.path))
-
-    def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
-        """The keys of a block of lines, in order, and its number of lines; `before` lines came before the block."""
-        lines = pa.array(block.split(b"\n")[:-1], pa.binary())
-        keys = lines
-        for prefix in (b"./", *self.prefixes):
-            begins = pc.starts_with(lines, prefix)
-            if pc.any(begins).as_py():
-                cut = pc.binary_replace_slice(lines.filter(begins), 0, len(prefix), b"")
-                keys = pc.replace_with_mask(keys, begins, cut)
-        odd = pc.or_(pc.match_substring_regex(keys, _ODD), pc.greater(pc.binary_length(lines), _LONGEST_NAME))
-        if pc.any(odd).as_py():
-            numbers = (np.flatnonzero(odd) + before + 1).tolist()
-            named = [self._key(line, number) for line, number in zip(lines.filter(odd).to_pylist(), numbers, strict=True)]
-            keys = pc.replace_with_mask(keys, odd, pa.array(named, pa.binary()))
-        self._refuse_partitions(keys, before)
-        return keys.drop_null(), len(lines)
-
-    def _key(self, line: bytes, number: int) -> bytes | None:
-        """The key of one line; None for a line to skip."""
-        if not line.strip(b" \t") or line.startswith(b"#"):
-            return None
-        normal = posixpath.normpath(line)
-        if normal.startswith(b"/"):
-            normal = self._below_root(b"/" + normal.lstrip(b"/"), line, number)
-        if normal == b".." or normal.startswith(b"../"):
-            raise self._refusal(line, number, f"leads out of {printable(self.root)}")
-        if normal == b".":
-            raise self._refusal(line, number, "is the folder of the pictures itself")
-        too_long = max(map(len, normal.split(b"/"))) > _LONGEST_NAME or len(self.root) + 1 + len(normal) > _LONGEST_PATH
-        if too_long:
-            raise self._refusal(line[:40], number, "... is longer than the longest possible path")
-        return normal
-
-    def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
-        """An absolute path relative to the root, by its spelling, else by the real path of its folder."""
-        folder, _, name = path.rpartition(b"/")
-        if folder not in self.real_folders:
-            self.real_folders[folder] = os.path.realpath(folder or b"/")
-        for spelling in (path, os.path.join(self.real_folders[folder], name)):
-            for prefix in reversed(self.prefixes):
-                if (spelling + b"/").startswith(prefix):
-                    return spelling[len(prefix) :] or b"."
-        raise self._refusal(line, number, f"is not in {printable(self.root)}: give the folder of all pictures as --data_dir")
-
-    def _refuse_partitions(self, keys: pa.BinaryArray, before: int) -> None:
-        if self.inside is None:
-            return
-        for row in np.flatnonzero(pc.starts_with(keys, self.inside).fill_null(False)):
-            key = keys[row].as_py()
-            if re.match(rb"[0-9]+(?:/|\Z)", key[len(self.inside) :]):
-                raise self._refusal(key, int(row) + before + 1, "lies in a partition: list the pictures themselves")
-
-    def _refusal(self, line: bytes, number: int, why: str) -> UsageError:
-        return UsageError(f"--list_file: {self.shown} line {number}: {printable(line)} {why}")

@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import BulkinferError, PictureError, RunError, UsageError
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.train import checkpoint
+from bulkinfer.train import checkpoint, state
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.resume import options_of_state
 from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
+from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate
@@ -37,6 +38,13 @@ def validate(config: ValidateConfig) -> None:
 
     Raises UsageError if there is no checkpoint, RunError if one or the data are damaged.
     """
+    try:
+        _validate(config)
+    except PictureError as error:
+        raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
+
+
+def _validate(config: ValidateConfig) -> None:
     if config.generated_data:
         measure(config)
         return
@@ -55,16 +63,16 @@ def validate(config: ValidateConfig) -> None:
     for path in todo:
         try:
             found = checkpoint.read(path)
-        except RunError as error:
+            network = rebuild(found.state["network"], found.weights, path)
+        except BulkinferError as error:
             damaged.append(path.name)
             log.warning(f"bulkinfer validate: {error}")
             continue
         options = run_options(found, config)
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
-        if list(held_out.class_names) != found.state["class_names"]:
-            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
-        scores = score(found, held_out, options, config)
+            held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
+        scores = score(network, found, held_out, options, config)
         log.info(f"{path.name}: {scores.sentence()}")
         if not config.data_dir:
             save_scores(folder, found, scores)
@@ -86,7 +94,7 @@ def checkpoints_of(path: Path) -> list[Path]:
     path = Path(os.path.abspath(path))
     if path.is_file():
         path = path.parent
-    if (path / checkpoint.STATE).exists():
+    if (path / state.FILE).exists():
         return [path]
     if found := checkpoint.steps_of(path):
         return found
@@ -102,14 +110,17 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
         num_workers=config.num_workers,
         cache_mb=config.cache_mb,
         device=config.device,
+        on_bad_picture="skip" if config.on_bad_picture == "skip" else options.on_bad_picture,
     )
 
 
-def score(found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig) -> Scores:
-    """The scores of a checkpoint."""
+def score(
+    network: torch.nn.Module, found: Checkpoint, held_out: Samples, options: TrainConfig, config: ValidateConfig
+) -> Scores:
+    """The scores of a checkpoint, with its network."""
     device = device_of(options)
     precision = Precision(config.precision, device.type, config.half_type)
-    network = rebuild(found.state["network"], found.weights).to(device, precision.weights)
+    network = network.to(device, precision.weights)
     if options.channels_last:
         network = network.to(memory_format=torch.channels_last)
     mean, std = (torch.tensor(found.state["recipe"][name], device=device) for name in ("mean", "std"))
@@ -135,7 +146,7 @@ def measure(config: ValidateConfig) -> None:
         log.info(f"{model}: random weights: only the speed has a meaning")
     else:
         side = found.state["recipe"]["height"]
-        network = rebuild(found.state["network"], found.weights)
+        network = rebuild(found.state["network"], found.weights, found.path)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
     network = network.to(device, precision.weights).to(memory_format=torch.channels_last)

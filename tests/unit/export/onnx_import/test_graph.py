@@ -11,13 +11,13 @@ import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export.onnx_import.graph import (
     Foreign,
-    find_input,
     open_foreign,
     precision,
     run,
     run_each,
     source_feed,
 )
+from bulkinfer.export.onnx_import.inputs import find_input
 from onnx import TensorProto, helper
 
 from tests.foreign_graphs import PLAIN, SCALED, SIDE, foreign_graph, head, recipe_of, save

@@ -23,13 +23,14 @@ def test_rows_are_seen_by_running_twice() -> None:
         }
         for count in (1, 3)
     }  # fmt: skip
-    found = observe(runs)
+    found = observe([*runs.items()])
     assert {name: (shape, str(kind)) for name, (shape, kind) in found.rows.items()} == {
         "good": ((5,), "float32"), "flat": ((), "int64"), "map": ((2, 3, 3), "float16"),
     }  # fmt: skip
     assert found.left_out == {
         "scalar": "it is a single number", "constant": "it has 1 rows for a batch of 3",
-        "boxes": "its size changes from run to run", "maps": "it holds no numbers", "names": "it holds no numbers",
+        "boxes": "its size changes from run to run", "names": "it holds no numbers",
+        "maps": "it holds no numbers (a ZipMap: export the classifier with options={'zipmap': False} to get its probabilities)",
     }  # fmt: skip
 
 
@@ -44,6 +45,24 @@ def test_the_classified_output() -> None:
         choose_classified("c", observed(a=(3,), b=(4,)))
     with pytest.raises(UsageError, match="loss cannot be used: it is a single number"):
         choose_classified("loss", observed(a=(3,)))
+
+
+def test_c40_whole_numbers_are_labels_and_not_scores() -> None:
+    label = {"label": ((), np.dtype(np.int64))}
+    zipmap = {"probabilities": "it holds no numbers (a ZipMap: export the classifier with options={'zipmap': False} to get its "
+                               "probabilities)"}  # fmt: skip
+    told = r"output label holds whole numbers \(int64\), which are class numbers and not scores; the scores are in "
+    told += r"probabilities, a ZipMap: export the classifier with options=\{'zipmap': False\}"
+    for asked, prefix in (("", "--onnx"), ("label", "--output_name")):
+        with pytest.raises(UsageError, match=f"^{prefix}: {told}"):
+            choose_classified(asked, Observed(label, zipmap))
+    exported = Observed({**label, "probabilities": ((3,), np.dtype(np.float32))}, {})
+    assert choose_classified("", exported) == ("probabilities", "the only output, beside whole numbers in label")
+    quantised = {"scores": ((10,), np.dtype(np.uint8))}
+    assert choose_classified("", Observed(quantised, {})) == ("scores", "the only output")
+    for shape, dtype in (((5,), np.int32), ((1,), np.uint8), ((4,), np.bool_), ((), np.int16)):
+        with pytest.raises(UsageError, match="which are class numbers and not scores: name the output with the scores"):
+            choose_classified("", Observed({"a": (shape, np.dtype(dtype))}, {}))
 
 
 def test_names_that_differ_by_case_alone_are_told_apart() -> None:
@@ -101,5 +120,5 @@ def test_scores_that_are_open_or_contradict(flag: str, values: np.ndarray, told:
 
 def test_a_name_that_can_stay_is_not_given_to_another() -> None:
     rows = dict.fromkeys(["scores", "output_scores", "a/b", "a_b"], np.zeros((1, 5), np.float32))
-    names = {output.source: output.name for output in plan_outputs(observe({1: rows}), "a/b")}
+    names = {output.source: output.name for output in plan_outputs(observe([(1, rows)]), "a/b")}
     assert names == {"scores": "output_output_scores", "output_scores": "output_scores", "a/b": "output_a_b", "a_b": "a_b"}

@@ -27,7 +27,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
 
 
 def check(foreign: Foreign, **arrays: Any) -> str:
-    outputs = plan_outputs(observe({1: {"y": EXPECTED[:1]}, 3: {"y": EXPECTED}}), "y")
+    outputs = plan_outputs(observe([(1, {"y": EXPECTED[:1]}), (3, {"y": EXPECTED})]), "y")
     return check_user_golden(foreign, UserGolden("mine.npz", arrays), outputs, "y")
 
 
@@ -76,7 +76,7 @@ def test_a_wrong_recipe_shows_in_8_bits_too(tmp_path: Path) -> None:
     ]
     graph = foreign_graph(nodes=nodes, outputs={"z": None}, constants=constants)
     foreign = open_foreign(save(graph, tmp_path), recipe_of(), "uint8")
-    outputs = plan_outputs(observe({1: {"z": EXPECTED[:1]}, 3: {"z": EXPECTED}}), "z")
+    outputs = plan_outputs(observe([(1, {"z": EXPECTED[:1]}), (3, {"z": EXPECTED})]), "z")
     exact = np.clip(np.round(EXPECTED / 0.02), -128, 127) * 0.02
     told = check_user_golden(foreign, UserGolden("mine.npz", {"input": PIXELS, "z": exact}), outputs, "z")
     assert told.startswith("agrees: z within ")

@@ -99,23 +99,131 @@ def test_an_image_list_without_annotations_has_no_categories(tmp_path: Path) -> 
         ([], 'is not a COCO file: it has no list "images"'),
         ({"images": {}}, 'it has no list "images"'),
         ({"images": [], "annotations": {}}, '"annotations" is not a list'),
-        ({"images": ["x"]}, r"images\[0\] has no integer id"),
-        ({"images": [{"id": "1", "file_name": "x"}]}, r"images\[0\] has no integer id"),
-        ({"images": [{"id": 1 << 63, "file_name": "x"}]}, r"images\[0\] has no integer id"),
+        ({"images": ["x"]}, r"images\[0\] is not an object"),
+        ({"images": [{"file_name": "x"}]}, r"images\[0\] has no id that is a number or a text"),
+        ({"images": [{"id": True, "file_name": "x"}]}, r"images\[0\] has no id that is a number or a text"),
+        ({"images": [{"id": [1], "file_name": "x"}]}, r"images\[0\] has no id that is a number or a text"),
+        ({"images": [], "annotations": [{"image_id": 1, "category_id": {}}]}, r"annotations\[0\] has no category_id that is"),
+        ({"images": [], "annotations": [7]}, r"annotations\[0\] is not an object"),
+        ({"images": [], "categories": {}}, '"categories" is not a list'),
+        ({"images": [], "categories": [{"name": "cat"}]}, r"categories\[0\] has no id"),
         ({"images": [{"id": 1}]}, r"images\[0\] has no file_name"),
         ({"images": [{"id": 1, "file_name": "../../etc/x.jpg"}]}, "outside the data folder"),
         ({"images": [{"id": 1, "file_name": "/etc/x.jpg"}]}, "outside the data folder"),
         ({"images": [{"id": 1, "file_name": "a\0b"}]}, "outside the data folder"),
-        ({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]}, r"images\[1\] repeats the id 1"),
-        ({"images": [{"id": 1, "file_name": "a"}, {"id": 2, "file_name": "./a"}]}, "two of its images are named a"),
-        ({"images": [], "annotations": [{"image_id": 1}]}, r"annotations\[0\] has no integer category_id"),
-        ({"images": [], "annotations": [{"image_id": 1, "category_id": 1 << 31}]}, "no integer category_id"),
+        (
+            {"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]},
+            r"images\[1\] repeats the id 1 for another file",
+        ),
+        ({"images": [{"id": 1, "coco_url": "http://host/.."}]}, "outside the data folder"),
     ],
 )
 def test_malformed_files_get_a_sentence(tmp_path: Path, value: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         read_annotations(write(tmp_path, value))
     assert "\n" not in str(caught.value)
+
+
+def test_c38_ids_as_texts_join_their_annotations(tmp_path: Path) -> None:
+    value = {
+        "images": [
+            {"id": "42", "file_name": "a.jpg"},
+            {"id": "left-7", "file_name": "b.jpg"},
+            {"id": 1 << 63, "file_name": "c.jpg"},
+        ],
+        "annotations": [
+            {"image_id": 42, "category_id": "3"},
+            {"image_id": "left-7", "category_id": 5},
+            {"image_id": 1 << 63, "category_id": 3.0},
+        ],
+    }
+    found = read_annotations(write(tmp_path, value))
+    assert found.images == [Image(b"a.jpg", 42, (3,)), Image(b"b.jpg", None, (5,)), Image(b"c.jpg", None, (3,))]
+    assert (found.num_strays, found.num_without_category, found.num_repeated, found.category_texts) == (0, 0, 0, ())
+
+
+def test_c38_categories_that_are_no_integers_are_numbered(tmp_path: Path) -> None:
+    value = {
+        "images": [{"id": 1, "file_name": "a.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": "dog"}, {"image_id": 1, "category_id": "owl"}],
+        "categories": [{"id": "cat", "name": "Cat"}, {"id": "dog"}],
+    }
+    found = read_annotations(write(tmp_path, value))
+    assert found.images == [Image(b"a.jpg", 1, (1, 2))]
+    assert found.categories == {0: "Cat", 1: "dog"}
+    assert found.category_texts == ("cat", "dog", "owl")
+
+
+def test_c38_a_file_under_two_ids_is_one_record_with_all_categories(tmp_path: Path) -> None:
+    value = {
+        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "./a.jpg"}, {"id": 2, "file_name": "a.jpg"}],
+        "annotations": [{"image_id": 2, "category_id": 9}, {"image_id": 1, "category_id": 4}],
+    }
+    found = read_annotations(write(tmp_path, value))
+    assert found.images == [Image(b"a.jpg", 1, (4, 9))]
+    assert (found.num_repeated, found.num_strays) == (1, 0)
+
+
+def test_c38_the_name_is_the_last_part_of_the_url(tmp_path: Path) -> None:
+    urls = ["http://images.cocodataset.org/train2017/000000391895.jpg", "https://host/a%20b.jpg?size=1#x"]
+    value = {"images": [{"id": number, "coco_url": url} for number, url in enumerate(urls)]}
+    assert [image.name for image in read_annotations(write(tmp_path, value)).images] == [b"000000391895.jpg", b"a b.jpg"]
+
+
+def test_c38_captions_have_no_categories(tmp_path: Path) -> None:
+    value = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "caption": "A dog."}] * 2}
+    found = read_annotations(write(tmp_path, value))
+    assert found.images == [Image(b"a.jpg", 1, None)], "unknown, which is not the same as none"
+    assert (found.num_without_category, found.num_strays) == (2, 0)
+
+
+def test_c38_a_null_category_is_counted_beside_the_others(tmp_path: Path) -> None:
+    value = {
+        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": 3}, {"image_id": 2, "category_id": None}, {"image_id": None}],
+        "categories": None,
+    }
+    found = read_annotations(write(tmp_path, value))
+    assert found.images == [Image(b"a.jpg", 1, (3,)), Image(b"b.jpg", 2, ())]
+    assert (found.num_without_category, found.num_strays) == (2, 1)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["images", "annotations", "categories"]),
+        st.lists(
+            st.dictionaries(
+                st.sampled_from(["id", "file_name", "coco_url", "image_id", "category_id", "name"]),
+                st.none() | st.integers(-3, 3) | st.sampled_from(["1", "a", "a/../..", "b\\c", 1.0, 1.5, True, [], {}]),
+            ),
+            max_size=4,
+        ),
+    )
+)
+def test_c38_any_file_is_taken_or_gets_a_sentence(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    path = write(tmp_path_factory.mktemp("coco"), value)
+    try:
+        names = [image.name for image in read_annotations(path).images]
+    except UsageError as error:
+        names = [str(error).encode()]
+    assert len(set(names)) == len(names)
+
+
+def test_c39_names_from_windows_find_their_files() -> None:
+    matched = match_images(
+        images("sub\\a.jpg", "C:\\data\\img\\x.jpg", "lit\\eral.jpg", "..\\out.jpg", "gone\\b.jpg"),
+        scan("sub/a.jpg", "img/x.jpg", "lit\\eral.jpg", "lit/eral.jpg"),
+    )
+    assert [(entry.key, entry.size_bytes, entry.image_id) for entry in matched.entries] == [
+        (b"..\\out.jpg", None, 3),
+        (b"gone\\b.jpg", None, 4),
+        (b"img/x.jpg", 10, 1),
+        (b"lit\\eral.jpg", 10, 2),
+        (b"sub/a.jpg", 10, 0),
+    ]
+    assert matched.extra == [b"lit/eral.jpg"]
+    with pytest.raises(UsageError, match=r"a/1\.jpg could be "):
+        match_images(images("a\\1.jpg", "C:\\a\\1.jpg"), scan("a/1.jpg"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

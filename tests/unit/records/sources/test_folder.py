@@ -39,11 +39,31 @@ def test_extension_or_content_makes_a_picture(tmp_path: Path) -> None:
     put(tmp_path, "BMW", content=b"BMW is a make of cars, not a bitmap")
     put(tmp_path, "bitmap", content=b"BM" + bytes(12) + b"\x28\0\0\0")
     put(tmp_path, "empty.txt", "empty", content=b"")
-    put(tmp_path, "raw.nef", content=b"MM\0*\0\0\0\x08")
     result = scan_folder(tmp_path)
     assert [picture.key for picture in result.pictures] == [b"bitmap", b"heic", b"noext.x", b"photo", b"photo.dat"]
-    assert result.not_pictures == {".txt": 2, "without extension": 3, ".mp4": 1, ".nef": 1}
-    assert "not pictures: 7 (3 without extension, 2 .txt, 1 .mp4, 1 .nef)" in result.summary()
+    assert result.not_pictures == {".txt": 2, "without extension": 3, ".mp4": 1}
+    assert "not pictures: 6 (3 without extension, 2 .txt, 1 .mp4)" in result.summary()
+
+
+@pytest.mark.parametrize("name", ["a.NEF", "a.dng", "a.cr2", "a.ARW", "a.tif", "a"])
+def test_c02_the_content_decides_whatever_the_name_says(tmp_path: Path, name: str) -> None:
+    for content in (JPEG, b"MM\0*\0\0\0\x08", b"FUJIFILMCCD-RAW 0201", b"\0\0\0\x18ftypcrx \0\0\0\1crx isom"):
+        put(tmp_path, name, content=content)
+        assert keys(tmp_path) == [os.fsencode(name)]
+
+
+def test_c02_what_cameras_put_beside_their_pictures_is_left_out(tmp_path: Path) -> None:
+    put(tmp_path, "a.nef", "b.dng", content=b"no picture, whatever its name says")
+    put(tmp_path, "a.xmp", content=b"<x:xmpmeta/>")
+    put(tmp_path, "empty.dng", content=b"")
+    assert scan_folder(tmp_path).not_pictures == {".nef": 1, ".dng": 2, ".xmp": 1}
+
+
+def test_c02_names_known_as_pictures_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan of millions opens nothing: decoding judges these files."""
+    put(tmp_path, "a.jpg", "b.PNG", "c.tiff", "d.heic", "e.tga")
+    monkeypatch.setattr("bulkinfer.records.sources.folder.open_regular", lambda *_: pytest.fail("a file was opened"))
+    assert len(keys(tmp_path)) == 5
 
 
 def test_b49_empty_and_wrong_files_with_a_picture_extension_stay_in(tmp_path: Path) -> None:

@@ -94,6 +94,40 @@ def test_refusals_name_the_line(root: Path, line: bytes, why: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def put(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"12345")
+
+
+def test_c39_backslashes_separate_folders_where_no_file_has_the_literal_name(root: Path) -> None:
+    put(root, "sub/a.jpg", "sub/deep/b.jpg", "lit\\eral.jpg", "lit/eral.jpg")
+    listed = b"sub\\a.jpg\r\n.\\sub\\deep\\b.jpg\r\nlit\\eral.jpg\r\nabsent\\c.jpg\r\n"
+    assert sorted(keys(read(root, listed))) == sorted([b"absent\\c.jpg", b"lit\\eral.jpg", b"sub/a.jpg", b"sub/deep/b.jpg"])
+
+
+@pytest.mark.parametrize("slash", [b"\\", b"/"])
+@pytest.mark.parametrize("drive", [b"C:", b"\\\\server\\share"])
+def test_c39_absolute_paths_of_windows_lie_in_one_folder(root: Path, drive: bytes, slash: bytes) -> None:
+    put(root, "img/x.jpg", "y.jpg")
+    lines = [drive + b"\\data\\" + name for name in (b"img\\x.jpg", b"y.jpg", b"img\\gone.jpg")] + [
+        drive + b"\\elsewhere\\y.jpg"
+    ]
+    if drive == b"C:":
+        lines = [line.replace(b"\\", slash) for line in lines]
+    found = read(root, b"\n".join(lines))
+    assert keys(found) == sorted([b"img/x.jpg", b"y.jpg", b"img/gone.jpg", lines[3]])
+    assert [entry.key for entry in entries(found.with_sizes()) if entry.size_bytes is None] == sorted(
+        [b"img/gone.jpg", lines[3]]
+    )
+
+
+def test_c39_a_path_of_windows_cannot_lead_out(root: Path) -> None:
+    put(root.parent, "secret.jpg")
+    with pytest.raises(UsageError, match=r"line 1: .* leads out of"):
+        read(root, b"..\\secret.jpg\n")
+
+
 def test_other_files_beside_the_partitions_may_be_listed(root: Path) -> None:
     assert keys(read(root, b"shards/7a/a.jpg\nshards/b.jpg\nshards7/a.jpg\n", "photos/shards")) == [
         b"shards/7a/a.jpg",

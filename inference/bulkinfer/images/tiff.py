@@ -1,0 +1,100 @@
+"""The directories of a TIFF, read from its bytes; and which TIFFs are camera raw, of which decoders see only a thumbnail."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bulkinfer.errors import RecordError
+
+_SHORT, _LONG, _LONG8, _OFFSET, _OFFSET8 = 3, 4, 16, 13, 18  # types of whole numbers
+_LETTERS = {_SHORT: "H", _LONG: "L", _LONG8: "Q", _OFFSET: "L", _OFFSET8: "Q"}
+_MOST_ENTRIES = 65_535
+_SUBFILE_TYPE, _PHOTOMETRIC, _SUB_DIRECTORIES = 254, 262, 330
+_REDUCED = 1  # the bit of a subfile type
+_OF_A_SENSOR = (32803, 34892)  # photometrics: one colour for each pixel, and linear values
+_MOST_SUB_DIRECTORIES = 64  # cameras write two to five
+
+
+class Layout(NamedTuple):
+    """Formats for struct of the number of entries, of an entry, of an offset; the size of an entry in bytes."""
+
+    num_entries: str
+    entry: str
+    offset: str
+    size: int
+
+
+class Entry(NamedTuple):
+    """One entry of a directory: `values` of type `kind`, in the 4 or 8 bytes of `raw` or where these point to."""
+
+    tag: int
+    kind: int
+    values: int
+    raw: bytes
+
+
+def first_layout(data: bytes) -> tuple[Layout, int]:
+    """How the numbers of a TIFF are written, and where its first directory begins. Raises struct.error if it is too short."""
+    order = "<" if data[:2] == b"II" else ">"
+    if b"+" in data[2:4]:  # BigTIFF
+        layout, at = Layout(f"{order}Q", f"{order}HHQ8s", f"{order}Q", 20), 8
+    else:
+        layout, at = Layout(f"{order}H", f"{order}HHL4s", f"{order}L", 12), 4
+    return layout, struct.unpack_from(layout.offset, data, at)[0]
+
+
+def entries_at(data: bytes, layout: Layout, at: int) -> Iterator[Entry]:
+    """The entries of the directory at `at`. Raises struct.error if it leaves the file."""
+    (entries,) = struct.unpack_from(layout.num_entries, data, at)
+    at += struct.calcsize(layout.num_entries)
+    for number in range(min(entries, _MOST_ENTRIES)):
+        yield Entry(*struct.unpack_from(layout.entry, data, at + number * layout.size))
+
+
+def whole_number(layout: Layout, entry: Entry) -> int | None:
+    """The value of an entry that holds one whole number."""
+    if entry.values != 1 or entry.kind not in _LETTERS:
+        return None
+    value: int = struct.unpack_from(layout.entry[0] + _LETTERS[entry.kind], entry.raw)[0]
+    return value
+
+
+def check_is_no_raw(data: bytes, layout: Layout, at: int) -> None:
+    """Raises RecordError if the first directory holds values of a sensor, or a thumbnail beside directories that do.
+
+    Any other first page that is marked as reduced is a picture like others. Raises struct.error if the directory leaves the
+    file.
+    """
+    first = {entry.tag: entry for entry in entries_at(data, layout, at)}
+    if _photometric(layout, first) in _OF_A_SENSOR:
+        raise RecordError("decode", "unsupported format camera raw: the values of a sensor")
+    marked = first.get(_SUBFILE_TYPE)
+    if marked is None or _SUB_DIRECTORIES not in first or not (whole_number(layout, marked) or 0) & _REDUCED:
+        return
+    for place in _offsets(data, layout, first[_SUB_DIRECTORIES]):
+        try:
+            entries = {entry.tag: entry for entry in entries_at(data, layout, place)}
+        except struct.error:  # it lies outside the file
+            continue
+        if _photometric(layout, entries) in _OF_A_SENSOR:
+            raise RecordError("decode", "camera raw: only a thumbnail")
+
+
+def _photometric(layout: Layout, entries: dict[int, Entry]) -> int | None:
+    entry = entries.get(_PHOTOMETRIC)
+    return whole_number(layout, entry) if entry else None
+
+
+def _offsets(data: bytes, layout: Layout, entry: Entry) -> tuple[int, ...]:
+    """Where the first sub-directories begin."""
+    if entry.values <= 1:
+        value = whole_number(layout, entry)
+        return () if value is None else (value,)
+    letter = _LETTERS.get(entry.kind, "L")
+    count = min(entry.values, _MOST_SUB_DIRECTORIES)
+    if entry.values * struct.calcsize(layout.entry[0] + letter) <= len(entry.raw):
+        return struct.unpack_from(f"{layout.entry[0]}{count}{letter}", entry.raw)
+    (at,) = struct.unpack_from(layout.offset, entry.raw)
+    return struct.unpack_from(f"{layout.entry[0]}{count}{letter}", data, at)

@@ -1,0 +1,139 @@
+"""Tables of labels: a text file with the name and the label of one picture on each line.
+
+Columns are separated by commas, semicolons, tabs or blanks. Known are, for example, the CSV files of Kaggle, the validation
+labels of ImageNet (LOC_val_solution.csv, or `NAME.JPEG 65`) and val_annotations.txt of Tiny-ImageNet. A first line with names
+of columns says which columns are meant; without it they are the first two.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.files.guarded import open_regular
+from bulkinfer.types import printable
+
+# Names of columns, in lower case.
+_NAMES = frozenset(
+    (
+        *(
+            "file",
+            "filename",
+            "file_name",
+            "filepath",
+            "id",
+            "id_code",
+            "image",
+            "image_id",
+            "image_name",
+            "image_path",
+            "imageid",
+        ),
+        *("imagename", "img", "key", "name", "path", "picture"),
+    )
+)
+_LABELS = frozenset(
+    (
+        *("label", "class", "class_id", "class_name", "classid", "category", "category_id", "target", "wnid", "synset", "y"),
+        "predictionstring",
+    )
+)
+_BOXES = "predictionstring"  # of ImageNet at Kaggle: the class, then the corners of its box
+_MOST_BYTES = 1 << 30
+_NO_LABEL = (b"", b"-1")
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """The label of each picture by its normalised name, in the order of the file; sha256 of the file, its path for messages."""
+
+    labels: dict[bytes, bytes]
+    sha256: str
+    shown: str
+
+
+def read_label_table(path: Path, flag: str) -> LabelTable:
+    """Read a table of labels. Raises UsageError, which begins with `flag`, if it is missing or no such table."""
+    shown = printable(bytes(path))
+    try:
+        with open_regular(path, most_bytes=_MOST_BYTES) as file:
+            data = file.read(_MOST_BYTES)
+    except OSError as error:
+        raise UsageError(f"{flag}: {shown} cannot be read: {error.strerror}") from None
+    except DamagedError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    try:
+        labels = _labels(data)
+    except (_TableError, csv.Error) as error:
+        raise UsageError(f"{flag}: {shown} is not a table of file names and labels: {error}") from None
+    return LabelTable(labels, hashlib.sha256(data).hexdigest(), shown)
+
+
+class _TableError(Exception):
+    """The text is no table of names and labels; the message says where."""
+
+
+def _labels(data: bytes) -> dict[bytes, bytes]:
+    if b"\0" in data:
+        raise _TableError("it is no text")
+    rows = list(_rows(data.decode("utf-8-sig", "surrogateescape")))
+    if not rows:
+        raise _TableError("it has no lines")
+    first = [cell.strip().lower() for cell in rows[0][1]]
+    name_column, label_column, has_header = _columns(first, [row for _, row in rows[1:]])
+    labels: dict[bytes, bytes] = {}
+    for number, row in rows[has_header:]:
+        if len(row) <= max(name_column, label_column):
+            raise _TableError(f"line {number} has {len(row)} column{'s' * (len(row) != 1)}")
+        name = posixpath.normpath(row[name_column].strip().encode("utf-8", "surrogateescape")).lstrip(b"/")
+        label = row[label_column].strip()
+        if has_header and first[label_column] == _BOXES:
+            label = label.partition(" ")[0]
+        value = label.encode("utf-8", "surrogateescape")
+        if value not in _NO_LABEL and labels.setdefault(name, value) != value:
+            raise _TableError(f"{printable(name)} is {printable(labels[name])} and, in line {number}, {printable(value)}")
+    if not labels:
+        raise _TableError("it has no labels")
+    return labels
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines that are not blank, with their numbers, as columns."""
+    lines = [(number, line) for number, line in enumerate(io.StringIO(text), 1) if line.strip()]
+    separator = next((mark for mark in "\t,;" if lines and mark in lines[0][1]), "")
+    if not separator:
+        yield from ((number, line.rsplit(None, 1)) for number, line in lines)
+        return
+    reader = csv.reader((line for _, line in lines), delimiter=separator)
+    for row in reader:  # a quoted column may go over several lines
+        yield lines[reader.line_num - 1][0], row
+
+
+def _columns(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, int, bool]:
+    """The columns of names and of labels, and whether the first line has the names of the columns."""
+    names = [column for column, cell in enumerate(first) if cell in _NAMES]
+    labels = [column for column, cell in enumerate(first) if cell in _LABELS]
+    if len(first) < 2:
+        raise _TableError("line 1 has 1 column: write a name and a label, separated by a comma, a tab or a blank")
+    if names and labels:
+        return names[0], labels[0], True
+    if len(first) == 2 and (names or labels):
+        name = names[0] if names else 1 - labels[0]
+        return name, 1 - name, True
+    if names or labels:
+        raise _TableError(f"which of its columns {', '.join(first)} are meant is not clear: call them file and label")
+    return 0, 1, _is_header(first, others)
+
+
+def _is_header(first: Sequence[str], others: Iterable[list[str]]) -> bool:
+    """Whether a first line with unknown words names columns: all other labels are numbers, or only other names have a dot."""
+    rest = [row for row in others if len(row) > 1]
+    are_numbers = bool(rest) and all(row[1].strip().lstrip("-").isdigit() for row in rest)
+    have_dots = bool(rest) and all("." in row[0] for row in rest)
+    return (are_numbers and not first[1].lstrip("-").isdigit()) or (have_dots and "." not in first[0])

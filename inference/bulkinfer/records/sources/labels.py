@@ -1,0 +1,120 @@
+"""The column `label` of the rows: the class of each picture, from class folders or from a table of file names and labels.
+
+A label is the number of a class, from 0. Folders and classes with names are numbered in the order of their names as bytes, as
+`bulkinfer train` numbers class folders. Names that are whole numbers are the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, counted, first_names
+from bulkinfer.records.sources.label_table import LabelTable, read_label_table
+from bulkinfer.records.sources.match_names import match_names
+from bulkinfer.types import key_text, printable
+
+FOLDERS, ANNOTATIONS = "folders", "annotations"  # values of --labels beside the path of a table
+_SPLITS = frozenset({b"train", b"val", b"validation", b"valid", b"test"})
+_MOST = (1 << 31) - 1  # of int32
+_MOST_DIGITS = 20
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label of each picture by its key, None if it is not known; facts for dataset.json, and lines for the user."""
+
+    of: Callable[[bytes], int | None]
+    facts: dict[str, Any]
+    lines: tuple[str, ...] = ()
+
+
+def find_labels(wanted: str, scan: Scan) -> Labels:
+    """The labels that --labels asks for: of class folders, or of the table in the file `wanted`.
+
+    Raises UsageError if there are none, or if what they belong to is not clear.
+    """
+    return _of_folders(scan) if wanted == FOLDERS else _of_table(read_label_table(Path(wanted), "--labels"), scan)
+
+
+def class_numbers(names: Iterable[bytes], where: str) -> dict[bytes, int]:
+    """The number of each class by its name. Raises UsageError, with `where`, if two names are the same number."""
+    ordered = sorted(set(names))
+    if not all(name.isdigit() and len(name) < _MOST_DIGITS and int(name) <= _MOST for name in ordered):
+        return {name: number for number, name in enumerate(ordered)}
+    by_number: dict[int, bytes] = {}
+    for name in ordered:
+        if (other := by_number.setdefault(int(name), name)) != name:
+            raise UsageError(f"--labels: {printable(other)} and {printable(name)} in {where} are the same number")
+    return {name: number for number, name in by_number.items()}
+
+
+def _of_folders(scan: Scan) -> Labels:
+    folders = {folder for folder, slash, _ in (picture.key.partition(b"/") for picture in scan.pictures) if slash}
+    if not folders:
+        raise UsageError(f"--labels folders: no picture of {scan.shown_root} lies in a class folder")
+    if folders <= _SPLITS:
+        first = min(folders)
+        raise UsageError(
+            f"--labels folders: the folders of {scan.shown_root} ({first_names(sorted(folders))}) are parts of a data set, not "
+            f"classes: give one of them, as --data_dir {printable(scan.root + b'/' + first)}"
+        )
+    numbers = class_numbers(folders, scan.shown_root)
+    loose = sum(b"/" not in picture.key for picture in scan.pictures)
+
+    def of(key: bytes) -> int | None:
+        folder, slash, _ = key.partition(b"/")
+        return numbers.get(folder) if slash else None
+
+    return Labels(of, {"from": FOLDERS, "classes": _listed(numbers)}, _lines(len(scan.pictures), loose, len(numbers)))
+
+
+def _of_table(table: LabelTable, scan: Scan) -> Labels:
+    numbers = class_numbers(set(table.labels.values()), table.shown)
+    claimed = match_names(table.labels, scan, "--labels")
+    keys = {name: picture.key for name, picture in claimed.items()}
+    keys |= _without_extension([name for name in table.labels if name not in keys], scan)
+    found = {key: numbers[table.labels[name]] for name, key in keys.items()}
+    known = sum(picture.key in found for picture in scan.pictures)
+    if not known:
+        first = printable(next(iter(table.labels)))
+        raise UsageError(f"--labels: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'")
+    lines = list(_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
+    if absent := len(table.labels) - known:
+        lines.append(f"left out {counted(absent, 'name')} of {table.shown} without a picture here")
+    facts = {"from": "table", "sha256": table.sha256, "classes": _listed(numbers)}
+    return Labels(found.get, facts, tuple(lines))
+
+
+def _without_extension(names: list[bytes], scan: Scan) -> dict[bytes, bytes]:
+    """The keys of names such as ILSVRC2012_val_00000001, which lack the extension of their file."""
+    sought = [name for name in names if name.rpartition(b".")[2].lower() not in PICTURE_EXTENSIONS]
+    if not sought:
+        return {}
+    stems: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for picture in scan.pictures:
+        stems[picture.key.rpartition(b"/")[2].rpartition(b".")[0]].append(picture.key)
+    found = {}
+    for name in sought:
+        keys = stems.get(name.rpartition(b"/")[2], [])
+        if len(keys) > 1:
+            raise UsageError(
+                f"--labels: {printable(name)} could be {printable(keys[0])} or {printable(keys[1])}: write the whole file name"
+            )
+        if keys:
+            found[name] = keys[0]
+    return found
+
+
+def _listed(numbers: dict[bytes, int]) -> list[list[Any]]:
+    """[number, name] of each class, for dataset.json."""
+    return [[number, key_text(name)] for name, number in sorted(numbers.items(), key=lambda item: item[1])]
+
+
+def _lines(num_pictures: int, num_without: int, num_classes: int) -> tuple[str, ...]:
+    without = f"; {num_without:,} without a label" if num_without else ""
+    return (f"labels of {counted(num_pictures - num_without, 'picture')} in {num_classes:,} classes{without}",)

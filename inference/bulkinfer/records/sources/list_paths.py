@@ -1,0 +1,150 @@
+"""The paths of a list file: each line as the key of a record, relative to the folder of the pictures.
+
+Arrow handles the usual lines. Only unusual ones go through Python, one at a time: comments, dots, doubled slashes, absolute
+paths of another spelling, and paths as Windows writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS
+from bulkinfer.types import printable
+
+LONGEST_PATH = 4095  # bytes
+_LONGEST_NAME = 255  # bytes of one component
+# A comment, a blank line, an empty component or one of dots, a path of Windows.
+_ODD = r"^#|^[ \t]*$|(?:^|/)\.{0,2}(?:/|$)|\\|^[A-Za-z]:/"
+_DRIVE = re.compile(rb"[A-Za-z]:/")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Resolves the paths of a list: the real `root`, and the prefixes of absolute paths inside it, shortest first.
+
+    `inside` is the prefix of keys in the output folder, if that is below the root. `windows_root` holds the folder of Windows
+    that is the root here, once a line has shown it.
+    """
+
+    path: Path
+    root: bytes
+    prefixes: tuple[bytes, ...]
+    inside: bytes | None
+    real_folders: dict[bytes, bytes] = field(default_factory=dict)
+    windows_root: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, path: Path, data_dir: bytes, output: bytes) -> Place:
+        """Raises UsageError if `data_dir` is not a folder."""
+        root, output = os.path.realpath(data_dir), os.path.realpath(output)
+        if not os.path.isdir(root):
+            raise UsageError(f"{printable(root)} is not a folder: give the folder that the paths of the list are relative to")
+        spellings = {found.rstrip(b"/") + b"/" for found in (root, os.path.abspath(data_dir))}
+        real = root.rstrip(b"/") + b"/"
+        inside = output[len(real) :] + b"/" if output.startswith(real) else None
+        return cls(path, root, tuple(sorted(spellings, key=len)), inside)
+
+    @property
+    def shown(self) -> str:
+        return printable(os.fsencode(self.path))
+
+    def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
+        """The keys of a block of lines, in order, and its number of lines; `before` lines came before the block."""
+        lines = pa.array(block.split(b"\n")[:-1], pa.binary())
+        keys = lines
+        for prefix in (b"./", *self.prefixes):
+            begins = pc.starts_with(lines, prefix)
+            if pc.any(begins).as_py():
+                cut = pc.binary_replace_slice(lines.filter(begins), 0, len(prefix), b"")
+                keys = pc.replace_with_mask(keys, begins, cut)
+        odd = pc.or_(pc.match_substring_regex(keys, _ODD), pc.greater(pc.binary_length(lines), _LONGEST_NAME))
+        if pc.any(odd).as_py():
+            numbers = (np.flatnonzero(odd) + before + 1).tolist()
+            named = [self._key(line, number) for line, number in zip(lines.filter(odd).to_pylist(), numbers, strict=True)]
+            keys = pc.replace_with_mask(keys, odd, pa.array(named, pa.binary()))
+        self._refuse_partitions(keys, before)
+        return keys.drop_null(), len(lines)
+
+    def _key(self, line: bytes, number: int) -> bytes | None:
+        """The key of one line; None for a line to skip."""
+        if not line.strip(b" \t") or line.startswith(b"#"):
+            return None
+        normal = posixpath.normpath(line)
+        if b"\\" in line or _DRIVE.match(line):
+            normal = self._of_windows(line) or normal
+        if normal.startswith(b"/"):
+            normal = self._below_root(b"/" + normal.lstrip(b"/"), line, number)
+        if normal == b".." or normal.startswith(b"../"):
+            raise self._refusal(line, number, f"leads out of {printable(self.root)}")
+        if normal == b".":
+            raise self._refusal(line, number, "is the folder of the pictures itself")
+        too_long = max(map(len, normal.split(b"/"))) > _LONGEST_NAME or len(self.root) + 1 + len(normal) > LONGEST_PATH
+        if too_long:
+            raise self._refusal(line[:40], number, "... is longer than the longest possible path")
+        return normal
+
+    def _of_windows(self, line: bytes) -> bytes:
+        """The key of a path of Windows; empty if a file has the literal name, or if none has this one.
+
+        The longest end of an absolute path that is a file shows which folder of Windows is the root here. All absolute ones
+        must lie in that folder: nothing is guessed.
+        """
+        if os.path.lexists(os.path.join(self.root, line)):
+            return b""
+        normal = posixpath.normpath(line.replace(b"\\", b"/"))
+        if not _DRIVE.match(normal) and not line.startswith(b"\\"):
+            return normal if os.path.lexists(os.path.join(self.root, normal)) else b""
+        for folder in self.windows_root:
+            return normal[len(folder) :] if normal.startswith(folder) else b""
+        for start in [at for at, byte in enumerate(normal) if byte == ord("/")]:
+            if (end := normal[start + 1 :]) and os.path.isfile(os.path.join(self.root, end)):
+                self.windows_root.append(normal[: start + 1])
+                return end
+        return b""
+
+    def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
+        """An absolute path relative to the root, by its spelling, else by the real path of its folder."""
+        folder, _, name = path.rpartition(b"/")
+        if folder not in self.real_folders:
+            self.real_folders[folder] = os.path.realpath(folder or b"/")
+        for spelling in (path, os.path.join(self.real_folders[folder], name)):
+            for prefix in reversed(self.prefixes):
+                if (spelling + b"/").startswith(prefix):
+                    return spelling[len(prefix) :] or b"."
+        raise self._refusal(line, number, f"is not in {printable(self.root)}: give the folder of all pictures as --data_dir")
+
+    def _refuse_partitions(self, keys: pa.BinaryArray, before: int) -> None:
+        if self.inside is None:
+            return
+        for row in np.flatnonzero(pc.starts_with(keys, self.inside).fill_null(False)):
+            key = keys[row].as_py()
+            if re.match(rb"[0-9]+(?:/|\Z)", key[len(self.inside) :]):
+                raise self._refusal(key, int(row) + before + 1, "lies in a partition: list the pictures themselves")
+
+    def _refusal(self, line: bytes, number: int, why: str) -> UsageError:
+        return UsageError(f"--list_file: {self.shown} line {number}: {printable(line)} {why}")
+
+
+def hint(name: bytes, root: bytes) -> str:
+    """What is probably wrong with a line that names no file, and what to do; empty if nothing is known."""
+    bare = name.strip()
+    if bare[:1] in (b'"', b"'"):
+        return "remove the quotes"
+    words = re.split(rb"[,;\t ]", bare)
+    extension = bare.rpartition(b".")[2].lower()
+    if len(words) > 1 and (extension not in PICTURE_EXTENSIONS or os.path.isfile(os.path.join(root, words[0]))):
+        return "the list seems to have a second column: leave only the paths (--labels takes a table of names and labels)"
+    if bare != name:
+        return "remove the blanks at the ends of the lines"
+    if b"\\" in name or _DRIVE.match(name):
+        return "it is a path of Windows: give the folder of the pictures as --data_dir, and paths below it"
+    return ""

@@ -1,0 +1,14 @@
+"""A home for adopted graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.adoption import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)

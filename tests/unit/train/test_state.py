@@ -1,0 +1,103 @@
+"""train/state.py: a state.json that is not what was saved is named, never used, and never stops the fall back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bulkinfer.commands import get_model, validate
+from bulkinfer.errors import RunError
+from bulkinfer.train import checkpoint
+
+from tests.sealed import edited
+from tests.training import checkpoints, command, cut_back, one_thread, trained
+
+WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "sha256 is a list": lambda state: state.update(sha256=[1]),
+    "sha256 holds numbers": lambda state: state["sha256"].update({"weights.safetensors": 1}),
+    "step is text": lambda state: state.update(step="x"),
+    "step is true": lambda state: state.update(step=True),
+    "step of another folder": lambda state: state.update(step=9),
+    "step below 1": lambda state: state.update(step=-8),
+    "no step": lambda state: state.pop("step"),
+    "1e12 classes": lambda state: state["network"].update(num_classes=1e12),
+    "10**12 classes": lambda state: state["network"].update(num_classes=10**12),
+    "one name for ten classes": lambda state: state.update(class_names=["cat"]),
+    "class names are numbers": lambda state: state.update(class_names=list(range(10))),
+    "unknown key": lambda state: state.update(colour="red"),
+    "unknown option": lambda state: state["config"].update(colour="red"),
+    "unknown option of the network": lambda state: state["network"].update(colour="red"),
+    "unknown rule of the recipe": lambda state: state["recipe"].update(colour="red"),
+    "a network that does not exist": lambda state: state["network"].update(model="resnet"),
+    "a network of a million blocks": lambda state: state["network"].update(depth_factor=1e9),
+    "an option of another kind": lambda state: state["config"].update(steps="x"),
+    "an option out of range": lambda state: state["config"].update(momentum=2.0),
+    "an option that is not a number": lambda state: state["config"].update(lr=float("nan")),
+    "a recipe of two channels": lambda state: state["recipe"].update(mean=[0, 0]),
+    "a recipe without a height": lambda state: state["recipe"].pop("height"),
+    "a picture of a terabyte": lambda state: state["recipe"].update(height=10**6, width=10**6),
+    "numbers of no parameter": lambda state: state.update(optimiser_numbers={"x.step": 1}),
+    "the best is a number": lambda state: state.update(best=1),
+    "a loss scale of text": lambda state: state["loss_scale"].update(value="x"),
+    "negative seconds": lambda state: state.update(total_s=float("-inf")),
+    "no pictures": lambda state: state.update(num_samples=0),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight updates with its checkpoints."""
+    home = tmp_path_factory.mktemp("run")
+    return trained(home, checkpoints_per_epoch=5, keep_last=0, steps=8)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_c49_a_wrong_state_is_named_and_an_older_checkpoint_taken(
+    what: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "run"
+    shutil.copytree(run, cut)
+    broken = cut / "checkpoints" / "step-00000008" / "state.json"
+    edited(broken, WRONG[what])
+    capsys.readouterr()
+    assert checkpoint.find(cut).step == 7
+    told = capsys.readouterr().err
+    assert str(broken.parent) in told
+    assert "looking for an earlier one" in told
+    with pytest.raises(RunError, match=str(broken.parent)):
+        checkpoint.read(broken.parent)
+
+
+def test_c49_every_command_says_which_file(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = tmp_path / "run"
+    shutil.copytree(run, cut)
+    for path in (cut / "checkpoints").glob("step-0000000[1-6]"):
+        shutil.rmtree(path)
+    broken = cut / "checkpoints" / "step-00000008"
+    edited(broken / "state.json", WRONG["1e12 classes"])
+    capsys.readouterr()
+    sentence = f"{broken}/state.json is damaged (network.num_classes is 1000000000000.0, not int)"
+    assert command("--resume", broken) == 1
+    assert sentence in capsys.readouterr().err
+    with one_thread():
+        assert validate.main([str(cut)]) == 1
+        told = capsys.readouterr()
+        assert sentence in told.err
+        assert "damaged and not validated: step-00000008" in told.err
+        assert "step-00000007: top-1 " in told.out, "the others are validated"
+        assert get_model.main(["--checkpoint", str(broken), "--model_path", str(tmp_path)]) == 1
+    assert sentence in capsys.readouterr().err
+    assert command("--resume", cut) == 0
+    assert "broken-step-00000008" in checkpoints(cut)
+
+
+def test_c49_weights_that_do_not_fit_the_network(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = cut_back(run, 8)
+    state = cut / "checkpoints" / "step-00000008" / "state.json"
+    edited(state, lambda value: value["network"].update(norm="group"))
+    with one_thread():
+        assert validate.main([str(state.parent)]) == 1
+    assert "its weights do not fit its network" in capsys.readouterr().err
