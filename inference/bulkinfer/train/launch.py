@@ -16,6 +16,7 @@ from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
@@ -74,7 +75,7 @@ def train(
     world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
-    with deterministic(config.deterministic):
+    with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)
         if found is not None:
             restore(training, found)

@@ -55,7 +55,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
         "num_samples": num_samples,
         "global_batch": batches.global_batch,
         "class_names": list(data.train.class_names),
-        "recipe": asdict(data.recipe),
+        "recipe": data.recipe.facts(),
         "versions": versions(),
     }
     training = Training(
