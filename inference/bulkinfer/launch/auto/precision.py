@@ -95,7 +95,8 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
         }
     )
     for entry in reversed(read_measurements(kept, "judged", _Entry)):
-        holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
+        enough = entry["pictures"] >= min(len(offered), PICTURES) or entry.get("offered", 0) >= len(offered)
+        holds = entry["is_measurable"] or enough
         if holds and all(entry.get(name) == value for name, value in facts.items()):
             return _verdict(question, entry)
     if only_kept:
@@ -107,7 +108,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
     found = ask("bulkinfer.launch.auto.precision_trial", {**asdict(question), "pictures": pictures}, subject, limit_s=_LIMIT_S)
     if isinstance(found, str):
         return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
-    entry = {**facts, **found}
+    entry = {**facts, **found, "offered": len(offered)}  # of which some may not be readable
     add_measurement(kept, "judged", _Entry, entry)
     return _verdict(question, entry)
 
