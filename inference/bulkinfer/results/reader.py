@@ -81,7 +81,8 @@ def _names(columns: Any) -> list[str] | None:
     """The names of columns as a list. Raises UsageError if they are none."""
     if columns is None:
         return None
-    if not isinstance(columns, Iterable) or not all(isinstance(name, str) for name in (names := list(columns))):
+    names = list(columns) if isinstance(columns, Iterable) else [columns]
+    if not isinstance(columns, Iterable) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"columns is {columns!r}: give a list of names")
     return names
 
