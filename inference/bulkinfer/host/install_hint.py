@@ -17,7 +17,6 @@ from bulkinfer.types import shell_word
 EXTRAS = {
     "onnxruntime": "cpu",
     "onnxruntime_ep_openvino": "openvino",
-    "simplejpeg": "fast",
     "yaml": "train",
     "tensorboard": "tensorboard",
     "pretrainedmodels": "zoo",
