@@ -86,9 +86,9 @@ def test_c54_a_limit_of_memory_is_one_sentence(place: Path, limit_kb: int) -> No
     limited = ["bash", "-c", f'ulimit -v {limit_kb}; exec "$@"', "bash", *words]
     done = subprocess.run(limited, cwd=place, capture_output=True, text=True, check=False, timeout=300)
     assert "Traceback" not in done.stderr
-    assert done.returncode in (0, 1)
+    assert done.returncode in (0, 1, 2)
     if done.returncode:
-        assert "memory" in done.stderr.splitlines()[-1] or "bad_alloc" in done.stderr, done.stderr
+        assert "ulimit -v" in done.stderr.splitlines()[-1], done.stderr
 
 
 HIDE = """
