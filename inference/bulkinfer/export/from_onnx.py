@@ -91,12 +91,14 @@ def _card(
     export: Export,
 ) -> ModelCard:
     path = Path(config.onnx)
-    sha256 = file_sha256(path)
-    beside = f", weights beside it {foreign.external_sha256}" if foreign.external_sha256 else ""
+    found = foreign.origin
+    sha256 = found.sha256 if not found.beside else file_sha256(path)
+    beside = f", weights beside it {found.weights_sha256}" if found.beside else ""
+    files = f" with {', '.join(found.beside)}, one hash over all" if found.beside else ""
     return ModelCard(
         name=config.name,
         recipe=foreign.recipe,
-        weights=Weights(path.name, sha256, "file given to get_model --onnx"),
+        weights=Weights(path.name, found.sha256, f"file given to get_model --onnx{files}"),
         licence=config.licence or "not stated",
         origin=f"{path.name}, sha256 {sha256}{beside}",
         input=config.input,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,10 +124,20 @@ def plan_outputs(observed: Observed, classified: str) -> list[GraphOutput]:
                 raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
             ours = (math.prod(shape),)
         name = _clean(source)
-        while source not in kept and name.lower() in taken | {output.name.lower() for output in outputs}:
-            name = f"output_{name}"
+        if source not in kept:
+            name = _free_name(name, taken, {output.name.lower(): output.source.lower() for output in outputs})
         outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
     return outputs
+
+
+def _free_name(name: str, taken: Set[str], given: Mapping[str, str]) -> str:
+    """`name` with a prefix, or with a number where only case tells it from an output that has that; `given`: name -> source."""
+    while name.lower() in taken or name.lower() in given:
+        prefixed = f"output_{name}"
+        if given.get(prefixed.lower()) == name.lower():
+            return next(f"{prefixed}_{count}" for count in range(2, 1 << 20) if f"{prefixed}_{count}".lower() not in given)
+        name = prefixed
+    return name
 
 
 def _clean(source: str) -> str:
