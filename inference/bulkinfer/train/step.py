@@ -64,9 +64,10 @@ def warn_if_emulated(precision: Precision) -> None:
     ask = torch.ops.mkldnn
     is_used = ask._is_mkldnn_bf16_supported() if is_bfloat16 else ask._is_mkldnn_fp16_supported()
     if not (is_used and processor_features() & NATIVE_HALVES[precision.half_type]):
+        sets = "AMX or AVX512-BF16" if is_bfloat16 else "AMX-FP16 or AVX512-FP16"
         log.warning(
-            f"warning: --precision {precision.name}: no native {precision.half_type} on this processor "
-            f"({'AMX or AVX512-BF16' if is_bfloat16 else 'AMX-FP16 or AVX512-FP16'}), it is emulated: --precision 32.32 is faster"
+            f"warning: --precision {precision.name}: no native {precision.half_type} on this processor ({sets}), it is "
+            "emulated: --precision 32.32 is faster"
         )
 
 
