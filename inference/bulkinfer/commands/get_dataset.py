@@ -27,7 +27,7 @@ def _run(config: GetDatasetConfig) -> int:
         raise UsageError(f"no data set named, as in: bulkinfer get_dataset cifar10 (known are {', '.join(SETS)})")
     data_dir = training_data_dir(config.data_dir)
     name = config.dataset.lower().replace("-", "_")
-    request = Request(name, Path(data_dir), config.url, config.checksum, config.force)
+    request = Request(name, Path(data_dir), config.url, config.checksum, config.force, config.any_size)
     folder = get_dataset(request)
     say(f"{name}: {folder}")
     if SETS[name].reader:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import DamagedError, DownloadError
+from bulkinfer.files.addresses import has_odd_port, public
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 
 log = logging.getLogger("bulkinfer")
@@ -28,7 +29,13 @@ log = logging.getLogger("bulkinfer")
 ATTEMPTS = 5
 TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 20
+MOST_BYTES = 1 << 34  # of one file, where nothing more exact is known: more than any published weights have
+ESCAPES = "in a user and password write / as %2F, ? as %3F, # as %23 and @ as %40; a port is a number"
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+class TooLargeError(DownloadError):
+    """The file is larger than it may be; nothing of it is kept."""
 
 
 class _CutError(Exception):
@@ -52,6 +59,7 @@ class _Transfer:
     done_bytes: int = 0
     size_bytes: int | None = None
     validator: str = ""
+    most_bytes: int = MOST_BYTES
     note: Path | None = None  # where the validator is kept for another process
     address_sha256: str = ""
 
@@ -61,18 +69,22 @@ class _Transfer:
             self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
 
 
-def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None = None) -> None:
+def fetch(url: str, path: Path, *, most_bytes: int = MOST_BYTES, pause_s: float = 0.5, part_note: Path | None = None) -> None:
     """Write the file at `url` to `path`; every new attempt is logged.
 
     A user and password in the address are sent as Basic authorization, to that host only, and never shown. The pause between
     attempts is `pause_s` seconds, then twice that, and so on. Raises DownloadError with the reason. `path` may then hold a
     part of the file: a later call with the same `part_note` (a file beside it) continues it, if the server can prove that the
-    file has not changed.
+    file has not changed. A file of more than `most_bytes` is a TooLargeError, as soon as the server announces or sends it;
+    `path` is then empty.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise DownloadError(f"{public(url)} is neither http nor https")
+    if has_odd_port(url):
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _begun(url, path, part_note)
+    transfer.most_bytes = most_bytes
     path.touch()
     with path.open("r+b") as file:  # a part from an earlier process is removed only when an answer begins
         file.seek(transfer.done_bytes)
@@ -80,8 +92,11 @@ def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None 
             try:
                 _attempt(opener, url, file, transfer)
                 return
-            except ValueError as error:  # from urllib: it cannot parse this address, or one that it redirects to
-                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
+            except TooLargeError:
+                file.truncate(0)
+                raise
+            except ValueError:  # from urllib: it cannot parse this address, or one that it redirects to
+                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address") from None
             except _CutError as cut:
                 reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
                 if attempt == ATTEMPTS:
@@ -109,15 +124,6 @@ def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
     return transfer
 
 
-def public(url: str) -> str:
-    """The address without possible secrets: user and password, query and fragment."""
-    place, _, _ = url.partition("#")
-    place, mark, _ = place.partition("?")
-    scheme, slashes, rest = place.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark and '?...'}"
-
-
 def _request(url: str) -> urllib.request.Request:
     """A request without user and password in its address. Raises ValueError if `url` is not a URL."""
     scheme, slashes, rest = url.partition("://")
@@ -134,17 +140,19 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
     """Send one request and append the answer to `file`. Raises _CutError if another attempt makes sense."""
     try:
         request = _request(url)
-    except ValueError as error:
-        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    except ValueError:
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}") from None
     if transfer.done_bytes and transfer.validator:
         request.add_header("Range", f"bytes={transfer.done_bytes}-")
         request.add_header("If-Range", transfer.validator)  # if the file has changed, the server sends all of it
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             _begin(response, file, transfer)
+            _check_size(url, transfer.size_bytes or 0, transfer.most_bytes)
             while block := response.read(BLOCK_BYTES):
-                file.write(block)
                 transfer.done_bytes += len(block)
+                _check_size(url, transfer.done_bytes, transfer.most_bytes)
+                file.write(block)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:  # our part is longer than the file: start again
@@ -157,12 +165,17 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
             raise _CutError(str(error.reason) or "timed out") from None
         raise DownloadError(f"{public(url)} cannot be reached ({error.reason})") from None
-    except http.client.InvalidURL as error:
-        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    except http.client.InvalidURL:
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}") from None
     except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         raise _CutError(f"the transfer was interrupted after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
         raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")
+
+
+def _check_size(url: str, size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise TooLargeError(f"{public(url)} gives {size_bytes:,} bytes or more, and {most_bytes:,} are allowed")
 
 
 def _begin(response: Any, file: Any, transfer: _Transfer) -> None:

@@ -6,7 +6,16 @@ import importlib.metadata
 import platform
 from pathlib import Path
 
-_PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_PACKAGES = (
+    "numpy",
+    "Pillow",
+    "simplejpeg",
+    "pillow-heif",
+    "pyarrow",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-ep-openvino",
+)
 
 
 def versions() -> dict[str, str]:
@@ -35,6 +44,13 @@ def processor_vendor() -> str:
 def processor_features() -> frozenset[str]:
     """Instruction sets of the processor as the system names them, such as amx_bf16; empty where it does not list them."""
     return frozenset(_cpuinfo("flags", "Features").split())
+
+
+# Instruction sets with which a processor computes in 16 bits itself, by Linux's names; the last ones are Arm's.
+NATIVE_HALVES = {
+    "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
+    "float16": frozenset({"amx_fp16", "avx512_fp16", "asimdhp"}),
+}
 
 
 def _cpuinfo(*fields: str) -> str:

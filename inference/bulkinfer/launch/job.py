@@ -15,7 +15,7 @@ from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
 from bulkinfer.records.manifest import Dataset
-from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record
@@ -23,7 +23,9 @@ from bulkinfer.types import Record
 # What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
-_DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_DECIDING_PACKAGES = (
+    "bulkinfer", "numpy", "Pillow", "simplejpeg", "pillow-heif", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def identity_of(asked: Unsettled, dataset: Dataset | None) -> dict[str, Any]:
         "model_name": card.name,
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
-        "recipe": asdict(card.recipe),
+        "recipe": card.recipe.facts(),
         "outputs": card.outputs,
         "labels_sha256": json_sha256(card.labels),
         "save_precision": config.save_precision if saves_outputs else "fp32",
@@ -173,7 +175,7 @@ def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> di
     check_same_job(output, begun, identity)
     if (provider := begun.resolved["provider"]) not in PROVIDERS:
         raise UsageError(
-            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
+            f"{job_path(output)} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
         )
     return begun.resolved
 

@@ -16,6 +16,7 @@ from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
@@ -24,6 +25,7 @@ from bulkinfer.train.replicas import find_world
 from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from bulkinfer.train.setup import set_up
+from bulkinfer.train.step import warn_if_emulated
 from bulkinfer.train.training import Training
 
 log = logging.getLogger("bulkinfer")
@@ -74,7 +76,7 @@ def train(
     world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
-    with deterministic(config.deterministic):
+    with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)
         if found is not None:
             restore(training, found)
@@ -82,6 +84,7 @@ def train(
         is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
+            warn_if_emulated(training.model.precision)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:

@@ -277,6 +277,9 @@ class GetDatasetConfig:
         "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
     )
     force: bool = option(False, "fetch it again and replace what is there")
+    any_size: bool = option(
+        False, "take files and archives of any size; without it, of about twice the published sizes at most"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

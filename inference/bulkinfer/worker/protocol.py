@@ -99,7 +99,7 @@ class RunSpec:
                 "model": card.name,
                 "graph_sha256": sidecar.sha256,
                 "weights": asdict(card.weights),
-                "recipe": asdict(card.recipe),
+                "recipe": card.recipe.facts(),
                 "decode": config.decode,
                 "precision": {"asked": config.precision, "ran": choice.precision, "reason": choice.precision_reason},
             },

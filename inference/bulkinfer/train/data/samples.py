@@ -249,7 +249,10 @@ def file_samples(
     def picture(sample: int) -> Image.Image:
         path = pictures.paths[sample]
         try:
-            return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
+            return decode(
+                read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
+                alpha_over=recipe.alpha_over,
+            ).image  # fmt: skip
         except RecordError as error:
             name = printable(os.fsencode(path))
             kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault

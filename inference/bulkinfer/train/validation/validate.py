@@ -22,7 +22,8 @@ from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
-from bulkinfer.train.step import Precision
+from bulkinfer.train.step import Precision, warn_if_emulated
+from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate
@@ -44,6 +45,7 @@ def validate(config: ValidateConfig) -> None:
 
 
 def _validate(config: ValidateConfig) -> None:
+    warn_if_emulated(Precision(config.precision, device_of(TrainConfig(device=config.device)).type, config.half_type))
     if config.generated_data:
         measure(config)
         return
@@ -70,8 +72,7 @@ def _validate(config: ValidateConfig) -> None:
         options = run_options(found, config)
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
-        if list(held_out.class_names) != found.state["class_names"]:
-            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
+            held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
         scores = score(network, found, held_out, options, config)
         log.info(f"{path.name}: {scores.sentence()}")
         if not config.data_dir:
