@@ -122,9 +122,7 @@ class GetModelConfig:
         if self.checkpoint and (self.onnx or self.weights != "auto" or self.model_name != type(self).model_name):
             raise UsageError("--checkpoint names network and weights: leave out --onnx, --weights and --model_name")
         if self.onnx and not (self.name and self.recipe):
-            raise UsageError(
-                "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
-            )
+            raise UsageError("--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list that has the same)")
         if self.onnx and self.model_name != type(self).model_name:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
