@@ -101,8 +101,9 @@ def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
 
     Raises ValueError if they are larger than ARRAYS_BYTES, which a small file may be once it is unpacked, and BROKEN_ARRAYS.
     """
-    if zipfile.is_zipfile(file):
-        file.seek(0)
+    is_archive = file.read(2) == b"PK"
+    file.seek(0)
+    if is_archive:
         with zipfile.ZipFile(file) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > ARRAYS_BYTES:
