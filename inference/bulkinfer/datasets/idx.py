@@ -53,9 +53,15 @@ class IdxSet:
         folder = self._folder(data_dir)
         prefix = _PREFIXES[split]
         if folder is None:
+            words = (
+                "bulkinfer get_dataset",
+                "fashion_mnist" if self.is_fashion else "mnist",
+                "--data_dir",
+                shell_word(data_dir),
+            )
             raise UsageError(
                 f"{data_dir} holds no {prefix}-{_IMAGES[0]} (.gz or plain): give the folder of the idx files, or fetch them: "
-                f"bulkinfer get_dataset {'fashion_mnist' if self.is_fashion else 'mnist'} --data_dir {shell_word(data_dir)}"
+                f"{' '.join(words)}"
             )
         images_path, labels_path = _find(folder, prefix, _IMAGES), _find(folder, prefix, _LABELS)
         if images_path is None or labels_path is None:
