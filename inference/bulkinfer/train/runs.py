@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.files import lease
 from bulkinfer.files.atomic import publishing, safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
@@ -27,6 +28,7 @@ TRAINING_COLUMNS = (
     "memory_mb",
     "total_s",
 )
+_STEP = re.compile(r"\d{1,15}", re.ASCII)
 LOCK = "_lock.json"
 VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
 
@@ -113,9 +115,12 @@ class Run:
         lock: lease.Lease | None = None,
     ) -> None:
         self.folder, self._lock = folder, lock
-        self._log = (folder / "log.txt").open("a", buffering=1)
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
+        path = folder / "log.txt"
+        if path.exists() and not path.is_file():  # a named pipe would be waited for
+            raise RunError(f"{path} is not a file: move it away, and a new one is begun")
+        self._log = path.open("a", buffering=1)
         self._events = _events(folder, from_step) if tensorboard else None
         self._screen = Screen(pictures, shows_bar=True).__enter__()
 
@@ -189,9 +194,16 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file of a run, without a last line that was cut off; [] if there is no file."""
     if not path.exists():
         return []
-    whole, _, _ = read_text(path, TEXT_BYTES).rpartition("\n")
+    advice = "it is the table of a run: move it away, and a new one is begun"
+    try:
+        with advising(advice):
+            whole, _, _ = read_text(path, TEXT_BYTES).rpartition("\n")
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is damaged (it is not text): {advice}") from None
     rows = csv.DictReader(whole.splitlines())
-    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+    if path.stat().st_size and "step" not in (rows.fieldnames or ()):  # its rows would be dropped
+        raise RunError(f"{path} is damaged (it has no column called step): {advice}")
+    return [row for row in rows if None not in row and None not in row.values() and _STEP.fullmatch(row["step"])]
 
 
 def write_arguments(folder: Path, arguments: dict[str, Any]) -> None:
