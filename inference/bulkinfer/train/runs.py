@@ -6,6 +6,8 @@ import csv
 import io
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +56,17 @@ def lock_run(folder: Path) -> lease.Lease:
         raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
     found.keep()
     return found
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the name of a file to errors of writing it, which have none: a full disk, for example."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 class Log(Protocol):
@@ -127,7 +140,8 @@ class Run:
     def say(self, line: str) -> None:
         """Write a line to the screen and to log.txt."""
         self._screen.line(line)
-        self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+        with naming(self.folder / "log.txt"):
+            self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 
     def advance(self, pictures: int) -> None:
         """Move the bar."""
@@ -152,11 +166,14 @@ class Run:
     def close(self) -> None:
         """Close all files, leave the bar as it is, and release the lock."""
         self._screen.__exit__(None, None, None)
-        self._log.close()
-        if self._events is not None:
-            self._events.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            with naming(self.folder / "log.txt"):
+                self._log.close()
+            if self._events is not None:
+                self._events.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 class _Table:
@@ -169,7 +186,7 @@ class _Table:
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row. The file is opened by name each time, since `bulkinfer validate` may have replaced it."""
-        with self._path.open("a", newline="") as file:
+        with naming(self._path), self._path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow({name: as_text(value) for name, value in row.items()})
 
 
