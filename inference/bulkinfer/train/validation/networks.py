@@ -16,6 +16,7 @@ from bulkinfer import zoo
 from bulkinfer.datasets.folders import BY_NAME
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import public
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
@@ -65,7 +66,9 @@ def open_subject(config: ValidateConfig) -> Subject:
     name, is_of_zoo = resolve(config)
     is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
-        raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
+        raise UsageError(
+            f"--weights {public(config.weights)}: {name} is not in get_model --list; give what a run has trained as PATH"
+        )
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
                           num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
                           on_bad_picture=config.on_bad_picture)  # fmt: skip
@@ -126,6 +129,8 @@ def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subje
 def _load_from_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
     """The network with its weights, and its recipe."""
     name, spec = zoo.find(name)
+    if not spec.has_classes:
+        raise UsageError(f"--model: {name} gives an embedding, not classes: there is nothing to compare with labels")
     if config.image_size not in (0, spec.recipe.height):
         raise UsageError(f"--image_size {config.image_size}: {name} with its weights is for {spec.recipe.height} pixels")
     request = weights.Request(name, spec, config.weights, "", Path(config.model_path) / weights.CACHE)
