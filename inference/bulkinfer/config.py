@@ -44,11 +44,11 @@ def option(
 def _is_of(value: Any, kind: type[Any]) -> bool:
     """True if an option whose default is of `kind` may have `value`; numbers may be those of numpy."""
     if kind is tuple:
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+        return isinstance(value, tuple) and all(_is_of(item, str) for item in value)
     if kind in (int, float):
         is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
         return is_number and (kind is int or -_LARGEST <= value <= _LARGEST or value in (math.inf, -math.inf))
-    return isinstance(value, kind)
+    return isinstance(value, kind) and (kind is not str or "\0" not in value)  # NUL is in no path
 
 
 def check_values(config: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bulkinfer.config import LaunchConfig
+from bulkinfer.files.user_path import user_path
 from bulkinfer.host.cores import core_budget
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.plan import open_network
@@ -60,7 +61,8 @@ def open_model(
     Raises UsageError, with the command to type, where the network, its graph, a package or the device is missing, and
     RunError if the network cannot run.
     """
-    folder, name = _place(model, Path(model_path))
+    user_path(model, "model")  # text may be a name, a path is a folder
+    folder, name = _place(model, user_path(model_path, "model_path"))
     config = LaunchConfig(
         model_name=name,
         model_path=str(folder),

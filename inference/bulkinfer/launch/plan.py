@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -55,6 +56,8 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
+    for name in ("log_path", "output"):
+        require_folder_place(Path(getattr(config, name)), f"--{name}")
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
     if config.input != "pictures":
         return plan_job(asked, None, None)
@@ -116,6 +119,8 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     if output is not None and not config.output and not config.overwrite:
         begun = JobFile.read(output)  # the default folder is known only now: the fingerprint names it
     refuse_inside_partition(dataset, output or log_dir)
+    if begun is None:
+        _refuse_pictures_inside(dataset, output)
     if output is not None and output.resolve() == log_dir.resolve():
         raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
     counts = count_records(dataset, config.limit)
@@ -156,6 +161,14 @@ def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
         inside = dataset.root / str(partition.index)
         if folder.resolve().is_relative_to(inside.resolve()):
             raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
+
+
+def _refuse_pictures_inside(dataset: Dataset | None, output: Path | None) -> None:
+    """Raises UsageError if the pictures lie in the output: programs that read the results would read them too."""
+    if dataset is None or output is None:
+        return
+    if dataset.root.resolve().is_relative_to(output.resolve()):
+        raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
 
 
 def announce(plan: Plan) -> None:

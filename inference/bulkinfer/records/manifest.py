@@ -17,6 +17,7 @@ from bulkinfer.errors import DamagedError, RunError, UsageError, advising
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.user_path import user_path
 from bulkinfer.records.layout import (
     DATASET_FILE,
     MANIFEST_FILE,
@@ -208,7 +209,7 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     Raises RunError if the partitions are incomplete or inconsistent (a missing number, a manifest that does not match
     dataset.json, an unknown numbered folder, an unfinished partition_dataset), UsageError if there are no pictures.
     """
-    data_dir = Path(data_dir)
+    data_dir = user_path(data_dir, "data_dir")
     root = os.fsencode(data_dir)
     if carries_dataset(root):
         if labels:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import BulkinferError, ForeignError
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.files.user_path import user_path
 from bulkinfer.records.manifest_rows import add_keys
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
@@ -57,7 +58,7 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
-    output = find_output(Path(output))
+    output = find_output(user_path(output, "output"))
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)

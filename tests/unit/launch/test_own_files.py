@@ -141,3 +141,21 @@ def test_c57_a_damaged_lock_is_replaced_by_overwrite(tmp_path: Path, monkeypatch
     (log_dir / "_lock.json").write_bytes(content)
     subprocess.run(str(caught.value).rpartition(": ")[2], shell=True, check=True)
     assert launch(config).exit_code == 0
+
+
+def test_an_output_that_holds_the_pictures_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline")
+    for output in (config.data_dir, str(tmp_path)):
+        with pytest.raises(UsageError, match=r"the pictures in .* lie in it: give a folder for the results alone"):
+            launch(replace(config, output=output))
+    assert launch(replace(config, output=str(Path(config.data_dir) / "out"))).records == 10
+
+
+@pytest.mark.parametrize("option", ["output", "log_path"])
+def test_a_file_as_a_folder_is_refused(tmp_path: Path, option: str) -> None:
+    config = config_of(tmp_path, engine="inline")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=rf"--{option} .*file is not a folder: give another folder"):
+        launch(replace(config, **{option: str(tmp_path / "file")}))
+    with pytest.raises(UsageError, match=rf"{option} is 'a.x00b': it must be text"):
+        replace(config, **{option: "a\0b"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import TypedDict
 
@@ -35,3 +36,15 @@ def test_where_nothing_can_be_written_it_is_told(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").write_text("")
     add_measurement(tmp_path / "file" / "notes.json", "notes", Note, {"rate": 1.0})
     assert "notes.json is not written (Not a directory): the next launch measures again" in capsys.readouterr().err
+
+
+def test_c29_one_flipped_bit_leads_to_another_measurement_and_to_no_other_value(tmp_path: Path) -> None:
+    path, draw = tmp_path / "fastest.json", random.Random(29)
+    entry = {"rate": 12.5, "graph_sha256": "ab" * 32}
+    add_measurement(path, "measured", Note, entry)
+    data = path.read_bytes()
+    for _ in range(400):
+        changed = bytearray(data)
+        changed[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(changed)
+        assert read_measurements(path, "measured", Note) in ([], [entry])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile, RowCounts, job_path, json_sha256
 from bulkinfer.results.parquet_parts import Part
@@ -110,3 +111,24 @@ def test_a_description_that_is_no_json(tmp_path: Path) -> None:
         RunError, match=r"_job\.json is damaged \(not JSON: .*\): run the job with --overwrite, or into another"
     ):
         JobFile.read(tmp_path)
+
+
+def test_c29_one_flipped_bit_is_refused(tmp_path: Path) -> None:
+    """At 400 places of it; a change that leaves the content as it was is none."""
+    job_file().write(tmp_path)
+    path = job_path(tmp_path)
+    data, content, draw = path.read_bytes(), require_job(tmp_path).content, random.Random(29)
+    told: list[str] = []
+    for _ in range(400):
+        changed = bytearray(data)
+        changed[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(changed)
+        try:
+            found: JobFile | None = JobFile.read(tmp_path)
+        except BulkinferError as error:
+            told.append(str(error))
+            continue
+        assert found is not None
+        assert found.content == content
+    assert len(told) > 390
+    assert all("_job.json" in sentence for sentence in told)

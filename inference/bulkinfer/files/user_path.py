@@ -1,0 +1,35 @@
+"""Paths that a user gives: one sentence for what cannot be a path, or cannot be a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import UsageError, os_error_sentence
+from bulkinfer.types import printable
+
+
+def user_path(value: Any, name: str) -> Path:
+    """`value`, text or an os.PathLike of text, as a path. Raises UsageError that names the argument `name`."""
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise UsageError(f"{name} is {value!r}: give a path, as text or a pathlib.Path")
+    if "\0" in text:
+        raise UsageError(f"{name} is {value!r}: a path holds no NUL character")
+    return Path(text)
+
+
+def require_folder_place(path: Path, option: str) -> None:
+    """Raises UsageError if `path` cannot be a folder or made one: it, or a folder above it, is a file, or its name too long."""
+    try:
+        there = next(place for place in (path, *path.parents, Path()) if os.path.lexists(place) or not place.name)
+        path.exists()  # raises for names that are too long
+    except OSError as error:
+        raise UsageError(f"{option}: {os_error_sentence(error)}: give another folder") from None
+    if not there.is_dir():
+        shown = printable(os.fsencode(there))
+        raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")
