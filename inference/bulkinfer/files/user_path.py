@@ -19,7 +19,7 @@ def user_path(value: Any, name: str) -> Path:
     if not isinstance(text, str):
         raise UsageError(f"{name} is {value!r}: give a path, as text or a pathlib.Path")
     if "\0" in text:
-        raise UsageError(f"{name} is {value!r}: a path holds no NUL character")
+        raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
     return Path(text)
 
 

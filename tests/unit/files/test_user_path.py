@@ -12,7 +12,7 @@ from bulkinfer.files.user_path import require_folder_place, user_path
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])
 def test_what_is_no_path(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"output is .*: (give a path|a path holds no NUL)"):
+    with pytest.raises(UsageError, match=r"output is .*: give a path"):
         user_path(value, "output")
 
 
