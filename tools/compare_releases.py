@@ -174,7 +174,7 @@ def go_on(release: Release, home: Path) -> None:
     release.run(home, "get_model", "--model_name", NETWORK, "--batch_size", 2)
     run = max((home / "runs").glob("*/checkpoints")).parent
     release.run(home, "validate", run, "--again")
-    release.run(home, "train", "--resume", run, "--epochs", 31)
+    release.run(home, "train", "--resume", run, "--epochs", 16)
     release.run(home, "get_model", "--checkpoint", run, "--name", "digits")
 
 
