@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageCms
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 EOI = b"\xff\xd9"  # the marker that ends a JPEG
@@ -146,6 +146,46 @@ def rgb16_png() -> bytes:
     """The same ramp in 16-bit RGB."""
     ramp = (np.arange(256, dtype=np.uint32) * 257).astype(">u2")
     return raw_png(256, 2, 16, 2, (b"\0" + np.repeat(ramp, 3).tobytes()) * 2)
+
+
+def other_profile() -> bytes:
+    """A colour profile that is far from sRGB: red and green have changed places."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return profile.replace(b"rXYZ", b"zXYZ", 1).replace(b"gXYZ", b"rXYZ", 1).replace(b"zXYZ", b"gXYZ", 1)
+
+
+def srgb_profile() -> bytes:
+    """The profile of sRGB."""
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def profile(space: bytes, connection: bytes, tags: dict[bytes, bytes]) -> bytes:
+    """A colour profile by hand."""
+    at, table, body = 128 + 4 + 12 * len(tags), struct.pack(">L", len(tags)), b""
+    for name, content in tags.items():
+        table += name + struct.pack(">LL", at + len(body), len(content))
+        body += content.ljust(-(-len(content) // 4) * 4, b"\0")
+    white = struct.pack(">lll", 63190, 65536, 54061)
+    head = (
+        struct.pack(">L4sL4s4s4s", at + len(body), b"lcms", 0x02100000, b"prtr", space, connection).ljust(36, b"\0") + b"acsp"
+    )
+    return head.ljust(68, b"\0") + white + bytes(48) + table + body
+
+
+def grey_profile() -> bytes:
+    """Grey levels that are proportional to light: 64 of 255 is shown as 137."""
+    white = b"XYZ \0\0\0\0" + struct.pack(">lll", 63190, 65536, 54061)
+    return profile(b"GRAY", b"XYZ ", {b"wtpt": white, b"kTRC": b"curv\0\0\0\0" + struct.pack(">LH", 1, 256)})
+
+
+def cmyk_profile() -> bytes:
+    """Inks without colour: each of cyan, magenta and yellow takes a third of the light, black all of it."""
+    identity = bytes(range(256))
+    corners = [(c, m, y, k) for c in (0, 1) for m in (0, 1) for y in (0, 1) for k in (0, 1)]
+    lab = b"".join(bytes((round(255 * (1 - k) * (1 - (c + m + y) / 3)), 128, 128)) for c, m, y, k in corners)
+    matrix = struct.pack(">9l", 65536, 0, 0, 0, 65536, 0, 0, 0, 65536)
+    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + matrix + identity * 4 + lab + identity * 3
+    return profile(b"CMYK", b"Lab ", {b"A2B0": table, b"A2B1": table})
 
 
 def camera_raw(order: str = "<") -> bytes:

@@ -17,13 +17,15 @@ becomes an error row and is not raised by any function here.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import BulkinferError, RecordError, RunError, UsageError
 
+# A command imports this before it can handle a signal, so it must be quick: typing alone would take longer than all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import typing
+
     from bulkinfer.config import LaunchConfig
     from bulkinfer.export.get_model import get_model
     from bulkinfer.launch.launcher import launch
@@ -69,9 +71,11 @@ _LAZY = {  # name -> the module that it is loaded from
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
@@ -84,7 +88,7 @@ def __dir__() -> list[str]:
 class _Package(ModuleType):
     """Keeps `launch` and `train` the functions: the import system would put the rooms of the same names in their places."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: typing.Any) -> None:
         if not (name in _LAZY and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Sequence
+
+from bulkinfer.host.stop_signals import watch_signals  # nothing else: what is imported before main() cannot be interrupted well
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMMANDS = {
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
@@ -33,38 +37,80 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; returns its exit code. Without `argv` the words are those of this process, which ends here."""
     words = list(sys.argv[1:] if argv is None else argv)
+    name = words[0].replace("-", "_") if words else ""
+    if argv is None:
+        watch_signals(f"bulkinfer {name}" if name in COMMANDS else "bulkinfer")
+    if name in COMMANDS:
+        code = _run(f"bulkinfer {name}", name, words[1:])
+    else:
+        from bulkinfer.commands.outcome import exit_code_of
+
+        code = exit_code_of("bulkinfer", lambda: _answer(words))
+    if argv is None:
+        from bulkinfer.commands.outcome import leave
+
+        leave(code)
+    return code
+
+
+def _run(shown: str, name: str, words: Sequence[str] | None) -> int:
+    """Import a command and run it; `shown` is its name in messages."""
+    import importlib
+
+    try:
+        command = importlib.import_module(f"bulkinfer.commands.{name}")
+    except ImportError as error:  # a package that all commands need is not installed
+        from bulkinfer.commands.outcome import report_failure
+
+        return report_failure(shown, error)
+    return int(command.main(words))
+
+
+def _answer(words: list[str]) -> int:
+    """Answer words that name no command; returns the exit code."""
+    from bulkinfer.host.console import say, say_lines
+
+    if words and words[0] == "help" and (name := "".join(words[1:2]).replace("-", "_")) in COMMANDS:
+        return _run(f"bulkinfer {name}", name, ["--help"])
     if not words or words[0] in ("--help", "-help", "-h", "help"):
-        try:
-            print(usage(), flush=True)
-        except OSError as error:
-            print(f"bulkinfer: {error.strerror}", file=sys.stderr)
-            return 1
+        say_lines(usage())
         return 0 if words else 2
     if words[0] == "--version":
         from bulkinfer import __version__
 
-        print(f"bulkinfer {__version__}")
+        say(f"bulkinfer {__version__}")
         return 0
-    name = words[0].replace("-", "_")
-    if name not in COMMANDS:
-        import difflib
+    import difflib
 
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}"
-        print(f"bulkinfer: unknown command {words[0]!r}; {hint}", file=sys.stderr)
-        return 2
-    try:
-        code = int(importlib.import_module(f"bulkinfer.commands.{name}").main(words[1:]))
-    except KeyboardInterrupt:  # during the import; from then on run_command handles it
-        print(f"bulkinfer {name}: interrupted", file=sys.stderr)
-        code = 130
-    if argv is None:
-        from bulkinfer.commands.run_command import leave
+    from bulkinfer.errors import UsageError
 
-        leave(code)
-    return code
+    near = difflib.get_close_matches(words[0].replace("-", "_"), COMMANDS, 1)
+    raise UsageError(
+        f"unknown command {words[0]!r}; " + (f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}")
+    )
+
+
+def get_model() -> int:
+    """The script get_model."""
+    return _script("get_model")
+
+
+def partition_dataset() -> int:
+    """The script partition_dataset."""
+    return _script("partition_dataset")
+
+
+def infer_launch() -> int:
+    """The script infer_launch."""
+    return _script("infer_launch")
+
+
+def _script(name: str) -> int:
+    """Run the command of an installed script on the words of this process, which ends here."""
+    watch_signals(name)
+    return _run(name, name, None)
 
 
 if __name__ == "__main__":

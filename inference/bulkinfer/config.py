@@ -98,7 +98,9 @@ class GetModelConfig:
     onnx: str = option("", "adopt this ONNX file instead of a network of the list")
     name: str = option("", "for an adopted file or a checkpoint: its folder below --model_path")
     recipe: str = option("", "for an adopted file: JSON file with the recipe, or a network of the list with the same recipe")
-    labels: str = option("", "for an adopted file: class names, as text (one a line) or JSON (list or object)")
+    labels: str = option(
+        "", "for an adopted file: class names, as text (one a line) or JSON (list, object, config.json of Hugging Face)"
+    )
     output_name: str = option("", "for an adopted file: the output with the class values, if there are several outputs")
     scores: str = option(
         "auto",

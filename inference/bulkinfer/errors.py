@@ -8,6 +8,7 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   ├── ForeignError          a part in an output directory belongs to another job
 │   ├── DamagedError          a file of bulkinfer is damaged; its reader adds with advising() what to do
 │   ├── UnreadableError       a file could not be read for lack of memory or threads
+│   ├── PictureError          a picture cannot be trained or validated on; the caller adds what to do
 │   ├── ShapeError            an output of a network has another shape than its graph declares
 │   └── DownloadError         a file could not be fetched, or is not the requested file
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
@@ -67,6 +68,10 @@ class UnreadableError(RunError):
     """A manifest could not be read for lack of memory or threads; it may be sound or damaged."""
 
 
+class PictureError(RunError):
+    """A picture of a data set for training cannot be used. The caller knows how to go on without it, and adds that."""
+
+
 class ShapeError(RunError):
     """A run of a network gave an output of another shape than its graph declares: its size depends on the pictures."""
 
@@ -103,5 +108,11 @@ def os_error_sentence(error: OSError) -> str:
 def _shown(name: str | bytes | int) -> str:
     if isinstance(name, int):
         return f"file descriptor {name}"
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return escaped(os.fsencode(name).decode("utf-8", "backslashreplace"))
+
+
+def escaped(text: str) -> str:
+    """The text with line breaks, control characters and other characters that show nothing escaped; names may hold them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

@@ -10,6 +10,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from bulkinfer.errors import escaped
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,10 +25,7 @@ def key_text(key: bytes) -> str:
 
 def printable(name: bytes) -> str:
     """A key or path for messages: as `key_text`, with line breaks and other control characters escaped."""
-    text = key_text(name)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escaped(key_text(name))
 
 
 def shell_word(path: str | os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -43,7 +44,7 @@ def test_b37_a_gpu_that_is_not_here_is_refused_before_any_picture_is_read(place:
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith(f"infer_launch: --device {device.partition(':')[0]}: the installed onnxruntime ")
     assert found.stderr.count("\n") == 1
-    assert "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[" in found.stderr
+    assert re.search(r"pip uninstall --yes onnxruntime onnxruntime-gpu && pip install '\S+\[", found.stderr)
     assert not (tmp_path / "logs").exists()
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 import subprocess
 import time
+import zipfile
 from pathlib import Path
+
+import pytest
 
 from tests.commands import command, run
 from tests.data_sets import cifar10_python, deb, mnist_files, tar, zipped
-from tests.forms import long
+from tests.forms import long, only_first
 from tests.http_server import Site, serving
 
 BODY = tar(cifar10_python())
@@ -110,3 +114,54 @@ def test_coco_goes_on_to_partition_dataset(tmp_path: Path) -> None:
         "next: partition_dataset --data_dir data/coco_val2014/val2014 "
         "--annotations data/coco_val2014/annotations/instances_val2014.json"
     )
+
+
+def test_c55_a_bomb_costs_neither_memory_nor_disk(tmp_path: Path) -> None:
+    """A zip that unpacks to a thousand times its size, given as a file and served: refused at once, with one sentence."""
+    size_bytes = 1 << 28
+    bomb = tmp_path / "bomb.zip"
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
+        packed.open("cifar-10-batches-py/data_batch_1", "w", force_zip64=True) as member,
+    ):
+        for _ in range(size_bytes >> 20):
+            member.write(bytes(1 << 20))
+    with serving(Site(bomb.read_bytes())) as site:
+        for url in ("bomb.zip", site.url("bomb.zip")):
+            words = ["get_dataset", "cifar10", "--data_dir", "data", "--checksum", "none", "--url", url]
+            before = time.monotonic()
+            done = run("bulkinfer", *words, cwd=tmp_path)
+            assert time.monotonic() - before < 10
+            assert done.returncode == 1
+            assert f"{url} would unpack to {size_bytes:,} bytes or more, and " in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+            assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize("number", only_first([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
+def test_c55_a_signal_leaves_no_work_folder(number: signal.Signals, tmp_path: Path) -> None:
+    with serving(Site(BODY, ["stalled"])) as site:
+        words = ["get_dataset", "cifar10", "--data_dir", "data", "--url", site.url("c.tar.gz"), "--checksum", "none"]
+        told = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command("bulkinfer", *words), **told) as process:  # type: ignore[call-overload]
+            deadline = time.monotonic() + 60
+            while not (site.requests and list((tmp_path / "data").glob("_tmp-*"))) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert len(errors.splitlines()) == 1
+    assert not list((tmp_path / "data").glob("_tmp-*"))
+
+
+def test_c55_a_signal_leaves_no_half_weights(tmp_path: Path) -> None:
+    with serving(Site(BODY, ["stalled"])) as site:
+        words = ["--model_name", "resnet18", "--weights", site.url("w.pth"), "--model_path", "models"]
+        with subprocess.Popen(command("get_model", *words), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 120
+            while not site.requests and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert not list((tmp_path / "models").rglob("_tmp-*"))

@@ -219,7 +219,7 @@ def test_without_torch_the_install_command_is_named(tmp_path: Path) -> None:
     (tmp_path / "blocked" / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
     words = ("--model_name", "efficientnet_lite0")
     text = get_model(*words, cwd=tmp_path, code=1, env={"PYTHONPATH": str(tmp_path / "blocked")})
-    assert "pip install 'bulkinfer[zoo]'" in text
+    assert re.search(r"pip install '\S+\[zoo\]'", text)
     assert "torch" in text
 
 

@@ -69,7 +69,7 @@ def test_b04_content_decides_and_the_real_format_is_recorded(place: Path) -> Non
     assert {key: row["format"] for key, row in found.items()} == {
         "png.JPEG": "PNG", "webp.png": "WEBP", "jpeg.heic": "JPEG", "stub.jpg": None,
     }  # fmt: skip
-    assert found["stub.jpg"]["error"] == "unsupported format HEIC"
+    assert found["stub.jpg"]["error"] == "corrupt HEIC: its header cannot be read"
     assert {row["class_names"][0] for row in found.values() if row["status"] == "ok"} == {"red"}
 
 

@@ -26,6 +26,7 @@ PLACES = {
     "onnxscript": {"export"},
     "onnxruntime": {"runtime", "export"},
     "simplejpeg": {"images"},
+    "pillow_heif": {"images"},
     "absl": {"commands"},
     "rich": {"host"},
     "yaml": {"train"},

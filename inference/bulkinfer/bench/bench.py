@@ -29,13 +29,14 @@ from bulkinfer.bench.tune import tune
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_owner_file
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.cores import core_budget
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.job import Job, count_records
 from bulkinfer.launch.plan import refuse_inside_partition, unused
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
 from bulkinfer.runtime.devices import plan_workers
 from bulkinfer.runtime.session import describe_proof
-from bulkinfer.worker.protocol import STOP_SIGNALS
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -132,7 +133,7 @@ def run(config: BenchConfig, place: Bench) -> None:
     ignore_stop_signals()
     if config.tune:
         write_flag_file(flag_file, place.job, plan, place.budget, lines)
-        log.info(f"flags: infer_launch --flagfile {shlex.quote(str(flag_file))}")
+        log.info(f"flags: infer_launch --flagfile {shell_word(flag_file)}")
     path = place.log_dir / BENCH_FILE
     write_json(path, {**conditions(config, place), "load_averages": loads, **found})
     log.info(f"bench: {path}")

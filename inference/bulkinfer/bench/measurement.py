@@ -15,10 +15,11 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.launch.engines.local import LocalEngine
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
-from bulkinfer.worker.protocol import STOP_SIGNALS, Died, Event, Ready, StepDone
+from bulkinfer.worker.protocol import Died, Event, Ready, StepDone
 
 _STEPS = 5  # in a measurement; the first one more is not counted
 _SPARE = 40  # times as many steps are prepared, for hosts that are faster than expected

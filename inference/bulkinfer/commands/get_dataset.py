@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
+from bulkinfer.host.console import say
 from bulkinfer.train.options import GetDatasetConfig, training_data_dir
+from bulkinfer.types import shell_word
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,7 +17,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: GetDatasetConfig) -> int:
-    import shlex
     from pathlib import Path
 
     from bulkinfer.datasets.catalog import SETS
@@ -26,15 +27,15 @@ def _run(config: GetDatasetConfig) -> int:
         raise UsageError(f"no data set named, as in: bulkinfer get_dataset cifar10 (known are {', '.join(SETS)})")
     data_dir = training_data_dir(config.data_dir)
     name = config.dataset.lower().replace("-", "_")
-    request = Request(name, Path(data_dir), config.url, config.checksum, config.force)
+    request = Request(name, Path(data_dir), config.url, config.checksum, config.force, config.any_size)
     folder = get_dataset(request)
-    print(f"{name}: {folder}")
+    say(f"{name}: {folder}")
     if SETS[name].reader:
-        print(f"next: bulkinfer train --dataset {name} --data_dir {shlex.quote(data_dir)}")
+        say(f"next: bulkinfer train --dataset {shell_word(name)} --data_dir {shell_word(data_dir)}")
     else:
         annotations = next(folder.glob("annotations/instances_val*.json"), None)
-        also = f" --annotations {shlex.quote(str(annotations))}" if annotations else ""
-        print(f"next: partition_dataset --data_dir {shlex.quote(str(folder / 'val2014'))}{also}")
+        also = ["--annotations", shell_word(annotations)] if annotations else []
+        say(" ".join(["next: partition_dataset --data_dir", shell_word(folder / "val2014"), *also]))
     return 0
 
 

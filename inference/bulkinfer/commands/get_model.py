@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
+from bulkinfer.host.console import say
 from bulkinfer.host.process_setup import spin_briefly
+from bulkinfer.types import shell_word
 
 if TYPE_CHECKING:
     from bulkinfer.export.model_folder import ModelFolder
@@ -43,12 +45,14 @@ def _print_networks() -> None:
         return spec.origin, spec.licence, where
 
     for (origin, licence, where), names in itertools.groupby(NETWORKS, key=lambda name: source(NETWORKS[name])):
-        print(f"{origin}\n  licence {licence}; weights from {where}")
+        say(origin)
+        say(f"  licence {licence}; weights from {where}")
         for name in names:
             spec = NETWORKS[name]
             side = f"{spec.recipe.width} x {spec.recipe.height} px"
-            print(f"    {name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}, {spec.weights_file}")
-    print("any network of the package timm\n    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
+            say(f"    {name}: {spec.num_parameters:,} parameters, {size_text(spec.size_bytes)}, {side}, {spec.weights_file}")
+    say("any network of the package timm")
+    say("    timm:NAME, such as timm:resnet50.a1_in1k, with timm's recipe and licence")
 
 
 def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
@@ -56,17 +60,17 @@ def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
     graph = model.graph.name
     took = f"in {model.seconds:.1f} s"
     if model.done == "exported":
-        print(f"{_MADE[card.precision] if card.calibration else 'exported'} and checked {took}")
+        say(f"{_MADE[card.precision] if card.calibration else 'exported'} and checked {took}")
     elif model.done == "added":
-        print(f"{card.name} was already there; added and checked {graph} {took}")
+        say(f"{card.name} was already there; added and checked {graph} {took}")
     else:
-        print(f"{graph} is already there, and its files are as recorded (checked {took})")
-    print(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
+        say(f"{graph} is already there, and its files are as recorded (checked {took})")
+    say(f"weights: {card.weights.source}, sha256 {card.weights.sha256}, {card.weights.origin}")
     if card.calibration:
-        print(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
+        say(f"{card.precision}: {card.calibration['chosen']}{_pictures(card.calibration)}")
     source = f"the {card.precision} graph of each picture alone" if card.calibration else _COMPARED_WITH[card.source]
     for output, values in model.sidecar.parity.items():
-        print(
+        say(
             f"parity: {output} differ from {source} by at most {values['max_abs_difference']:.2g} "
             f"where the largest is {values['max_abs_value']:.3g}"
         )
@@ -76,10 +80,10 @@ def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
         (folder / card.external_data, "weights, shared by all graphs here"),
         (folder / "card.json", f"recipe, {len(card.labels) or 'no'} labels, licence: {card.licence}"),
     ):
-        print(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
+        say(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
     if card.weights.is_random:
-        print("warning: random weights: use them only to measure throughput, the answers are meaningless")
-    print(f"next: {next_command(config, card.name, card.weights.is_random)}")
+        say("warning: random weights: use them only to measure throughput, the answers are meaningless")
+    say(f"next: {next_command(config, card.name, card.weights.is_random)}")
 
 
 def _pictures(facts: Calibration) -> str:
@@ -100,7 +104,8 @@ def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
         words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
-    return " ".join([*words, *(["--synthetic"] if is_random else ["--data_dir", "PICTURES"])])
+    words += ["--synthetic"] if is_random else ["--data_dir", "PICTURES"]
+    return " ".join(map(shell_word, words))
 
 
 def size_text(size_bytes: int) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import PartitionConfig
+from bulkinfer.host.console import say
+from bulkinfer.types import shell_word
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,5 +19,5 @@ def _partition(config: PartitionConfig) -> int:
     from bulkinfer.records.make_partitions import make_partitions
 
     is_complete = make_partitions(config)
-    print(f"next: infer_launch --data_dir {shlex.quote(config.output)}", flush=True)
+    say(f"next: infer_launch --data_dir {shell_word(config.output)}")
     return 0 if is_complete else 3

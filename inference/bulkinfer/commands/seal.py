@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import SealConfig
+from bulkinfer.host.console import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +27,8 @@ def _run(config: SealConfig) -> int:
         with advising("only a control file that is JSON can be sealed"):
             changes = seal(Path(name))
         for change in changes:
-            print(f"{name}: {change}")
-        print(f"{name}: {'sealed' if changes else 'nothing has changed since it was written'}")
+            say(f"{name}: {change}")
+        say(f"{name}: {'sealed' if changes else 'nothing has changed since it was written'}")
     return 0
 
 

@@ -13,9 +13,12 @@ from typing import Any
 from bulkinfer.commands import validate
 from bulkinfer.commands.parse import parse
 from bulkinfer.commands.run_command import run_command
+from bulkinfer.host.console import say
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.train.compat.foreign_words import translate, words_to_validate
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -39,16 +42,17 @@ def _run(config: TrainConfig) -> int:
     share_cores()
     result = train(config, stopping=_stop_signals, shows_bar=True)
     if result.exit_code:
+        assert result.folder is not None, "a dry run cannot be stopped"
         log.warning(
             f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
-            f"{COMMAND} --resume {result.folder} goes on from there"
+            f"{COMMAND} --resume {shell_word(result.folder)} goes on from there"
         )
     return result.exit_code
 
 
 @contextmanager
 def _stop_signals() -> Iterator[Callable[[], int]]:
-    """Until the block ends, the first SIGINT or SIGTERM lets the update at work end; a second one acts at once.
+    """Until the block ends, the first stop signal lets the update at work end; a second one acts at once.
 
     Gives a function that returns 0, or the exit code of a process that the signal ended.
     """
@@ -60,8 +64,7 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
             signal.signal(each, handler)
         log.warning(f"{COMMAND}: stopping after this update; a second signal stops at once")
 
-    watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, stop)
     try:
@@ -95,7 +98,7 @@ def _defaults(config: Any) -> Mapping[str, Any]:
 
         words, notes = translate(words_of(config.config, config.config_path))
         for note in notes:
-            print(note)
+            say(note)
         found = asdict(parse(COMMAND, TrainConfig, words))
     for names in _RIVALS:
         if any(getattr(config, name) for name in names):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import VerifyConfig
+from bulkinfer.host.console import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +39,9 @@ def _run(config: VerifyConfig) -> int:
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
         num_pictures, doubled = compare_outputs(outputs, verdicts)
-        print(f"together: {num_pictures} different pictures are ok in {len(outputs)} folders")
+        say(f"together: {num_pictures} different pictures are ok in {len(outputs)} folders")
         for fault in doubled:
-            print(f"bulkinfer verify: {fault}", file=sys.stderr)
+            say(f"bulkinfer verify: {fault}", is_error=True)
         faults += doubled
     return 1 if faults else 0
 
@@ -48,15 +49,15 @@ def _run(config: VerifyConfig) -> int:
 def _print_verdict(output: Path, verdict: Verdict) -> None:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
-    print(f"{output}: fingerprint {verdict.job.fingerprint}")
+    say(f"{output}: fingerprint {verdict.job.fingerprint}")
     counts = f"{verdict.num_ok} ok + {errors.total()} errors{f' ({stages})' if stages else ''}"
-    print(f"records: {verdict.job.num_records}, rows: {counts} in {len(verdict.parts)} parts")
+    say(f"records: {verdict.job.num_records}, rows: {counts} in {len(verdict.parts)} parts")
     for note in verdict.notes:
-        print(note)
+        say(note)
     for fault in verdict.faults:
-        print(f"bulkinfer verify: {fault}", file=sys.stderr)
+        say(f"bulkinfer verify: {fault}", is_error=True)
     if not verdict.faults:
-        print("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
+        say("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
 
 
 if __name__ == "__main__":

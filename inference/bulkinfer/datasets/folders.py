@@ -35,8 +35,9 @@ def holds(data_dir: Path) -> bool:
 def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
     """The pictures of a split; labels are positions in the sorted names of the class folders. Logs what is left out.
 
-    `class_order` "number" sorts names by value, if all are whole numbers. Raises UsageError if a folder is missing, cannot be
-    read or is empty, and if the classes of training and validation differ.
+    The classes are those of training; a warning names those that validation lacks. With BY_NAME, and where there is no train
+    folder, they are those of the split. `class_order` "number" sorts names by value, if all are whole numbers. Raises
+    UsageError if a folder is missing, cannot be read or is empty, and if validation has a class that training lacks.
     """
     assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
     train, valid = _train(data_dir), _valid(data_dir)
@@ -44,21 +45,26 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
     if folder is None:
         wanted = TRAIN_FOLDERS if split == "train" else (*VALID_FOLDERS, _TEST_FOLDER)
         raise UsageError(f"{data_dir} has no folder {' or '.join(wanted)} with a folder of pictures for each class")
-    if train is not None and valid is not None:
-        _check_same_classes(train, valid)
-    names = _ordered(folder, _class_folders(folder), class_order)
-    if not names:
+    own = names = _class_folders(folder)
+    if train is not None and valid is not None and class_order != BY_NAME:
+        _refuse_unknown_classes(train, valid)
+        names = _class_folders(train)
+    names = _ordered(folder, names, class_order)
+    if not own:
         raise UsageError(f"{folder} holds no folders: a folder of pictures for each class is needed")
     if loose := _loose_files(folder):
         log.warning(
             f"note: left out of {folder}: {counted(len(loose), 'file')} outside the class folders: {first_names(loose)}"
         )
     root, counts = os.fsencode(folder), list[int]()
-    paths = PathTable.of(root, _pictures(root, names, counts))
+    missing = sorted({*names} - {*own})
+    paths = PathTable.of(root, _pictures(root, names, counts, {*missing}))
     empty = [name for name, count in zip(names, counts, strict=True) if not count]
     if empty and (split == "train" or len(empty) == len(names)):
         raise UsageError(f"{folder} has class folders without pictures: {first_names(empty)}")
-    if empty:
+    if missing:
+        log.warning(f"warning: {folder} has no folder for {len(missing)} of the {len(names)} classes: {first_names(missing)}")
+    if empty := [name for name in empty if name not in missing]:
         log.warning(f"note: classes without pictures in {folder}: {first_names(empty)}")
     labels = np.repeat(np.arange(len(names), dtype=np.int64), counts)
     return FilePictures(paths, labels, tuple(key_text(name) for name in names))
@@ -97,16 +103,13 @@ def _loose_files(folder: Path) -> list[bytes]:
         return sorted(entry.name for entry in entries if not entry.is_dir() and not is_ignored(entry.name, False))
 
 
-def _check_same_classes(train: Path, valid: Path) -> None:
-    """Raises UsageError if the class folders differ: labels of training and validation would mean different classes."""
-    in_train, in_valid = set(_class_folders(train)), set(_class_folders(valid))
-    differences = [
-        f"only in {folder.name}: {first_names(sorted(only))}"
-        for folder, only in ((train, in_train - in_valid), (valid, in_valid - in_train))
-        if only
-    ]
-    if differences:
-        raise UsageError(f"the class folders of {train} and {valid} differ ({'; '.join(differences)}): they must be the same")
+def _refuse_unknown_classes(train: Path, valid: Path) -> None:
+    """Raises UsageError for a class folder of validation that training lacks: its pictures would have no label."""
+    if unknown := sorted({*_class_folders(valid)} - {*_class_folders(train)}):
+        raise UsageError(
+            f"{valid} has {counted(len(unknown), 'class folder')} that {train} lacks: {first_names(unknown)}: remove or rename "
+            "what is no class of the training pictures"
+        )
 
 
 def _ordered(folder: Path, names: list[bytes], class_order: str) -> list[bytes]:
@@ -136,10 +139,13 @@ def _ordered(folder: Path, names: list[bytes], class_order: str) -> list[bytes]:
     return names
 
 
-def _pictures(root: bytes, names: list[bytes], counts: list[int]) -> Iterator[bytes]:
+def _pictures(root: bytes, names: list[bytes], counts: list[int], missing: set[bytes]) -> Iterator[bytes]:
     """Paths relative to `root`, one class at a time, so that only one class is held as objects; fills `counts`."""
     ignored, not_pictures = 0, 0
     for name in names:
+        if name in missing:
+            counts.append(0)
+            continue
         scan = scan_folder(os.path.join(root, name))
         _check_complete(scan, name)
         ignored += scan.ignored

@@ -22,6 +22,7 @@ _PUBLISHED = {"train": 60_000, "valid": 10_000}
 # The authors' name of a file, and its name after some browsers replaced the dash by a dot.
 _IMAGES, _LABELS = ("images-idx3-ubyte", "images.idx3-ubyte"), ("labels-idx1-ubyte", "labels.idx1-ubyte")
 _BLOCK_BYTES = 1 << 24
+_MOST_BYTES = 1 << 30  # of a file; twice as much as the largest set of this kind, EMNIST, has
 _MOST_PIXELS = 65_535  # of a side; a larger number means a damaged header
 
 
@@ -99,6 +100,10 @@ def _read_stream(path: Path, stream: Any, magic: int, num_sizes: int) -> Array:
     if any(not 0 < size <= _MOST_PIXELS for size in sizes[1:]) or not sizes[0]:
         raise UsageError(f"{path} is damaged: its header gives the sizes {' x '.join(map(str, sizes))}")
     expected = math.prod(sizes)
+    if expected > _MOST_BYTES:
+        raise UsageError(
+            f"{path} is damaged: its header promises {expected:,} bytes, and such a set has at most {_MOST_BYTES:,}"
+        )
     data = _read_up_to(stream, expected + 1)
     if len(data) != expected:
         found = f"{len(data):,} follow" if len(data) < expected else "more follow"

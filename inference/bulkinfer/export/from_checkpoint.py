@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
+from bulkinfer.export.input_range import log_input_range
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.recipe import Recipe
 
@@ -55,6 +56,7 @@ class TrainedNetwork:
             from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
         log.info(f"exporting {self.name} with the weights of {found.path}, {found.step} updates")
+        log_input_range(self._recipe)
         export = export_network(rebuild(state["network"], found.weights, found.path), self._recipe, self.config.input)
         card = ModelCard(
             name=self.name,

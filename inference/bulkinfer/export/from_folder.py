@@ -11,6 +11,7 @@ from bulkinfer.model.card import ModelCard, read_card
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.lookup import named_folder, source_options
+from bulkinfer.types import shell_word
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class ExistingNetwork:
 
     @property
     def instead(self) -> str:
-        option, source = self._origin
-        return f"run get_model {option} again with {source}"
+        words = ["get_model", *source_options(self.card, self.name), "--batch_size", str(self.config.batch_size)]
+        words += ["--model_path", self.config.model_path] if self.config.model_path != GetModelConfig.model_path else []
+        return f"run {' '.join(map(shell_word, words))}"
 
     @property
     def _origin(self) -> tuple[str, str]:

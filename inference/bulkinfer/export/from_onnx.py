@@ -16,12 +16,13 @@ from bulkinfer import __version__
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import model_folder
+from bulkinfer.export.input_range import log_input_range
 from bulkinfer.export.onnx_import import rewrite as graph_rewrite
 from bulkinfer.export.onnx_import.batch import find_batch
 from bulkinfer.export.onnx_import.graph import Foreign, open_foreign, precision, run_each
 from bulkinfer.export.onnx_import.outputs import choose_classified, meaning_of_scores, plan_outputs
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
-from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe
+from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe, refuse_other_count
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.model.card import ModelCard, Weights
@@ -62,6 +63,7 @@ def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
     path = Path(config.onnx)
     foreign = open_foreign(path, read_recipe(config.recipe), config.input, config.output_name)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
+    log_input_range(foreign.recipe)
     fixed_batch, observed = find_batch(foreign, config)
     classified = ""
     if config.scores != "none":
@@ -89,12 +91,14 @@ def _card(
     export: Export,
 ) -> ModelCard:
     path = Path(config.onnx)
-    sha256 = file_sha256(path)
-    beside = f", weights beside it {foreign.external_sha256}" if foreign.external_sha256 else ""
+    found = foreign.origin
+    sha256 = found.sha256 if not found.beside else file_sha256(path)
+    beside = f", weights beside it {found.weights_sha256}" if found.beside else ""
+    files = f" with {', '.join(found.beside)}, one hash over all" if found.beside else ""
     return ModelCard(
         name=config.name,
         recipe=foreign.recipe,
-        weights=Weights(path.name, sha256, "file given to get_model --onnx"),
+        weights=Weights(path.name, found.sha256, f"file given to get_model --onnx{files}"),
         licence=config.licence or "not stated",
         origin=f"{path.name}, sha256 {sha256}{beside}",
         input=config.input,
@@ -152,8 +156,7 @@ def _check_labels(labels: tuple[str, ...], meanings: dict[str, str], golden: Gol
     classified = next((name for name, meaning in meanings.items() if meaning in ("logits", "probabilities")), "")
     if not classified:
         raise UsageError("--labels: with --scores none there are no classes to name")
-    if len(labels) != (num_classes := golden.outputs[classified].shape[1]):
-        raise UsageError(f"--labels: the file has {len(labels)} names, {classified} has {num_classes} values")
+    refuse_other_count(labels, golden.outputs[classified].shape[1], classified)
 
 
 def _rewrite(foreign: Foreign, input_kind: str, outputs: list[GraphOutput], fixed_batch: int, golden: Golden) -> Export:

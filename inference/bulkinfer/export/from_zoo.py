@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
+from bulkinfer.export.input_range import log_input_range
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.zoo import weights
 from bulkinfer.zoo.weights import Found, Request
@@ -57,6 +58,7 @@ class ZooNetwork:
             from bulkinfer.export.torch_export import export_network
         name, spec = self.name, self.request.spec
         log.info(f"exporting {name} with {found.path.name if found.path else 'random weights'} ({found.origin})")
+        log_input_range(spec.recipe)
         network = zoo.build(name)
         used = self._load(network, found)
         export = export_network(network, spec.recipe, self.config.input)

@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from bulkinfer import zoo
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_before_export, check_request
-from bulkinfer.files.file_lock import exclusive
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.card import ModelCard
+from bulkinfer.model.graph_checks import Golden
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import damage
 
@@ -91,14 +91,13 @@ def make_network(config: GetModelConfig) -> ModelFolder:
     start = time.monotonic()
     try:
         source = _find(config)
-        folder = model_folder.open_folder(config.model_path, source.name)
-        with exclusive(folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model that works on {folder}")):
+        with model_folder.locked_folder(config.model_path, source.name) as folder:
             card, done = _keep_or_export(config, source, folder)
             return model_folder.finished(folder, card, config.batch_size, done, start)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("bulkinfer"):
             raise
-        raise zoo.missing_package(error) from error
+        raise missing_package("get_model", error) from error
 
 
 def _find(config: GetModelConfig) -> Source:
@@ -128,9 +127,19 @@ def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tup
     if reasons:
         log.info(f"exporting again: {'; '.join(reasons)}")
     card, export = source.export()
+    _warn_of_constants(export.golden)
     if removed := model_folder.publish(folder, card, export, config.batch_size):
         log.info(f"removed the graphs of the export before: {', '.join(removed)}")
     return card, "exported"
+
+
+def _warn_of_constants(golden: Golden) -> None:
+    """Warn of outputs that say nothing about a picture: wrong weights and a wrong recipe look like that."""
+    for name, values in golden.outputs.items():
+        if not values.any():
+            log.warning(f"warning: {name} is 0 for every golden picture: are the weights, and the recipe, the right ones?")
+        elif (values == values[:1]).all():
+            log.warning(f"warning: {name} is the same for every golden picture: does it depend on the picture?")
 
 
 def _why_replace(source: Source, existing: ModelCard | None, folder: Path) -> list[str]:

@@ -6,11 +6,13 @@ without a card is exported again. Callers hold the folder's lock.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 import os
 import re
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ import onnx
 from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
@@ -76,11 +79,39 @@ def check_own_name(name: str) -> None:
         raise UsageError(f"--name {name}: a network of get_model --list or of timm has this name: give another name")
 
 
-def open_folder(model_path: str, name: str) -> Path:
-    """Make models/<name>/ and return its real path: onnx and onnxruntime refuse external data behind symbolic links."""
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder; gives False if another get_model was refused meanwhile, which has removed the folder."""
+    with ExitStack() as lock:
+        try:
+            waiting = f"waiting for another get_model that works on {folder}"
+            lock.enter_context(exclusive(folder / LOCK, lambda: log.info(waiting)))
+        except FileNotFoundError:
+            if folder.exists():
+                raise
+            yield False
+            return
+        yield True
+
+
+@contextlib.contextmanager
+def locked_folder(model_path: str, name: str) -> Iterator[Path]:
+    """Make and lock models/<name>/; gives its real path: onnx and onnxruntime refuse external data behind symbolic links.
+
+    On an error in the block, folders that were made here are removed if nothing is in them.
+    """
     folder = Path(os.path.realpath(Path(model_path) / name))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with ExitStack() as lock:
+            while not folder.is_dir() or not lock.enter_context(_locked(folder)):
+                folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+    except BaseException:
+        for path in absent:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()
+        raise
 
 
 def existing_card(folder: Path) -> ModelCard | None:

@@ -28,7 +28,12 @@ log = logging.getLogger("bulkinfer")
 ATTEMPTS = 5
 TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 20
+MOST_BYTES = 1 << 34  # of one file, where nothing more exact is known: more than any published weights have
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+class TooLargeError(DownloadError):
+    """The file is larger than it may be; nothing of it is kept."""
 
 
 class _CutError(Exception):
@@ -52,6 +57,7 @@ class _Transfer:
     done_bytes: int = 0
     size_bytes: int | None = None
     validator: str = ""
+    most_bytes: int = MOST_BYTES
     note: Path | None = None  # where the validator is kept for another process
     address_sha256: str = ""
 
@@ -61,18 +67,20 @@ class _Transfer:
             self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
 
 
-def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None = None) -> None:
+def fetch(url: str, path: Path, *, most_bytes: int = MOST_BYTES, pause_s: float = 0.5, part_note: Path | None = None) -> None:
     """Write the file at `url` to `path`; every new attempt is logged.
 
     A user and password in the address are sent as Basic authorization, to that host only, and never shown. The pause between
     attempts is `pause_s` seconds, then twice that, and so on. Raises DownloadError with the reason. `path` may then hold a
     part of the file: a later call with the same `part_note` (a file beside it) continues it, if the server can prove that the
-    file has not changed.
+    file has not changed. A file of more than `most_bytes` is a TooLargeError, as soon as the server announces or sends it;
+    `path` is then empty.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise DownloadError(f"{public(url)} is neither http nor https")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _begun(url, path, part_note)
+    transfer.most_bytes = most_bytes
     path.touch()
     with path.open("r+b") as file:  # a part from an earlier process is removed only when an answer begins
         file.seek(transfer.done_bytes)
@@ -80,6 +88,9 @@ def fetch(url: str, path: Path, *, pause_s: float = 0.5, part_note: Path | None 
             try:
                 _attempt(opener, url, file, transfer)
                 return
+            except TooLargeError:
+                file.truncate(0)
+                raise
             except ValueError as error:  # from urllib: it cannot parse this address, or one that it redirects to
                 raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
             except _CutError as cut:
@@ -142,9 +153,11 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             _begin(response, file, transfer)
+            _check_size(url, transfer.size_bytes or 0, transfer.most_bytes)
             while block := response.read(BLOCK_BYTES):
-                file.write(block)
                 transfer.done_bytes += len(block)
+                _check_size(url, transfer.done_bytes, transfer.most_bytes)
+                file.write(block)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:  # our part is longer than the file: start again
@@ -163,6 +176,11 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         raise _CutError(f"the transfer was interrupted after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:
         raise _CutError(f"the transfer ended after {transfer.done_bytes:,} of {transfer.size_bytes:,} bytes")
+
+
+def _check_size(url: str, size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise TooLargeError(f"{public(url)} gives {size_bytes:,} bytes or more, and {most_bytes:,} are allowed")
 
 
 def _begin(response: Any, file: Any, transfer: _Transfer) -> None:

@@ -98,7 +98,35 @@ def identify(head: bytes) -> Content:
     for start, name in _OTHER_STARTS:
         if head.startswith(start):
             return Content(name, False)
+    if _is_tga(head):
+        return Content("TGA", True)
+    if _is_pcx(head):
+        return Content("PCX", True)
     return _from_text(head)
+
+
+def _is_tga(head: bytes) -> bool:
+    """TGA has no magic bytes: all fields of its header must make sense together."""
+    if len(head) < 18 or head[1] not in (0, 1) or head[17] & 0xC0 or b"\0\0" in (head[12:14], head[14:16]):
+        return False
+    kind, depth = head[2], head[16]
+    if head[1]:  # with a palette
+        return kind in (1, 9) and head[5:7] != b"\0\0" and head[7] in (15, 16, 24, 32) and depth in (8, 16)
+    return kind in (2, 3, 10, 11) and head[3:8] == bytes(5) and depth in (8, 15, 16, 24, 32)
+
+
+def _is_pcx(head: bytes) -> bool:
+    """PCX has one magic byte, which also begins a text with an empty line."""
+    if (
+        len(head) < 128
+        or head[0] != 10
+        or head[1] not in (0, 2, 3, 4, 5)
+        or head[2] not in (0, 1)
+        or head[3] not in (1, 2, 4, 8)
+    ):
+        return False
+    left, top, right, bottom = (int.from_bytes(head[at : at + 2], "little") for at in range(4, 12, 2))
+    return left <= right and top <= bottom and head[64] == 0 and 1 <= head[65] <= 4
 
 
 def _from_brands(head: bytes) -> Content:

@@ -1,11 +1,14 @@
-"""What a command prints: the per-step line in its fixed shape, and the lines that the library logs."""
+"""What a command prints: the per-step line in its fixed shape, and everything else, always through `say`."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 from pathlib import Path
+
+from bulkinfer.errors import escaped
 
 
 def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> str:
@@ -20,15 +23,41 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
     )
 
 
-class PlainHandler(logging.Handler):
-    """Prints each record as a plain line: warnings and errors on stderr, everything else on stdout.
+def say(line: str, *, is_error: bool = False) -> None:
+    """Print one line on stdout, or on stderr, and flush it. The one way to print: names in it cannot steer the terminal.
 
-    A stream that cannot be written to raises OSError: a full disk is not swallowed.
+    Raises OSError that names the stream if it cannot be written to: a full disk is not swallowed.
     """
+    try:
+        print(escaped(line), file=sys.stderr if is_error else sys.stdout, flush=True)
+    except OSError as error:
+        error.filename = "stderr" if is_error else "stdout"
+        raise
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines."""
+    for line in text.splitlines():
+        say(line)
+
+
+def say_last(line: str) -> None:
+    """Print the last line of a process on stderr. If stderr cannot be written to, only the exit code is left to say it."""
+    with contextlib.suppress(OSError):
+        say(line, is_error=True)
+
+
+def drop_stdout() -> None:
+    """Throw away what stdout still holds, after a failed write: the interpreter would fail on it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class PlainHandler(logging.Handler):
+    """Prints each record as plain lines: warnings and errors on stderr, everything else on stdout."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line and flush it."""
-        print(record.getMessage(), file=sys.stderr if record.levelno >= logging.WARNING else sys.stdout, flush=True)
+        """Print the record."""
+        say(record.getMessage(), is_error=record.levelno >= logging.WARNING)
 
 
 def print_log_lines() -> None:

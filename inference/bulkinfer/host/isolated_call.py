@@ -48,7 +48,8 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
         return NoAnswer(f"{subject} took more than {limit_s:.0f} s to open and run")
     lines = [line for line in ended.stdout.splitlines() if line.startswith(_ANSWER)]  # libraries may print other lines
     if ended.returncode > 0 and _TRACEBACK in ended.stderr:
-        log.error(ended.stderr.rstrip())
+        for line in ended.stderr.rstrip().splitlines():
+            log.error(line)
         last = ended.stderr.strip().splitlines()[-1]
         raise RunError(f"{subject}: internal error in {module}, {last[:300]}; the lines before have the details")
     if ended.returncode or not lines:

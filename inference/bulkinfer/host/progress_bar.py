@@ -7,6 +7,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from bulkinfer.errors import escaped
+
 log = logging.getLogger("bulkinfer")
 
 
@@ -39,7 +41,7 @@ class Screen:
     def line(self, text: str) -> None:
         """One line above the bar."""
         if self._bar:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
         else:
             log.info(text)
 

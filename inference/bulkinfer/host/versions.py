@@ -6,7 +6,16 @@ import importlib.metadata
 import platform
 from pathlib import Path
 
-_PACKAGES = ("numpy", "Pillow", "simplejpeg", "pyarrow", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_PACKAGES = (
+    "numpy",
+    "Pillow",
+    "simplejpeg",
+    "pillow-heif",
+    "pyarrow",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-ep-openvino",
+)
 
 
 def versions() -> dict[str, str]:

@@ -1,8 +1,7 @@
 """From a path to bytes, and from bytes to an RGB picture as Pillow sees it; every fault of a file is a RecordError.
 
-The content decides how a file is read (see files/magic_bytes.py), never its name. Colour profiles (ICC) are ignored: networks
-are trained on the numbers in the file. Of animations and multi-page files the first picture is taken: for an APNG the one
-that plain PNG readers see, even if the animation leaves it out.
+The content decides how a file is read (see files/magic_bytes.py), never its name. docs/pixels.md has every rule. Of animations
+and multi-page files the first picture is taken.
 
 Pillow decides whether a file is truncated, with two exceptions. It takes zeros for picture data: a JPEG without its end
 marker is an error row, whatever stands in the marker's place. And it does not pass on what its decoders warn of: a JPEG or TIFF
@@ -17,16 +16,21 @@ import io
 import os
 import stat
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError, features
+from PIL import ExifTags, Image
 
-from bulkinfer.errors import RecordError
-from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+from bulkinfer.errors import RecordError, first_line
+from bulkinfer.files.magic_bytes import HEAD_BYTES, Content, identify
+from bulkinfer.images.colours import Alpha, joined_profile, to_rgb, turbo_by_profile
 from bulkinfer.images.header_limits import check_claims, check_size, count_frames
+from bulkinfer.images.heic import PILLOW_NAME, check_sizes, require_heif
 from bulkinfer.images.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
 from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs
 from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
+from bulkinfer.images.reasons import END_MARKER, reason
+from bulkinfer.images.side_blocks import without_side_blocks
+from bulkinfer.model.recipe import STORED
 
 __all__ = ["Picture", "decode", "prepare_decoder", "read_picture", "warning_counts"]
 
@@ -42,9 +46,8 @@ _UPRIGHT = {  # EXIF orientation -> what turns the picture upright
 _UNDO = _UPRIGHT | {6: _UPRIGHT[8], 8: _UPRIGHT[6]}
 _SWAPS_SIDES = tuple(_UPRIGHT[orientation] for orientation in (5, 6, 7, 8))
 _EIGHTH = 8  # sides that are multiples of this are reduced without a remainder
-_BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
+_UNSUPPORTED_BITS = range(9, 17)  # of a JPEG's values; more is damage
 _PART_BYTES = 1 << 20  # read at once where the file's size does not say how much is left
-_END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,9 @@ class Picture:
     may take its memory. `width` and `height` are the size in pixels of the whole picture, of which `image` may
     be a reduced one (see decode()).
     `format` is the real one, in Pillow's names ("JPEG", "PNG", "MPO", ...); `frames` counts the pictures in the file. `flags`:
-    "scaled_16bit" (16-bit grey brought to 8 bits; Pillow's convert would clip it), "broken_frames" (the first picture is
-    sound, those behind it could not be counted; `frames` is 1).
+    "scaled_16bit" (16-bit grey brought to 8 bits; Pillow's convert would clip it), "icc_profile" (an embedded colour profile
+    that is not sRGB was ignored), "broken_frames" (the first picture is sound, those behind it could not be counted; `frames`
+    is 1).
     """
 
     image: Image.Image
@@ -130,16 +134,29 @@ def _rest(descriptor: int, most: int) -> bytes:
     return b"".join(parts)
 
 
-def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0) -> Picture:
+class Rules(NamedTuple):
+    """What decode() does with a picture besides decoding it, see there."""
+
+    orientation: str
+    max_pixels: int
+    at_least: int
+    colour: str
+    alpha_over: Alpha
+
+
+def decode(
+    data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0, colour: str = STORED, alpha_over: Alpha = None
+) -> Picture:
     """Decode one picture file. prepare_decoder() must have been called; any number of threads may call this.
 
     `orientation` "exif" turns the picture upright, "stored" leaves it as it lies in the file. Pictures of more than
     `max_pixels` are refused by their header, before pixels are decoded; up to there memory is about 10 bytes per pixel (20
-    for WebP and JPEG 2000, 14 for damaged JPEGs). Alpha is dropped and palettes, grey and CMYK are converted exactly as
-    Pillow's convert("RGB") does; 16-bit grey keeps its upper 8 bits.
+    for WebP, JPEG 2000, HEIC, and where colours or alpha are converted, 14 for damaged JPEGs). Palettes, grey and CMYK are
+    converted exactly as Pillow's convert("RGB") does; 16-bit grey keeps its upper 8 bits. `colour` and `alpha_over` are those
+    of a recipe, see colours.py. Blocks of a PNG or JPEG beside its pixels that a decoder fails on are left out.
     With `at_least`, a sound JPEG may be decoded at a reduced size whose short side has that many pixels or more; everything
     else is decoded as without, errors too.
-    Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format HEIC",
+    Raises RecordError("decode"): "empty file", "truncated JPEG: ...", "corrupt PNG: ...", "unsupported format PSD",
     "not a picture: HTML page", "too large: 12000x9000 = 108000000 pixels, limit 100000000", "unsupported pixels: ...".
     """
     assert orientation in ("exif", "stored"), orientation
@@ -149,44 +166,68 @@ def decode(data: bytes, *, orientation: str, max_pixels: int, at_least: int = 0)
     content = identify(data[:HEAD_BYTES])
     if not content.is_picture:
         raise RecordError("decode", f"not a picture: {content.name}")
-    if not content.readable:
-        raise RecordError("decode", f"unsupported format {content.name}")
+    rules = Rules(orientation, max_pixels, at_least, colour, alpha_over)
     try:
-        header = _jpeg_header(data) if content.name == "JPEG" else None
-        if header:
-            check_scans(data, header)
-        else:
-            check_claims(data, content.name, max_pixels)
-        if header and header.is_plain and (picture := _decode_plain_jpeg(data, header, max_pixels, at_least)):
-            return picture
-        with io.BytesIO(data) as file:
-            return _decode(file, data, content.name, header, orientation, max_pixels, at_least)
+        try:
+            return _decode_as(content, data, rules)
+        except RecordError:
+            raise
+        except Exception as error:
+            if (rest := without_side_blocks(data, content.name)) is None:
+                raise
+            count_notice(f"blocks of a {content.name} beside its pixels cannot be read, decoded without: {first_line(error)}")
+            return _decode_as(content, rest, rules)
     except RecordError:
         raise
     except Exception as error:  # decoders raise SyntaxError, struct.error, MemoryError ...: all of it is about this file
-        raise RecordError("decode", _reason(error, data, content.name)) from error
+        raise RecordError("decode", reason(error, data, content.name)) from error
 
 
-def _decode_plain_jpeg(data: bytes, header: Header, max_pixels: int, at_least: int) -> Picture | None:
+def _decode_as(content: Content, data: bytes, rules: Rules) -> Picture:
+    header = None
+    if content.name == "JPEG":
+        header = _jpeg_header(data)
+    elif content.name == "HEIC":
+        require_heif()
+        check_sizes(data, rules.max_pixels)
+    elif not content.readable:
+        raise RecordError("decode", f"unsupported format {content.name}")
+    else:
+        check_claims(data, content.name, rules.max_pixels)
+    if header:
+        if header.bits in _UNSUPPORTED_BITS:
+            raise RecordError("decode", f"unsupported: {header.bits}-bit JPEG")
+        check_scans(data, header)
+        if header.is_plain and (picture := _decode_plain_jpeg(data, header, rules)):
+            return picture
+    with io.BytesIO(data) as file:
+        return _decode(file, data, content.name, header, rules)
+
+
+def _decode_plain_jpeg(data: bytes, header: Header, rules: Rules) -> Picture | None:
     """A JPEG whose header holds nothing that Pillow would have to interpret; None if Pillow must decode it all the same."""
-    if not data.endswith(_END_MARKER):
+    if not data.endswith(END_MARKER):
         return None
     width, height = header.size
-    check_size(width, height, max_pixels)
-    image = turbo_decode(data, header, header.size, at_least)
-    return Picture(image, "JPEG", 1, width, height) if image is not None else None
+    check_size(width, height, rules.max_pixels)
+    image = turbo_decode(data, header, header.size, rules.at_least)
+    if image is None:
+        return None
+    flags: tuple[str, ...] = ()
+    if header.profile:
+        image, flags = turbo_by_profile(image, header, joined_profile(header.profile), rules.colour)
+    return Picture(image, "JPEG", 1, width, height, flags)
 
 
-def _decode(
-    file: io.BytesIO, data: bytes, name: str, header: Header | None, orientation: str, max_pixels: int, at_least: int
-) -> Picture:
-    opened: Image.Image = Image.open(file, formats=(name,))
+def _decode(file: io.BytesIO, data: bytes, name: str, header: Header | None, rules: Rules) -> Picture:
+    opened: Image.Image = Image.open(file, formats=(PILLOW_NAME if name == "HEIC" else name,))
     width, height = opened.size
-    check_size(width, height, max_pixels)
-    format_ = opened.format or name
+    check_size(width, height, rules.max_pixels)
+    format_ = name if name == "HEIC" else opened.format or name
     # Pillow turns a TIFF upright while it loads it, and drops the tag: read the tag before, and undo the turn if unwanted.
     tiff_orientation = _orientation(opened) if format_ == "TIFF" else 1
-    if orientation == "exif" and at_least and any(side % _EIGHTH for side in opened.size) and _orientation(opened) != 1:
+    at_least, is_upright = rules.at_least, rules.orientation == "exif"
+    if is_upright and at_least and any(side % _EIGHTH for side in opened.size) and _orientation(opened) != 1:
         at_least = 0  # a reduced size is rounded up: turned, its last pixels, filled in part, would come first
     image = turbo_decode(data, header, opened.size, at_least) if header and opened.mode in ("RGB", "L") else None
     if image is None:
@@ -197,12 +238,14 @@ def _decode(
         raise RecordError("decode", f"truncated {name}: no end marker")
     if image is None:
         _check_loaded(data, opened, header)
-    if orientation == "exif":
-        turn = _UPRIGHT.get(_orientation(opened))
-    else:
-        turn = _UNDO.get(tiff_orientation)
+    turn = _UPRIGHT.get(_orientation(opened)) if is_upright else _UNDO.get(tiff_orientation)
     frames, frame_flags = _count_frames(opened, format_, data)
-    image, flags = (image, ()) if image is not None else _to_rgb(opened)
+    profile = opened.info.get("icc_profile")
+    profile = profile if isinstance(profile, bytes) else b""
+    if image is not None and header:
+        image, flags = turbo_by_profile(image, header, profile, rules.colour)
+    else:
+        image, flags = to_rgb(opened, profile, rules.colour, rules.alpha_over)
     if turn is not None:
         image = image.transpose(turn)
         width, height = (height, width) if turn in _SWAPS_SIDES else (width, height)
@@ -247,52 +290,11 @@ def _count_frames(image: Image.Image, format_: str, data: bytes) -> tuple[int, t
         return 1, ("broken_frames",)
 
 
-def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
-    """The picture as RGB with 8 bits a channel, and the flags of the row."""
-    if image.mode == "RGB":
-        return image, ()
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):  # values up to 65535
-        # The upper byte, as Pillow takes it of 16-bit RGB. Its convert() of 16-bit grey would clip: nearly all white.
-        grey = (np.asarray(image) >> 8).astype(np.uint8)
-        return Image.fromarray(grey).convert("RGB"), ("scaled_16bit",)
-    if image.mode in ("I", "F", "LAB"):
-        kind = {"I": "32-bit integers, range unknown", "F": "32-bit floats, range unknown", "LAB": "Lab colours"}
-        raise RecordError("decode", f"unsupported pixels: {kind[image.mode]}")
-    return image.convert("RGB"), ()
-
-
 def _end_is_missing(data: bytes, name: str) -> bool:
     """Whether a JPEG or JPEG 2000 has no end marker after the start of its pixels.
 
     Finds files whose end was never written and reads as zeros: zeros are valid picture data, and decode to plain grey.
     """
-    if name not in ("JPEG", "JPEG2000") or data.endswith(_END_MARKER):
+    if name not in ("JPEG", "JPEG2000") or data.endswith(END_MARKER):
         return False
-    return data.find(_END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0
-
-
-def _reason(error: Exception, data: bytes, name: str) -> str:
-    """Why a file of a readable format was not decoded, in one line that quotes the decoder."""
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    if isinstance(error, UnidentifiedImageError):  # its message holds an address
-        if name in _BUILD_FEATURES and not features.check(_BUILD_FEATURES[name]):
-            return f"unsupported format {name}: this Pillow was built without it"
-        detail = "its header cannot be read"
-    else:
-        detail = " ".join(str(error).split())[:200] or type(error).__name__
-    is_cut = isinstance(error, EOFError) or "truncated" in detail.lower() or _ends_early(data, name)
-    return f"{'truncated' if is_cut else 'corrupt'} {name}: {detail}"
-
-
-def _ends_early(data: bytes, name: str) -> bool:
-    """Whether a file that could not be decoded lacks its end."""
-    if name in ("JPEG", "JPEG2000"):
-        return _END_MARKER not in data[-2:]
-    if name == "PNG":
-        return b"IEND" not in data[-12:]
-    if name == "WEBP":
-        return len(data) < 8 + int.from_bytes(data[4:8], "little")
-    if name == "TIFF":  # its directory of tags usually stands at the end
-        return len(data) < int.from_bytes(data[4:8], "little" if data.startswith(b"II") else "big")
-    return False
+    return data.find(END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from bulkinfer.errors import RecordError
+from bulkinfer.images.side_blocks import TooManyBlocksError
 from bulkinfer.images.tiff import check_is_no_raw, entries_at, first_layout, whole_number
 
 MOST_FRAMES = 100_000  # counted; a file of more is one whose pictures could not be counted
@@ -39,7 +40,8 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
 
 
 def check_claims(data: bytes, name: str, max_pixels: int) -> None:
-    """Raises RecordError("decode") if a file of format `name` (see files/magic_bytes.py) holds numbers that no sound file has.
+    """Raises RecordError("decode") if a file of format `name` (see files/magic_bytes.py) holds numbers that no sound file has,
+    and TooManyBlocksError if what is too much lies beside the pixels.
 
     JPEGs have checks of their own, see jpeg.py.
     """
@@ -78,7 +80,7 @@ def _png(data: bytes, max_pixels: int) -> None:
             return
         others += kind not in _PIXEL_CHUNKS
         if others > _MOST_OTHER_CHUNKS:
-            raise _refusal("PNG", f"more than {_MOST_OTHER_CHUNKS} chunks that hold no pixels")
+            raise TooManyBlocksError(f"more than {_MOST_OTHER_CHUNKS} chunks that hold no pixels")
         at += 12 + length
     raise _refusal("PNG", f"more than {MOST_CHUNKS} chunks")
 

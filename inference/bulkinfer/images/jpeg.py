@@ -19,8 +19,10 @@ import PIL
 from PIL import Image
 
 from bulkinfer.errors import RecordError, UsageError, first_line
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.images.pillow_warnings import count_notice
 from bulkinfer.images.pixel_memory import canvas_for
+from bulkinfer.images.side_blocks import TooManyBlocksError
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 SCAN = 0xDA
@@ -48,7 +50,7 @@ def require_turbo() -> None:
     if not hasattr(Image, "fromarrow"):
         missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
     if missing:
-        raise UsageError(f"--decode fast needs {', and '.join(missing)}: pip install --upgrade 'bulkinfer[fast]'")
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: {install_command('fast', '--upgrade')}")
     if _turbo() is None:
         raise UsageError(
             "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"
@@ -76,7 +78,8 @@ class Header:
 
     `frame` is the marker of its frame (0: none), `size` the size in it, `scan_at` where the first scan starts. `is_plain`: it
     holds only what the decoder itself needs, comments and a colour profile, all well-formed: no orientation, no second picture,
-    no colours but YCbCr and grey. `channels` is 0 where the frame does not say.
+    no colours but YCbCr and grey. `channels` and `bits` (of each value) are 0 where the frame does not say. `profile` has the
+    segments of the colour profile.
     """
 
     frame: int
@@ -84,15 +87,18 @@ class Header:
     scan_at: int
     is_plain: bool
     channels: int = 0
+    bits: int = 0
+    profile: tuple[bytes, ...] = ()
 
 
 def read_header(data: bytes) -> Header:
     """The header of a JPEG. Raises IndexError if the file ends before its first scan.
 
-    Raises RecordError if there are more segments than any sound file has: Pillow keeps each, and joins those of EXIF one by
-    one. Segments are skipped, since EXIF may hold a whole JPEG.
+    Raises TooManyBlocksError if there are more segments than any sound file has: Pillow keeps each, and joins those of EXIF one
+    by one. Segments are skipped, since EXIF may hold a whole JPEG.
     """
-    at, frame, size, is_plain, channels, segments, padding = 2, 0, (0, 0), True, 0, 0, 0
+    at, frame, size, is_plain, channels, bits, segments, padding = 2, 0, (0, 0), True, 0, 0, 0, 0
+    profile: tuple[bytes, ...] = ()
     while data[at] == 0xFF and (marker := data[at + 1]) != SCAN:
         if marker == 0xFF:  # padding
             at, padding = at + 1, padding + 1
@@ -101,7 +107,7 @@ def read_header(data: bytes) -> Header:
             continue
         segments += 1
         if segments > _MOST_SEGMENTS:
-            raise RecordError("decode", f"corrupt JPEG: more than {_MOST_SEGMENTS} segments before its pixels")
+            raise TooManyBlocksError(f"more than {_MOST_SEGMENTS} segments before its pixels")
         end = at + 2 + 256 * data[at + 2] + data[at + 3]
         if marker in _SILENT:
             at = end
@@ -110,11 +116,13 @@ def read_header(data: bytes) -> Header:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC8, 0xCC):
             is_plain = is_plain and not frame and _is_plain_frame(segment)
             frame, size = marker, (int.from_bytes(segment[3:5], "big"), int.from_bytes(segment[1:3], "big"))
-            channels = segment[5] if len(segment) > 5 else 0
+            bits, channels = (segment[0], segment[5]) if len(segment) > 5 else (0, 0)
         elif len(segment) < _LEAST_JFIF or not segment.startswith(_PLAIN_SEGMENTS.get(marker, b"-")):
             is_plain = False
+        elif marker == 0xE2:
+            profile += (segment,)
         at = end
-    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels)
+    return Header(frame, size, at, is_plain and data[at] == 0xFF and frame in _PLAIN_FRAMES, channels, bits, profile)
 
 
 def check_scans(data: bytes, header: Header) -> None:

@@ -23,7 +23,9 @@ from bulkinfer.types import Record
 # What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
-_DECIDING_PACKAGES = ("bulkinfer", "numpy", "Pillow", "simplejpeg", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino")
+_DECIDING_PACKAGES = (
+    "bulkinfer", "numpy", "Pillow", "simplejpeg", "pillow-heif", "onnxruntime", "onnxruntime-gpu", "onnxruntime-ep-openvino"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def identity_of(asked: Unsettled, dataset: Dataset | None) -> dict[str, Any]:
         "model_name": card.name,
         "graph_sha256": model.sidecar.sha256,
         "weights_sha256": card.external_data_sha256,
-        "recipe": asdict(card.recipe),
+        "recipe": card.recipe.facts(),
         "outputs": card.outputs,
         "labels_sha256": json_sha256(card.labels),
         "save_precision": config.save_precision if saves_outputs else "fp32",

@@ -11,6 +11,7 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import ThreadPlan, core_budget
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
 from bulkinfer.launch.job import (
@@ -76,7 +77,7 @@ def require_fast_decoder() -> None:
     except ModuleNotFoundError as error:
         if error.name != "PIL":
             raise
-        raise UsageError("--decode fast needs Pillow, which is not installed: pip install 'bulkinfer[fast]'") from None
+        raise UsageError(f"--decode fast needs Pillow, which is not installed: {install_command('fast')}") from None
     require_turbo()
 
 

@@ -20,7 +20,7 @@ from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import METADATA_KEY, Part, publish_table, published_steps, read_part
 from bulkinfer.results.part_names import part_name, part_step
-from bulkinfer.types import Step
+from bulkinfer.types import Step, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -64,7 +64,7 @@ def merge(output: Path, staging: Path, job_file: JobFile, *, before_rename: Call
             continue
         step = part_step(name)
         if step is None:
-            raise RunError(f"{output} records {name}, which is no name of a part: run bulkinfer verify {output}")
+            raise RunError(f"{output} records {name}, which is no name of a part: run bulkinfer verify {shell_word(output)}")
         part, table = read_part(output, step, job_file.fingerprint)
         merged, gained, same = _merged(table, staged.get(step.partition, {}), read)
         now_ok, still = now_ok + gained, still + same

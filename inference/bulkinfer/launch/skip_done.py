@@ -23,6 +23,7 @@ from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
 from bulkinfer.results.part_names import part_name
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -67,7 +68,8 @@ def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
     if gone:
         names = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
         log.warning(
-            f"infer_launch: warning: --skip_done {output}: {names}, so what was there runs again: bulkinfer verify {output}"
+            f"infer_launch: warning: --skip_done {output}: {names}, so what was there runs again: "
+            f"bulkinfer verify {shell_word(output)}"
         )
 
 

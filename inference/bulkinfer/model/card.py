@@ -125,7 +125,7 @@ def _build(cls: Any, value: Any, path: Path) -> Any:
 
 def write_card(path: Path, card: ModelCard) -> None:
     """Publish card.json."""
-    write_json(path, asdict(card))
+    write_json(path, {**asdict(card), "recipe": card.recipe.facts()})
 
 
 def read_card(path: Path) -> ModelCard:

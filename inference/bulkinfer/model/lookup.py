@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from bulkinfer.model.card import (
 from bulkinfer.model.integrity import CARD, damage, readable_card, variant_damage
 from bulkinfer.model.names import plain
 from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.types import shell_word
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
         owner = network.absolute().parent
         raise UsageError(
             f"--model_name {config.model_name}: {network} is the {folder.name} variant of {owner.name}: "
-            f"use --model_path {owner.parent} --model_name {owner.name} --precision {folder.name}"
+            f"use --model_path {shell_word(owner.parent)} --model_name {shell_word(owner.name)} --precision {folder.name}"
         )
     check_columns(config, model.card)
     return model
@@ -136,7 +136,7 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
         owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
         raise UsageError(
             f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
-            f"use --model_name {owner} --precision {exact.name}"
+            f"use --model_name {shell_word(owner)} --precision {exact.name}"
         )
     if exact.exists() or not models.is_dir():
         return exact, []
@@ -171,7 +171,7 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
         options += ["--precision", folder.name]
         if folder.name in CALIBRATED and variant_damage(folder, of_network):
             options += ["--calibration_dir", "PICTURES"]
-    return shlex.join(["get_model", *named, *options])
+    return " ".join(map(shell_word, ["get_model", *named, *options]))
 
 
 def source_options(card: ModelCard, name: str) -> list[str]:

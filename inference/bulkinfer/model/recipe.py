@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from bulkinfer.errors import UsageError
 
@@ -12,6 +13,7 @@ ROUNDINGS = ("floor", "round")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 CHANNEL_ORDERS = ("RGB", "BGR")
 ORIENTATIONS = ("exif", "stored")
+STORED, SRGB = COLOURS = ("stored", "srgb")
 # How much larger than the resized picture a reduced one must be. At 1.0 the reduction does most of the resizing: on crops of
 # photographs it changed 0.6 % of the clear classes, at 1.1 it changed 0.1 %.
 _REDUCED_MARGIN = 1.1
@@ -27,6 +29,9 @@ class Recipe:
     aspect kept) or "none". A centre crop follows: offset (side - crop) / 2, rounded by `crop_offset` (torchvision's
     `int(round(...))` is "round", halves to even); where the picture is smaller than the crop it is padded with `fill`, in
     grey levels. Values are scaled from 0..255 to `value_range`, then (x - mean) / std in the order of `channels`.
+    `orientation` "exif" turns pictures upright, "stored" takes them as they lie in the file. `colour` "stored" takes the
+    numbers in the file, "srgb" converts by an embedded colour profile. Transparent pictures are laid over the colour
+    `alpha_over` (red, green, blue in grey levels), or their alpha is dropped (None). docs/pixels.md has all rules.
     """
 
     height: int
@@ -44,6 +49,20 @@ class Recipe:
     channels: str = "RGB"
     value_range: tuple[float, float] = (0.0, 1.0)
     orientation: str = "exif"
+    colour: str = STORED
+    alpha_over: tuple[int, int, int] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """The fields for JSON, as in cards and in the identity of a job.
+
+        Fields that came later are left out at their defaults: cards from before them have the same facts, and so the same
+        fingerprint.
+        """
+        facts = asdict(self)
+        for name, default in (("colour", STORED), ("alpha_over", None)):
+            if facts[name] == default:
+                del facts[name]
+        return facts
 
     @property
     def short_side_needed(self) -> int:
@@ -67,6 +86,12 @@ class Recipe:
         """Summand after that, by channel. Both are computed in float64, so that only one product and one sum are rounded."""
         return tuple((self.value_range[0] - mean) / std for mean, std in zip(self.mean, self.std, strict=True))
 
+    @property
+    def black_and_white(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What black and white become, by channel in the order of `channels`."""
+        white = tuple(255 * scale + offset for scale, offset in zip(self.scale, self.offset, strict=True))
+        return self.offset, white
+
     def __post_init__(self) -> None:
         for name, legal in (
             ("resize", RESIZE_MODES),
@@ -75,16 +100,20 @@ class Recipe:
             ("interpolation", INTERPOLATIONS),
             ("channels", CHANNEL_ORDERS),
             ("orientation", ORIENTATIONS),
+            ("colour", COLOURS),
         ):
             if (value := getattr(self, name)) not in legal:
                 raise UsageError(f"recipe: {name} is {value!r}; known are {', '.join(legal)}")
-        for name in ("mean", "std", "fill", "value_range"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("mean", "std", "fill", "value_range", "alpha_over"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(value))
         if not self.antialias:
             raise UsageError("recipe: antialias false is not supported; pictures are resized with antialiasing")
         if min(self.height, self.width) < 1 or (self.resize != "none" and self.resize_size < 1):
             raise UsageError("recipe: height, width and resize_size must be at least 1 pixel")
         if len(self.mean) != 3 or len(self.std) != 3 or len(self.fill) != 3 or 0 in self.std:
             raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
+        if self.alpha_over is not None and (len(self.alpha_over) != 3 or not all(0 <= v <= 255 for v in self.alpha_over)):
+            raise UsageError("recipe: alpha_over needs three grey levels, 0 to 255")
         if len(self.value_range) != 2:
             raise UsageError("recipe: value_range needs two values, those of black and white")

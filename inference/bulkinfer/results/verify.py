@@ -19,7 +19,7 @@ from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
-from bulkinfer.types import Step, printable
+from bulkinfer.types import Step, printable, shell_word
 
 _RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
 _NAMED = 3  # doubled keys that a message names
@@ -159,7 +159,9 @@ def _check_rest(output: Path, verdict: Verdict) -> None:
     for name in _foreign(output):
         verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
     if (output / STAGING).exists():
-        verdict.notes.append(f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it")
+        verdict.notes.append(
+            f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {shell_word(output)} goes on with it"
+        )
     if verdict.faults:
         aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
         verdict.faults += [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
 from bulkinfer.runtime.providers import PROVIDERS
 
@@ -141,7 +142,8 @@ def _available(name: str, request: Request, reason: str) -> Choice:
         raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
     for module in provider.modules:
         if importlib.util.find_spec(module) is None:
-            raise AbsentError(f"--device {name} needs the package {module}{_beside_gpu(provider.modules)}: {provider.install}")
+            how = f"{_beside_gpu(provider.modules)}: {install_command(provider.extra)}"
+            raise AbsentError(f"--device {name} needs the package {module}{how}")
     names = provider.find_devices()
     for number in request.numbers:
         if number >= len(names):

@@ -16,9 +16,11 @@ from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.picture_check import check_pictures
 from bulkinfer.train.replicas import find_world
 from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
@@ -73,7 +75,7 @@ def train(
     world = find_world(config.replicas, is_plan=config.dry_run)
     config = with_data_found(config)
     changed = {} if found is None else changed_options(found, config)
-    with deterministic(config.deterministic):
+    with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)
         if found is not None:
             restore(training, found)
@@ -81,6 +83,8 @@ def train(
         is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
+        if config.check_pictures and world.is_first:
+            check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)

@@ -13,7 +13,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from bulkinfer.errors import RunError
+from bulkinfer.errors import PictureError, RunError
 from bulkinfer.train import checkpoint
 from bulkinfer.train.data.augment import flip_and_crop, mix, normalise
 from bulkinfer.train.data.draws import order, step_seed
@@ -25,6 +25,7 @@ from bulkinfer.train.runs import Log, memory_mb
 from bulkinfer.train.step import Outcome, run_step, targets_of
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.scores import evaluate
+from bulkinfer.types import shell_word
 
 Stop = Callable[[], int]  # asked after each update; an exit code other than 0 ends the run
 
@@ -32,15 +33,30 @@ Stop = Callable[[], int]  # asked after each update; an exit code other than 0 e
 def run_updates(training: Training, run: Log, stop: Stop) -> int:
     """Run updates from `training.progress.done` to the end, or until `stop()` gives an exit code; returns that code, or 0.
 
-    The last update is always saved. Raises RunError for a loss that is not finite, unless such updates are skipped.
+    The last update is always saved, and the last one before a picture that cannot be used. Raises PictureError for such a
+    picture, RunError for a loss that is not finite, unless they are skipped.
     """
+    progress, window = training.progress, Window(training.progress.window)
+    try:
+        return _run_updates(training, run, stop, window)
+    except PictureError as error:
+        if training.plan.world.replicas > 1 or not progress.done:
+            raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
+        progress.window = window.sums(training.plan.world)
+        save(training, run)
+        command = f"bulkinfer train --resume {shell_word(run.folder)}"
+        raise PictureError(
+            f"{error}: repair it, then {command} goes on; with --on_bad_picture skip it leaves it out"
+        ) from error
+
+
+def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> int:
     config, epochs, progress = training.plan.config, training.plan.epochs, training.progress
     save_every = updates_between(config.checkpoints_per_epoch, epochs)
     log_every = updates_between(config.logs_per_epoch, epochs)
     validate_every = validation_interval(config, epochs)
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
     training.model.network.train()
-    window = Window(progress.window)
     if progress.owes_validation and training.plan.world.is_first:
         last = progress.done == epochs.total_steps
         validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
@@ -57,17 +73,13 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
         is_saved = is_planned or bool(code)
         if is_due(done, log_every) or last:
             log_window(training, run, window, rate, scale)
-            window = Window()
+            window.empty()
         is_validated = is_due(done, validate_every) or (last and config.validation != "none")
         if is_saved or is_validated:  # on all replicas
             progress.window = window.sums(training.plan.world)
         progress.owes_validation = training.data.held_out is not None and is_validated
         if progress.owes_validation and not code and training.plan.world.is_first:
-            try:
-                validate(training, run, is_saved=is_planned)
-            except RunError:  # a picture that is broken must not cost the updates
-                save(training, run)
-                raise
+            validate(training, run, is_saved=is_planned)
         if is_saved:
             save(training, run)
         if code and (not last or progress.owes_validation):
@@ -115,21 +127,35 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
         start, end = epochs.window(work.step)
         rate, scale = plan.schedule.rate(work.step), model.loss_scale.at(work.step / epochs.total_steps)
         torch.manual_seed(step_seed(plan.config.seed, work.step, world.rank))
-        outcome = run_step(
-            model.forward,
-            model.optimiser,
-            (make_input(training, item, images) for item, images in pending if len(images)),
-            window_size=end - start,
-            rate=rate,
-            scale=scale,
-            precision=model.precision,
-            replicas=world.replicas,
-            buffers=buffers,
-        )
-        model.loss_scale.after(outcome.finite)
+        if size := pictures_of(training, pending, end - start):
+            outcome = run_step(
+                model.forward,
+                model.optimiser,
+                (make_input(training, item, images) for item, images in pending if len(images)),
+                window_size=size,
+                rate=rate,
+                scale=scale,
+                precision=model.precision,
+                replicas=world.replicas,
+                buffers=buffers,
+            )
+            model.loss_scale.after(outcome.finite)
+        else:
+            nothing = torch.zeros((), device=training.data.device)
+            outcome = Outcome(nothing, nothing, 0, finite=True)
         pending = []
         training.progress.done = work.step + 1
         yield outcome, rate, scale
+
+
+def pictures_of(training: Training, pending: list[tuple[Work, Tensor]], planned: int) -> int:
+    """The pictures of an update, on all replicas: those planned, without those that were left out."""
+    if training.plan.config.on_bad_picture != "skip":
+        return planned
+    count = torch.tensor([float(sum(len(images) for _, images in pending))], device=training.data.device)
+    if training.plan.world.replicas > 1:
+        add_over_replicas([count])
+    return int(count)
 
 
 def plan_work(training: Training) -> Iterator[Work]:
@@ -172,6 +198,10 @@ class Window:
         self._sums: Tensor | None = torch.tensor(sums, dtype=torch.float64) if sums else None
         self._since = time.perf_counter()
 
+    def empty(self) -> None:
+        """Begin a new row."""
+        self._sums, self._seconds, self._since = None, 0.0, time.perf_counter()
+
     def add(self, outcome: Outcome) -> None:
         """Add an update; it took the time since the update before."""
         now = time.perf_counter()
@@ -195,6 +225,8 @@ class Window:
     def read(self, world: World) -> tuple[float, float, float]:
         """Mean loss, share of right answers, and pictures per second, of all replicas together."""
         loss, correct, count, seconds = self.sums(world)
+        if not count:  # all their pictures were left out
+            return math.nan, math.nan, 0.0
         return loss / count, correct / count, count / seconds
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import UsageError
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.names import plain
 
 NORM_OPTIONS = ("norm", "norm_groups", "norm_channels_per_group", "norm_eps", "norm_momentum", "zero_gamma")
@@ -168,10 +169,5 @@ def _timm() -> Any:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise missing_package(error) from None
+        raise missing_package("bulkinfer train", error) from None
     return timm
-
-
-def missing_package(error: ModuleNotFoundError) -> RunError:
-    """The error for a package of the training extra that is not installed."""
-    return RunError(f"training needs the package {error.name}, which is not installed: pip install 'bulkinfer[train]'")

@@ -11,12 +11,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from bulkinfer.errors import RunError, UsageError, first_line
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.train.network_names import (
     TIMM_OPTIONS,
     TRAINABLE,
     Trainable,
     find_trainable,
-    missing_package,
     timm_architecture,
 )
 from bulkinfer.train.options import TrainConfig
@@ -199,7 +199,7 @@ def build_network(options: NetworkOptions) -> nn.Module:
     try:
         network = _build_own(TRAINABLE[name], options) if name in TRAINABLE else _build_from_timm(name, options)
     except ModuleNotFoundError as error:
-        raise missing_package(error) from None
+        raise missing_package("bulkinfer train", error) from None
     return network.train()
 
 

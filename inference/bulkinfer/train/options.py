@@ -14,6 +14,7 @@ HALF_TYPES = ("bfloat16", "float16")
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
+ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
@@ -74,6 +75,10 @@ class TrainConfig:
     )
     class_order: str = option("text", "order of class folders whose names are whole numbers", choices=("text", "number"))
     download: bool = option(True, "fetch a small data set that is missing")
+    check_pictures: bool = option(False, "decode every picture before the first update, and name all that cannot be used")
+    on_bad_picture: str = option(
+        "stop", "what happens at a picture that cannot be used; skip: its batch does without it", choices=ON_BAD_PICTURE
+    )
     dataset_percentage: float = option(
         100.0, "share of the training pictures that is used", aliases=("dataset_percentage_to_use",), minimum=0
     )
@@ -272,6 +277,9 @@ class GetDatasetConfig:
         "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
     )
     force: bool = option(False, "fetch it again and replace what is there")
+    any_size: bool = option(
+        False, "take files and archives of any size; without it, of about twice the published sizes at most"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

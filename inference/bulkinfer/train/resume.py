@@ -21,6 +21,11 @@ _PAST = (
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
     "train_only", "seed", "class_order",
 )  # fmt: skip
+_AGAIN = {
+    "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
+    "place of one will do, with --on_bad_picture skip",
+    "global_batch": "continue it with the same",
+}
 
 
 def options_of(path: str) -> dict[str, Any]:
@@ -69,7 +74,8 @@ def restore(training: Training, found: Checkpoint) -> None:
     for name in ("num_samples", "global_batch"):
         there, now = found.state[name], facts[name]
         if there != now:
-            raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: continue it with the same")
+            advice = _AGAIN[name] if now < there else "continue it with the same"
+            raise UsageError(f"{found.path}: the run has {name} {there}, it would have {now} now: {advice}")
     if found.step > epochs.total_steps:
         raise UsageError(
             f"{found.path} is at update {found.step}, but the run would end at {epochs.total_steps}: give more --epochs or "

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import torch
 
-from bulkinfer.errors import UsageError, first_line
+from bulkinfer.errors import UsageError
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
-from bulkinfer.train import checkpoint
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
+from bulkinfer.train.first_weights import load_first_weights
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
@@ -54,7 +55,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
         "num_samples": num_samples,
         "global_batch": batches.global_batch,
         "class_names": list(data.train.class_names),
-        "recipe": asdict(data.recipe),
+        "recipe": data.recipe.facts(),
         "versions": versions(),
     }
     training = Training(
@@ -108,7 +109,7 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
     """The network with its first weights, on the device."""
     network = build(options)
     if config.init_checkpoint:
-        load_first_weights(network, Path(config.init_checkpoint))
+        load_first_weights(network, Path(config.init_checkpoint), options.num_classes)
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
@@ -119,7 +120,7 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
 def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong for any data."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise UsageError("--tensorboard needs the package tensorboard: pip install tensorboard")
+        raise UsageError(f"--tensorboard needs the package tensorboard: {install_command('tensorboard')}")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
         raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")
@@ -127,16 +128,6 @@ def check_options(config: TrainConfig) -> None:
         raise UsageError("--compile and --recompute both decide what is kept for the backward pass: leave one out")
     if config.dataset_percentage == 0:
         raise UsageError("--dataset_percentage 0 leaves nothing to train on")
-
-
-def load_first_weights(network: torch.nn.Module, path: Path) -> None:
-    """Load the weights of a checkpoint or run. Raises UsageError if they do not fit."""
-    found = checkpoint.find(path)
-    try:
-        network.load_state_dict(found.weights)
-    except RuntimeError as error:
-        reason = first_line(error) if (lines := str(error).splitlines())[1:] == [] else lines[1].strip()
-        raise UsageError(f"--init_checkpoint {path} does not fit this network and its classes: {reason}") from None
 
 
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:

@@ -50,7 +50,10 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
 def load_bytes(data: bytes, recipe: Recipe, limits: Limits, out_HWC: np.ndarray[Any, Any], meter: Meter) -> Facts:
     """The same, for the bytes of a picture file."""
     meter.enter("decode")
-    picture = decode(data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to)
+    picture = decode(
+        data, orientation=recipe.orientation, max_pixels=limits.max_pixels, at_least=limits.reduce_to, colour=recipe.colour,
+        alpha_over=recipe.alpha_over,
+    )  # fmt: skip
     meter.enter("preprocess")
     prepare(picture.image, recipe, out_HWC, full_size=(picture.width, picture.height))
     return Facts(picture.format, picture.frames, picture.width, picture.height, picture.flags, len(data))

@@ -27,6 +27,7 @@ import numpy as np
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import make_printing_safe, print_log_lines
 from bulkinfer.host.process_setup import die_with_parent
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import warning_counts
@@ -41,7 +42,6 @@ from bulkinfer.worker.loader import BatchSource, Limits, Loader, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, run_steps
 from bulkinfer.worker.protocol import (
-    STOP_SIGNALS,
     Command,
     End,
     Ended,

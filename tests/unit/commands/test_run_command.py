@@ -37,9 +37,19 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
     assert run(fails_with(RunError("it broke"))) == (1, "act: it broke\n")
     assert run(fails_with(RunError("a\nb\x1b[2J é"))) == (1, "act: a\\nb\\x1b[2J é\n")
     assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (1, "act: Permission denied: /x\n")
-    assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\\\xe9\\n\n")
+    assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\xe9\\n\n")
     assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")
     assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")
+    assert run(fails_with(RuntimeError("can't start new thread")))[1].startswith("act: no further thread can be started")
+    assert run(fails_with(MemoryError()))[1].startswith("act: out of memory")
+    assert run(fails_with(ImportError("libx.so: failed to map segment from shared object", name="pyarrow.lib")))[1].startswith(
+        "act: out of memory"
+    )
+    assert run(fails_with(ModuleNotFoundError("No module named 'timm'", name="timm")))[1].startswith("act: the package timm is")
+    with pytest.raises(ImportError):
+        run(fails_with(ImportError("of ours", name="bulkinfer.files")))
+    with pytest.raises(RuntimeError):
+        run(fails_with(RuntimeError("of ours")))
     with pytest.raises(OSError, match="of ours"):
         run(fails_with(OSError("a fault of ours")))
 
@@ -52,4 +62,4 @@ def test_help_that_cannot_be_written_is_one_sentence(words: tuple[str, ...]) -> 
         )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
-    assert "No space left on device" in done.stderr
+    assert done.stderr.endswith(": No space left on device: stdout\n")

@@ -6,13 +6,15 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bulkinfer.datasets import READERS, read_dataset
+from bulkinfer.datasets import READERS, catalog, read_dataset
 from bulkinfer.datasets import fetch as module
 from bulkinfer.datasets.catalog import SETS
 from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
 from bulkinfer.errors import BulkinferError, DownloadError, RunError, UsageError
+from bulkinfer.files.archives import ArchiveError
 
 from tests.data_sets import cifar10_python, deb, marked_rows, mnist_files, tar, write_files, zipped
 from tests.http_server import Site, serving
@@ -232,3 +234,52 @@ def test_wrong_use(name: str, url: str, checksum: str, reason: str, tmp_path: Pa
     with pytest.raises(UsageError) as error:
         get_dataset(Request(name, tmp_path / "data", url, checksum))
     assert reason in str(error.value)
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that small archives exceed."""
+    monkeypatch.setattr(catalog, "_SLACK_BYTES", 1 << 10)
+    monkeypatch.setattr(module, "_SMALL_BYTES", 1 << 10)
+    for name in ("cifar10", "fashion_mnist"):
+        files = tuple(replace(file, size_bytes=1 << 18) for file in SETS[name].files)
+        monkeypatch.setitem(module.SETS, name, replace(SETS[name], files=files, unpacked_bytes=1 << 18))
+
+
+@pytest.mark.parametrize("pack", [tar, zipped])
+def test_c55_a_bomb_is_refused_in_one_sentence_and_nothing_is_left(pack: Any, small_bounds: None, tmp_path: Path) -> None:
+    url = local(tmp_path, pack({"cifar-10-batches-py/data_batch_1": bytes(16 << 20)}))
+    told = refused(Request("cifar10", tmp_path / "data", url, "none"), ArchiveError)
+    assert f"{url} would unpack to 16,777,216 bytes or more, and " in told
+    assert "are allowed for cifar10 from an archive of its size (--any_size takes it)" in told
+    assert not list((tmp_path / "data").iterdir())
+    told = refused(Request("cifar10", tmp_path / "data", url, "none", any_size=True), RunError)
+    assert "does not hold cifar10" in told
+
+
+@pytest.mark.parametrize("script", ["whole", "unsized"])
+def test_c55_a_download_ends_at_its_bound(script: str, small_bounds: None, tmp_path: Path) -> None:
+    site = Site(bytes(4 << 20), [script])
+    with serving(site):
+        request = Request("cifar10", tmp_path / "data", site.url("set.tar.gz"), "none")
+        told = refused(request, DownloadError)
+    assert "set.tar.gz gives " in told
+    assert "bytes or more, and 525,312 are allowed for cifar10 (--any_size takes it)" in told
+    assert not list((tmp_path / "data").iterdir()), "no part is left that would be continued"
+
+
+def test_c55_files_of_the_user_have_a_bound_too(small_bounds: None, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "mine", {**FASHION, "train-images-idx3-ubyte.gz": bytes(1 << 20)})
+    told = refused(Request("fashion_mnist", tmp_path / "data", str(files)), UsageError)
+    assert "train-images-idx3-ubyte.gz has 1,048,576 bytes, and 525,312 are allowed for fashion_mnist" in told
+    url = local(tmp_path, bytes(4 << 20))
+    assert "has 4,194,304 bytes" in refused(Request("fashion_mnist", tmp_path / "data", url, "none"), UsageError)
+
+
+def test_c55_bounds_leave_room_for_what_is_published() -> None:
+    for published in SETS.values():
+        whole = sum(file.size_bytes for file in published.files)
+        assert published.most_fetched_bytes(None) > whole
+        assert published.most_unpacked_bytes > (published.unpacked_bytes if published.are_archives else whole)
+        assert published.unpacked_bytes < module._MOST_RATIO * whole
+        assert all(published.most_fetched_bytes(file) > file.size_bytes for file in published.files)

@@ -89,10 +89,20 @@ def test_b56_order_by_number_needs_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_classes_that_differ_are_named(split: str, tmp_path: Path) -> None:
+def test_c43_a_class_that_training_lacks_is_named(split: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"train/a/1.jpg": b"x", "train/b/1.jpg": b"x", "val/a/1.jpg": b"x", "val/c/1.jpg": b"x"})
     told = refused(tmp_path, split)
-    assert "differ (only in train: b; only in val: c): they must be the same" in told
+    assert f"{tmp_path}/val has 1 class folder that {tmp_path}/train lacks: c:" in told
+
+
+def test_c43_a_class_that_validation_lacks_keeps_the_numbers_of_training(tmp_path: Path) -> None:
+    write_files(tmp_path, {f"train/{name}/1.jpg": b"x" for name in "abcd"} | {"val/d/1.jpg": b"x", "val/b/1.jpg": b"x"})
+    assert read(tmp_path)[1] == []
+    found, said = read(tmp_path, "valid")
+    assert (found.class_names, found.labels.tolist()) == (("a", "b", "c", "d"), [1, 3])
+    assert said == [f"warning: {tmp_path}/val has no folder for 2 of the 4 classes: a, c"]
+    found, said = read(tmp_path, "valid", class_order="auto")
+    assert (found.class_names, said) == (("b", "d"), []), "by name: its own"
 
 
 def test_missing_and_empty_folders(tmp_path: Path) -> None:

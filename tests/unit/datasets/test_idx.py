@@ -66,7 +66,12 @@ GOOD_IMAGES, GOOD_LABELS = gzip.compress(idx_images(IMAGES)), gzip.compress(idx_
         (GOOD_IMAGES, GOOD_IMAGES, "is not an idx file of labels: it begins with 0x00000803, not 0x00000801"),
         (gzip.compress(struct.pack(">IIII", 0x803, 2, 0, 4)), GOOD_LABELS, "its header gives the sizes 2 x 0 x 4"),
         (gzip.compress(struct.pack(">IIII", 0x803, 2, 1 << 31, 4)), GOOD_LABELS, "its header gives the sizes"),
-        (gzip.compress(struct.pack(">IIII", 0x803, 0xFFFFFFFF, 65535, 65535)), GOOD_LABELS, "but 0 follow"),
+        (gzip.compress(struct.pack(">IIII", 0x803, 0xFFFF, 100, 100)), GOOD_LABELS, "but 0 follow"),
+        (
+            gzip.compress(struct.pack(">IIII", 0x803, 0xFFFFFFFF, 65535, 65535)),
+            GOOD_LABELS,
+            "bytes, and such a set has at most 1,073,741,824",
+        ),
         (GOOD_IMAGES, gzip.compress(idx_labels([1])), "holds 2 pictures and t10k-labels-idx1-ubyte.gz 1 labels"),
         (GOOD_IMAGES, gzip.compress(idx_labels([1, 10])), "labels-idx1-ubyte.gz is damaged: picture 1 has label 10"),
     ],

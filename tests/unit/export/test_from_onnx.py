@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import onnx
 import pytest
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.export import from_folder, from_onnx
+from bulkinfer.export import from_folder, from_onnx, model_folder
 from bulkinfer.export.get_model import make_network
 from bulkinfer.export.onnx_import import graph as graph_module
 from bulkinfer.model import integrity as model_damage
@@ -108,7 +109,7 @@ def test_a_batch_size_is_added_without_the_file(home: Home) -> None:
     first, again = make_network(config), make_network(config)
     assert (first.done, again.done) == ("added", "verified")
     (first.folder / "model.onnx").unlink()
-    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx again with m\.onnx"):
+    with pytest.raises(RunError, match=r"model\.onnx is missing .*: run get_model --onnx m\.onnx --name net --recipe"):
         make_network(config)
     with pytest.raises(UsageError, match="no network is called 'another'"):
         make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="another"))
@@ -338,3 +339,78 @@ def test_c34_a_wrong_export_of_small_probabilities_is_still_refused(
 
     monkeypatch.setattr(from_onnx.graph_rewrite, "feed_pictures", wrong)
     assert "the export is wrong and was not kept" in home.refusal(model, RunError, scores="none")
+
+
+@pytest.mark.parametrize("scores", ["auto", "logits", "probabilities"])
+def test_c40_a_classifier_with_a_zipmap_says_how_to_export_it(home: Home, scores: str) -> None:
+    """As skl2onnx exports a classifier by default."""
+    nodes = [
+        helper.make_node("ArgMax", ["y"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+        helper.make_node("ZipMap", ["p"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3, 4]),
+    ]
+    model = foreign_graph(nodes=nodes, outputs={"label": TensorProto.INT64}, domains=("ai.onnx.ml",))
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output.append(helper.make_value_info("probabilities", helper.make_sequence_type_proto(kind)))
+    told = home.refusal(model, scores=scores)
+    assert told.endswith("; the scores are in probabilities, a ZipMap: export the classifier with "
+                         "options={'zipmap': False}; --scores none adopts the graph without classes")  # fmt: skip
+    assert home.adopt(scores="none").card.outputs == {"output_label": "values"}, "label is a column"
+    for node in [node for node in model.graph.node if node.op_type == "ZipMap"]:
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+    model.graph.output[-1].CopyFrom(helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, None))
+    if scores != "logits":
+        assert home.adopt(model, scores=scores).card.classified == "probabilities"
+
+
+def test_c60_the_hash_is_over_the_graph_and_the_weights_beside_it(home: Home) -> None:
+    path = save(foreign_graph(), home.folder, save_as_external_data=True, location="w.data", size_threshold=0)
+    made = home.adopt(scores="logits")
+    both = path.read_bytes() + path.with_name("w.data").read_bytes()
+    assert made.card.weights.sha256 == hashlib.sha256(both).hexdigest()
+    assert made.card.weights.origin == "file given to get_model --onnx with w.data, one hash over all"
+    assert made.card.origin.startswith(f"m.onnx, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}, weights beside it ")
+    alone = home.adopt(foreign_graph(), scores="logits", name="alone")
+    assert alone.card.weights.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_c60_outputs_that_say_nothing_are_warned_of(home: Home) -> None:
+    nodes = [
+        helper.make_node("Mul", ["y", "nil"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "one"], ["same"]),
+    ]
+    outputs = {"y": None, "zeros": None, "same": None}
+    constants = {"nil": np.float32(0), "one": np.float32(1)}
+    home.adopt(foreign_graph(nodes=nodes, outputs=outputs, constants=constants), scores="logits", output_name="y")
+    assert [line for line in home.said if line.startswith("warning")] == [
+        "warning: zeros is 0 for every golden picture: are the weights, and the recipe, the right ones?",
+        "warning: same is the same for every golden picture: does it depend on the picture?",
+    ]
+
+
+def test_c60_a_refused_adoption_leaves_no_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags in ({"scores": "probabilities"}, {"name": "efficientnet_lite0"}, {"output_name": "none"}):
+        home.refusal(foreign_graph(), **flags)
+        assert not (home.folder / "models").exists()
+
+    def wrong(*_: Any) -> None:
+        raise RunError("the export is wrong and was not kept")
+
+    monkeypatch.setattr(model_folder, "check_graph", wrong)
+    home.refusal(foreign_graph(), RunError, scores="logits")
+    assert not (home.folder / "models").exists()
+
+
+def test_c60_a_name_that_differs_by_case_is_prefixed_once(home: Home) -> None:
+    nodes = [helper.make_node("Neg", ["y"], ["Status"]), helper.make_node("Abs", ["y"], ["status"])]
+    graph = foreign_graph(nodes=nodes, outputs={"Status": None, "status": None})
+    assert list(home.adopt(graph, scores="none").card.outputs) == ["output_Status", "output_status_2"]
+
+
+def test_c60_an_output_that_is_listed_twice_is_reported(home: Home) -> None:
+    graph = foreign_graph()
+    graph.graph.output.append(graph.graph.output[0])
+    made = home.adopt(graph, scores="logits")
+    assert list(made.card.outputs) == ["y"]
+    assert "output y is listed more than once in the graph: it is taken once" in home.said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,8 @@ def test_a_damaged_card_is_said_and_the_folder_made_anew(convolutions: Path, tmp
 
 
 def test_a_graph_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
-    folder = model_folder.open_folder(str(tmp_path), "net")
+    with model_folder.locked_folder(str(tmp_path), "net") as folder:
+        pass
     (folder / "model.onnx").write_bytes(b"mine")
     with pytest.raises(UsageError, match=r"model\.onnx was not made by get_model"):
         model_folder.existing_card(folder)
@@ -160,7 +162,51 @@ def test_a_linked_folder_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "net").symlink_to(tmp_path / "store")
-    folder = model_folder.open_folder(str(tmp_path / "models"), "net")
+    with model_folder.locked_folder(str(tmp_path / "models"), "net") as folder:
+        pass
     assert folder == tmp_path / "store"
     published(Convolutions(), folder)
     assert (tmp_path / "models" / "net" / "card.json").exists()
+
+
+def test_c60_a_refusal_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for parents, is_left in (("models", True), ("other/models", False)):
+        with pytest.raises(ZeroDivisionError), model_folder.locked_folder(str(tmp_path / parents), "net"):
+            raise ZeroDivisionError
+        assert (tmp_path / parents).exists() == is_left
+        assert not (tmp_path / parents / "net").exists()
+    (tmp_path / "models" / "net").mkdir()
+    with pytest.raises(ZeroDivisionError), model_folder.locked_folder(str(tmp_path / "models"), "net"):
+        raise ZeroDivisionError
+    assert (tmp_path / "models" / "net").exists(), "it was there before"
+    with pytest.raises(FileExistsError):
+        refused_with_notes(tmp_path / "models")
+    assert (tmp_path / "models" / "full" / "notes").exists()
+
+
+def refused_with_notes(models: Path) -> None:
+    with model_folder.locked_folder(str(models), "full") as folder:
+        (folder / "notes").mkdir()
+        (folder / "notes").mkdir()
+
+
+def test_c60_who_waits_for_a_folder_that_a_refusal_removes_makes_it_again(tmp_path: Path) -> None:
+    results: list[Path] = []
+
+    def second() -> None:
+        with model_folder.locked_folder(str(tmp_path), "net") as folder:
+            results.append(folder)
+            (folder / "card.json").write_text("{}")
+
+    def first() -> None:
+        with model_folder.locked_folder(str(tmp_path), "net"):
+            thread.start()
+            thread.join(0.3)  # it waits for the lock by now
+            raise ZeroDivisionError
+
+    thread = threading.Thread(target=second)
+    with pytest.raises(ZeroDivisionError):
+        first()
+    thread.join(20)
+    assert (results[0] / "card.json").exists()

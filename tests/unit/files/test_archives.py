@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bulkinfer.files.archives import ArchiveError, unpack
+from bulkinfer.files import archives as module
+from bulkinfer.files.archives import ArchiveError, TooLargeError, unpack
 
 from tests.data_sets import deb, tar, zipped
 
@@ -152,3 +156,61 @@ def test_an_empty_package(tmp_path: Path) -> None:
 
 def test_packages_of_other_kinds(tmp_path: Path) -> None:
     assert "is compressed with zstd" in refused(deb(FILES).replace(b"data.tar.xz ", b"data.tar.zst"), tmp_path)
+
+
+def zeros(size_bytes: int) -> dict[str, bytes]:
+    return {"small": b"1", "zeros": bytes(size_bytes)}
+
+
+@pytest.mark.parametrize("pack", [tar, zipped, deb])
+def test_c55_an_archive_that_unpacks_to_too_much_is_refused_early(
+    pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path
+) -> None:
+    archive, folder = tmp_path / "archive", tmp_path / "out"
+    archive.write_bytes(pack(zeros(1 << 20)))
+    folder.mkdir()
+    with pytest.raises(TooLargeError, match=r"would unpack to 1,048,577 bytes or more, and 1,048,576 are allowed"):
+        unpack(archive, folder, most_bytes=1 << 20)
+    assert not (folder / "zeros").exists(), "no byte of it is written"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert unpack(archive, folder, most_bytes=1 + (1 << 20)) == 2
+
+
+def test_c55_a_zip_that_promises_less_than_it_holds_is_cut(tmp_path: Path) -> None:
+    archive, folder = tmp_path / "archive", tmp_path / "out"
+    data = zipped({"zeros": bytes(1 << 20)})
+    archive.write_bytes(data.replace(struct.pack("<I", 1 << 20), struct.pack("<I", 1000)))
+    folder.mkdir()
+    with pytest.raises(ArchiveError):
+        unpack(archive, folder, most_bytes=1000)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) <= 1000
+
+
+def test_c55_headers_take_no_memory(tmp_path: Path) -> None:
+    """Long names and attributes are read as a whole; what follows the end of a tar archive is not read for ever."""
+    for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
+        member = tarfile.TarInfo("x")
+        member.type, member.size = kind, 100 << 20
+        data = gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(100 << 20), 1)
+        assert "(a header of 104,857,600 bytes)" in refused(data, tmp_path)
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_c55_what_follows_the_last_member_counts(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.write_bytes(gzip.compress(tar(FILES, "") + bytes(100 << 20), 1))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(TooLargeError, match="would unpack to"):
+        unpack(archive, tmp_path / "out", most_bytes=1 << 20)
+
+
+def test_c55_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 10)
+    archive = tmp_path / "archive"
+    archive.write_bytes(zipped({str(number): b"" for number in range(11)}))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(TooLargeError, match="would unpack to more than 10 files"):
+        unpack(archive, tmp_path / "out", most_bytes=1)
+    assert not list((tmp_path / "out").iterdir())
+    assert unpack(archive, tmp_path / "out") == 11

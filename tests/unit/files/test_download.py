@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import urllib.error
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from bulkinfer.errors import DownloadError
-from bulkinfer.files.download import _Redirects, fetch, public
+from bulkinfer.files.download import MOST_BYTES, TooLargeError, _Redirects, fetch, public
 
 from tests.http_server import Site, serving
 from tests.logged import logged
@@ -212,3 +213,20 @@ def test_an_address_that_gives_nothing_leaves_the_part_of_another(tmp_path: Path
         fetch(site.url("a"), tmp_path / "file", part_note=tmp_path / "note")
     assert (tmp_path / "file").read_bytes() == BODY
     assert site.requests[-1][2] == 1
+
+
+@pytest.mark.parametrize("script", [["whole"], ["unsized"], ["cut", "whole"]])
+def test_c55_a_file_larger_than_its_bound_is_given_up(script: list[str | int], tmp_path: Path) -> None:
+    site = Site(BODY, list(script))
+    with serving(site), pytest.raises(TooLargeError, match=r"gives .* bytes or more, and 127,999 are allowed"):
+        fetch(site.url("file.pth"), tmp_path / "file", most_bytes=len(BODY) - 1, pause_s=0.01)
+    assert (tmp_path / "file").stat().st_size == 0
+    assert len(site.requests) == 1, "another attempt would not make it smaller"
+    with serving(Site(BODY, list(script))) as site:
+        fetch(site.url("file.pth"), tmp_path / "file", most_bytes=len(BODY), pause_s=0.01)
+    assert (tmp_path / "file").read_bytes() == BODY
+
+
+def test_c55_a_download_without_a_known_size_has_a_bound() -> None:
+    assert inspect.signature(fetch).parameters["most_bytes"].default == MOST_BYTES
+    assert 1 << 33 < MOST_BYTES < 1 << 35

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from bulkinfer.host.console import make_printing_safe, print_log_lines, step_line
+from bulkinfer.host.console import make_printing_safe, print_log_lines, say, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,3 +68,24 @@ def test_streams_that_are_no_terminal_of_ours_are_left_alone(monkeypatch: pytest
     monkeypatch.setattr(sys, "stderr", strangers[1])
     make_printing_safe()
     assert (sys.stdout, sys.stderr) == strangers
+
+
+def test_c50_what_is_printed_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_log_lines()
+    hostile = "a\x1b[2Jb\rc\nd\u202ee\x9bf"
+    say(hostile)
+    logging.getLogger("bulkinfer").info(hostile)
+    logging.getLogger("bulkinfer").warning("%s", hostile)
+    safe = "a\\x1b[2Jb\\rc\\nd\\u202ee\\x9bf\n"
+    assert capsys.readouterr() == (safe * 2, safe)
+    say(line := step_line(10, 0.5, 9.25, 1234))
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+def test_c54_a_stream_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left on device: 'stdout'"):
+            say("x")
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import logging
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from bulkinfer.errors import RecordError
 from bulkinfer.files.magic_bytes import identify
 from bulkinfer.images import pillow_warnings as decoder_notices
 from bulkinfer.images.decode import Picture, decode, prepare_decoder, read_picture, warning_counts
+from bulkinfer.images.heic import require_heif
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps, features
@@ -123,7 +126,7 @@ def test_b02_three_bad_files_give_three_reasons() -> None:
         ("page.jpg", "not a picture: HTML page"),
         ("._001.jpg", "not a picture: AppleDouble file"),
         ("pointer.png", "not a picture: Git LFS pointer"),
-        ("phone.jpg", "unsupported format HEIC"),
+        ("phone.jpg", "corrupt HEIC: its header cannot be read"),
         ("clip.jpg", "not a picture: MPEG-4 or QuickTime video"),
         ("drawing.png", "unsupported format SVG"),
         ("noise.png", "not a picture: starts with c8 c9 ca cb cc cd ce cf"),
@@ -175,8 +178,68 @@ def test_b04_content_decides_and_the_real_format_is_recorded(format: str) -> Non
     assert (pixels(picture.image) == as_pillow(data)).all()
 
 
-def test_b04_heic_is_unsupported_which_is_not_corrupt() -> None:
-    assert reason(pictures.HEIC_STUB) == "unsupported format HEIC"
+def test_b04_heic_is_unsupported_which_is_not_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pillow_heif" else find(name))
+    install = "it needs pillow-heif (extra heic), which is not installed: pip install pillow-heif"
+    assert reason(pictures.HEIC_STUB) == f"unsupported format HEIC: {install}"
+
+
+@pytest.mark.parametrize("bits", [12, 16])
+def test_c58_jpegs_of_more_than_8_bits_are_unsupported(bits: int) -> None:
+    data = jpeg()
+    at = data.index(b"\xff\xc0") + 4
+    assert reason(data[:at] + bytes([bits]) + data[at + 1 :]) == f"unsupported: {bits}-bit JPEG"
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("compression", [None, "tga_rle"])
+def test_c58_tga_is_unsupported(mode: str, compression: str | None) -> None:
+    assert reason(encode(photo().convert(mode), "TGA", compression=compression)) == "unsupported format TGA"
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+def test_c58_pcx_is_unsupported(mode: str) -> None:
+    assert reason(encode(photo().convert(mode), "PCX")) == "unsupported format PCX"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\n" * 200, b"\0\0\2\0\1\0" + bytes(40), b"\0\1" + bytes(300), b"\x08\x07\x12\x05torch" + bytes(40)]
+)
+def test_c58_other_bytes_are_neither(data: bytes) -> None:
+    assert reason(data).startswith("not a picture: ")
+
+
+def heic(image: Image.Image, **options: object) -> bytes:
+    require_heif()
+    return encode(image, "HEIF", **options)
+
+
+def test_c58_heic_is_decoded() -> None:
+    data = heic(photo(300, 200), quality=95)
+    assert identify(data).name == "HEIC"
+    picture = decoded(data)
+    assert (picture.format, picture.frames, picture.width, picture.height, picture.flags) == ("HEIC", 1, 300, 200, ())
+    assert np.abs(pixels(picture.image) - pixels(photo(300, 200))).mean() < 10
+    several = heic(photo(300, 200), save_all=True, append_images=[photo(64, 64)])
+    assert (decoded(several).frames, decoded(several).width) == (2, 300)
+
+
+def test_c58_heic_is_bounded_by_the_size_of_any_of_its_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = heic(photo(300, 200))
+    assert reason(data, 300 * 200 - 1).startswith("too large: ")
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a decoder saw it"))
+    at = data.index(b"ispe") + 8
+    larger = data[:at] + struct.pack(">LL", 60_000, 60_000) + data[at + 8 :]
+    assert reason(larger) == "too large: 60000x60000 = 3600000000 pixels, limit 100000000"
+
+
+def test_c58_damaged_heic_is_an_error_and_broken_exif_is_not() -> None:
+    data = heic(photo(300, 200))
+    for fraction in (0.05, 0.3, 0.9):
+        assert re.match("(truncated|corrupt) HEIC: ", reason(cut(data, fraction)))
+    for exif in pictures.BROKEN_EXIF.values():
+        assert decoded(heic(photo(300, 200), exif=exif)).width == 300
 
 
 @pytest.mark.parametrize("adobe_marker", [True, False])

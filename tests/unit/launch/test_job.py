@@ -251,3 +251,16 @@ def test_names_of_jobs(models: Path) -> None:
     assert re.fullmatch(r"my_net__-[0-9a-f]{8}", synthetic.name)
     assert (synthetic.counts, synthetic.num_records) == ({}, 0)
     assert new_job_file(synthetic).source == "synthetic"
+
+
+def test_c59_an_old_card_keeps_its_fingerprint(models: Path) -> None:
+    """The identity has no fields of the recipe that were added later, unless they are used; then it is another job."""
+    before = job_of(models)
+    card = read_card(models / "tiny" / "card.json")
+    assert before.identity["recipe"].keys() == {
+        "height", "width", "resize", "resize_size", "crop_fraction", "interpolation", "mean", "std", "long_side_rounding",
+        "crop_offset", "antialias", "fill", "channels", "value_range", "orientation",
+    }  # fmt: skip
+    assert "alpha_over" not in (models / "tiny" / "card.json").read_text()
+    write_card(models / "tiny" / "card.json", replace(card, recipe=replace(card.recipe, colour="srgb")))
+    assert "recipe.colour (null there, " in refusal(before, job_of(models))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from bulkinfer.errors import UsageError
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.results.job_file import json_sha256
+
+from tests.models import RECIPE as TINY
 
 RECIPE = Recipe(
     height=224, width=192, resize="short_side", resize_size=256, crop_fraction=0.875, interpolation="bicubic",
@@ -37,3 +42,27 @@ def test_no_size_is_needed_where_nothing_is_resized() -> None:
 
 def test_a_recipe_is_hashable_however_it_was_written() -> None:
     assert hash(replace(RECIPE, mean=list(RECIPE.mean), fill=[1, 2, 3])) == hash(RECIPE)  # type: ignore[arg-type]
+
+
+def test_c59_what_came_later_is_no_fact_of_a_recipe_without_it() -> None:
+    """Cards and jobs from before it keep their fingerprint: this is the hash that they had then."""
+    facts = TINY.facts()
+    assert json_sha256(facts) == "aee37ad7514a5fff5052c6ce4ff2b44bca1037fab175a87f9e582967c4626a1a"
+    assert {"colour", "alpha_over"}.isdisjoint(facts)
+    assert Recipe(**facts) == TINY
+    changed = replace(TINY, colour="srgb", alpha_over=(255, 255, 255))
+    assert changed.facts() == facts | {"colour": "srgb", "alpha_over": (255, 255, 255)}
+    assert Recipe(**json.loads(json.dumps(changed.facts()))) == changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"colour": "adobe"}, "colour is 'adobe'; known are stored, srgb"),
+        ({"alpha_over": (1, 2)}, "alpha_over needs three grey levels"),
+        ({"alpha_over": (0, 0, 256)}, "alpha_over needs three grey levels"),
+    ],
+)
+def test_c59_values_that_a_recipe_cannot_have(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        replace(TINY, **changes)

@@ -110,11 +110,11 @@ def test_a_precision_that_a_provider_lacks_names_who_has_it() -> None:
 @pytest.mark.parametrize(
     ("missing", "device", "command"),
     [
-        ("onnxruntime", "cpu", "pip install 'bulkinfer[cpu]'"),
-        ("onnxruntime", "openvino", "pip install 'bulkinfer[openvino]'"),
-        ("onnxruntime_ep_openvino", "openvino", "pip install 'bulkinfer[openvino]'"),
-        ("onnxruntime_ep_openvino", "openvino:gpu", "pip install 'bulkinfer[openvino]'"),
-        ("onnxruntime", "cuda", "pip install 'bulkinfer[gpu]'"),
+        ("onnxruntime", "cpu", "pip install '.[cpu]'"),
+        ("onnxruntime", "openvino", "pip install '.[openvino]'"),
+        ("onnxruntime_ep_openvino", "openvino", "pip install '.[openvino]'"),
+        ("onnxruntime_ep_openvino", "openvino:gpu", "pip install '.[openvino]'"),
+        ("onnxruntime", "cuda", "pip install '.[gpu]'"),
     ],
 )
 def test_a_missing_package_comes_with_its_command(

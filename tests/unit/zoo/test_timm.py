@@ -147,5 +147,5 @@ def test_without_timm_the_install_command_is_named(monkeypatch: pytest.MonkeyPat
     import sys
 
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(RunError, match=r"timm.*pip install 'bulkinfer\[zoo\]'"):
+    with pytest.raises(RunError, match=r"timm.*pip install '\.\[zoo\]'"):
         zoo.find("timm:resnet50")

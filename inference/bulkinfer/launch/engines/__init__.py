@@ -11,8 +11,9 @@ from typing import Protocol
 from bulkinfer.config import ENGINES
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.types import Step
-from bulkinfer.worker.protocol import STOP_SIGNALS, Event, Refused
+from bulkinfer.worker.protocol import Event, Refused
 
 
 class Hooks(Protocol):

@@ -17,7 +17,7 @@ def _attach(options: Any, spec: SessionSpec) -> str:
 CPU = Provider(
     "CPUExecutionProvider",
     ("onnxruntime",),
-    "pip install 'bulkinfer[cpu]'",
+    "cpu",
     ("fp32", "int8"),
     lambda: ["the processor"],
     _attach,

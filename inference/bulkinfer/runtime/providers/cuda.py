@@ -21,13 +21,14 @@ import numpy as np
 from bulkinfer.errors import AbsentError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256, temporary_path
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 from bulkinfer.runtime.providers.tensorrt_cache import LOCK_FILE, record, remove_invalid
 
-_INSTALL = "pip install 'bulkinfer[gpu]'"
+_EXTRA = "gpu"
 _REMOVE = "pip uninstall --yes onnxruntime onnxruntime-gpu"
-_TENSORRT_INSTALL = "pip install 'bulkinfer[tensorrt]'"
+_TENSORRT_EXTRA = "tensorrt"
 _DRIVER = "libcuda.so.1"
 _SHARED = "libonnxruntime_providers_{}.so"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
@@ -38,12 +39,12 @@ _HALF_UNITS = 7  # GPUs of this capability and later compute in fp16 natively
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE
 
 
-def find_devices(device: str, ep_name: str, install: str) -> list[str]:
+def find_devices(device: str, ep_name: str, extra: str) -> list[str]:
     """The GPUs that the driver shows this process, by name and position on the bus, in the order of their numbers.
 
     If CUDA_VISIBLE_DEVICES is set, a number is a position in it, not a number of the whole host.
     """
-    _check_packages(device, ep_name, install)
+    _check_packages(device, ep_name, extra)
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError as error:
@@ -58,7 +59,7 @@ def find_devices(device: str, ep_name: str, install: str) -> list[str]:
     return names
 
 
-def _check_packages(device: str, ep_name: str, install: str) -> None:
+def _check_packages(device: str, ep_name: str, extra: str) -> None:
     """Raises UsageError unless the installed onnxruntime is built for GPUs.
 
     It is imported only if its GPU library is on disk, because an import takes time and memory.
@@ -75,10 +76,11 @@ def _check_packages(device: str, ep_name: str, install: str) -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     installed = " and ".join(f"{package} {version}" for package, version in found.items()) or "onnxruntime"
+    again = f"{_REMOVE} && {install_command(extra)}"
     if len(found) == 2:
-        raise UsageError(f"--device {device}: {installed} are both installed and overwrite each other: {_REMOVE} && {install}")
+        raise UsageError(f"--device {device}: {installed} are both installed and overwrite each other: {again}")
     kind = UsageError if _has_driver() else AbsentError
-    raise kind(f"--device {device}: the installed {installed} is built without {ep_name}: {_REMOVE} && {install}")
+    raise kind(f"--device {device}: the installed {installed} is built without {ep_name}: {again}")
 
 
 def _has_driver() -> bool:
@@ -150,7 +152,7 @@ def pin(array: np.ndarray[Any, Any], device: int) -> str:
     return failed
 
 
-def _load_libraries(library: str, install: str, device: str) -> None:
+def _load_libraries(library: str, extra: str, device: str) -> None:
     """Load the libraries that the provider links to, from their packages if those are installed.
 
     Raises UsageError that names a missing library; onnxruntime would only log it and go on without the provider.
@@ -165,12 +167,13 @@ def _load_libraries(library: str, install: str, device: str) -> None:
         ctypes.CDLL(str(folder / _SHARED.format(library)))
     except OSError as error:
         raise UsageError(
-            f"--device {device}: a library is missing ({first_line(error)}): {install}, or name its folder in LD_LIBRARY_PATH"
+            f"--device {device}: a library is missing ({first_line(error)}): {install_command(extra)}, or name its folder in "
+            "LD_LIBRARY_PATH"
         ) from None
 
 
 def _attach_cuda(options: Any, spec: SessionSpec) -> str:
-    _load_libraries("cuda", _INSTALL, "cuda")
+    _load_libraries("cuda", _EXTRA, "cuda")
     refuse_other_nodes(options, spec)
     options.use_deterministic_compute = True
     options.add_provider(
@@ -225,7 +228,7 @@ def _built_by() -> dict[str, str]:
 
 def _attach_tensorrt(options: Any, spec: SessionSpec) -> str:
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # before its libraries are loaded: fp32 means fp32
-    _load_libraries("tensorrt", _TENSORRT_INSTALL, "tensorrt")
+    _load_libraries("tensorrt", _TENSORRT_EXTRA, "tensorrt")
     refuse_other_nodes(options, spec)
     folder = str(_engines(spec))
     removed = remove_invalid(Path(folder), _built_by())
@@ -249,9 +252,9 @@ def _describe(spec: SessionSpec) -> str:
 CUDA = Provider(
     "CUDAExecutionProvider",
     ("onnxruntime",),
-    _INSTALL,
+    _EXTRA,
     ("fp32", "fp16"),
-    lambda: find_devices("cuda", "CUDAExecutionProvider", _INSTALL),
+    lambda: find_devices("cuda", "CUDAExecutionProvider", _EXTRA),
     _attach_cuda,
     variants=("fp16",),
     is_counted=True,
@@ -263,9 +266,9 @@ CUDA = Provider(
 TENSORRT = Provider(
     "TensorrtExecutionProvider",
     ("onnxruntime",),
-    _TENSORRT_INSTALL,
+    _TENSORRT_EXTRA,
     ("fp32", "bf16", "fp16"),
-    lambda: find_devices("tensorrt", "TensorrtExecutionProvider", _TENSORRT_INSTALL),
+    lambda: find_devices("tensorrt", "TensorrtExecutionProvider", _TENSORRT_EXTRA),
     _attach_tensorrt,
     is_counted=True,
     opening=_one_builds,

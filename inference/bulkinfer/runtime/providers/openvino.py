@@ -13,7 +13,6 @@ from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other
 
 EP_NAME = "OpenVINOExecutionProvider"
 _MODULE = "onnxruntime_ep_openvino"
-_INSTALL = "pip install 'bulkinfer[openvino]'"
 # The plugin's word for a precision, and the word by which a device declares that it computes in it natively. An int8 graph
 # marks what is quantised; the hint is for the rest.
 _HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
@@ -112,7 +111,7 @@ def _entry(kind: str, precisions: tuple[str, ...]) -> Provider:
     return Provider(
         EP_NAME,
         ("onnxruntime", _MODULE),
-        _INSTALL,
+        "openvino",
         precisions,
         lambda: _find(kind),
         lambda options, spec: _attach(kind, options, spec),

@@ -39,7 +39,8 @@ def _only_fp32(_numbers: tuple[int, ...]) -> tuple[str, str]:
 class Provider:
     """One entry of PROVIDERS.
 
-    `ep_name` is onnxruntime's name for it, `modules` are the Python modules it needs, `install` is the command for them.
+    `ep_name` is onnxruntime's name for it, `modules` are the Python modules it needs, `extra` is the extra of bulkinfer that
+    brings them.
     `find_devices()` returns the names of the devices on this host, in the order of their numbers. It raises UsageError that
     says what is missing and which command installs it, AbsentError if nothing of the provider is here.
     `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description of the device.
@@ -56,7 +57,7 @@ class Provider:
 
     ep_name: str
     modules: tuple[str, ...]
-    install: str
+    extra: str
     precisions: tuple[str, ...]
     find_devices: Callable[[], list[str]]
     attach: Callable[[Any, SessionSpec], str]

@@ -15,17 +15,17 @@ from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
+from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.samples import (
     STATISTICS,
     Samples,
     array_samples,
     file_samples,
-    generated_samples,
     recipe_for,
-    synthetic_samples,
 )
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.options import TrainConfig, training_data_dir
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -75,7 +75,8 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
     model_of(found)  # an unknown name is reported before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
         if config.dry_run:
-            raise UsageError(f"{name} is not in {place}, and --dry_run fetches nothing: run bulkinfer get_dataset {name} first")
+            command = f"bulkinfer get_dataset {shell_word(name)} --data_dir {shell_word(place)}"
+            raise UsageError(f"{name} is not in {place}, and --dry_run fetches nothing: run {command} first")
         get_dataset(Request(name, place))
     return found
 
@@ -139,7 +140,8 @@ def read_split(config: TrainConfig, split: str, class_order: str = "") -> ArrayP
     """
     folder = place = Path(config.data_dir)
     if config.dataset in SETS and not place.exists():
-        raise UsageError(f"{place} does not exist: bulkinfer get_dataset {config.dataset} --data_dir {place} fills it")
+        command = f"bulkinfer get_dataset {shell_word(config.dataset)} --data_dir {shell_word(place)}"
+        raise UsageError(f"{place} does not exist: {command} fills it")
     if config.dataset in SETS and not find_reader(config.dataset).holds(place):
         folder = folder_of(config.dataset, place) or place
     return read_dataset(config.dataset, folder, split, class_order=class_order or config.class_order)
@@ -155,4 +157,11 @@ def samples_of(
         return array_samples(
             pictures, recipe, cache_bytes=cache_bytes, num_threads=threads, seed=config.seed, crop_area=crop_area
         )
-    return file_samples(pictures, recipe, num_threads=threads, seed=config.seed, crop_area=crop_area)
+    return file_samples(
+        pictures,
+        recipe,
+        num_threads=threads,
+        seed=config.seed,
+        crop_area=crop_area,
+        skips_bad=config.on_bad_picture == "skip",
+    )

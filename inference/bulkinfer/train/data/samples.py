@@ -5,11 +5,12 @@ Shape letters: N batch, H height, W width, C channels (always RGB, as in serving
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +19,17 @@ from PIL import Image
 from torch import Tensor
 
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
-from bulkinfer.errors import RecordError, RunError
+from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.data.augment import random_resized_crops
-from bulkinfer.train.data.draws import Draw, Integers, uniform
+from bulkinfer.train.data.draws import Integers
 from bulkinfer.types import printable
 
+log = logging.getLogger("bulkinfer")
+
+_CHECKED_AT_ONCE = 4096  # pictures
 _AHEAD = 4  # micro batches prepared in advance
 _MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
 
@@ -36,7 +40,6 @@ STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
     "fashion_mnist": ((0.2860,) * 3, (0.3530,) * 3),
     "digits": ((0.3053,) * 3, (0.3760,) * 3),
 }
-_COUNT, _CLASSES = 50_000, 1000  # of pictures that are made up
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -76,7 +79,13 @@ class Samples(Protocol):
         """Move what is kept in memory to this device."""
 
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
-        """Each micro batch as uint8 N x H x W x C, in order."""
+        """Each micro batch as uint8 N x H x W x C, in order, and its work, whose samples are those that can be used.
+
+        Raises PictureError for a picture that cannot be used, unless such pictures are left out.
+        """
+
+    def faults(self, samples: Integers, /) -> Iterator[str]:
+        """A sentence for each of these samples that cannot be used; reads them all."""
 
 
 class CachedSamples:
@@ -93,9 +102,15 @@ class CachedSamples:
         for item in work:
             yield item, self._images_NHWC[torch.from_numpy(item.samples).to(self._images_NHWC.device)]
 
+    def faults(self, _samples: Integers, /) -> Iterator[str]:
+        return iter(())
+
 
 class LoadedSamples:
-    """Pictures that threads prepare a few micro batches in advance, one sample per task."""
+    """Pictures that threads prepare a few micro batches in advance, one sample per task.
+
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    """
 
     def __init__(
         self,
@@ -107,9 +122,11 @@ class LoadedSamples:
         num_threads: int,
         seed: int,
         crop_area: tuple[float, float] | None,
+        skips_bad: bool = False,
     ) -> None:
         self._picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+        self._skips_bad, self._named = skips_bad, set[int]()
 
     def move_to(self, device: torch.device) -> None:
         """Does nothing: no pictures are kept."""
@@ -133,11 +150,39 @@ class LoadedSamples:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    @staticmethod
-    def _ready(item: Work, slots_NHWC: np.ndarray, tasks: list[Future[None]]) -> tuple[Work, Tensor]:
-        for task in tasks:
-            task.result()
-        return item, torch.from_numpy(slots_NHWC)
+    def _ready(self, item: Work, slots_NHWC: np.ndarray, tasks: list[Future[None]]) -> tuple[Work, Tensor]:
+        kept = []
+        for slot, task in enumerate(tasks):
+            error = task.exception()
+            if error is None:
+                kept.append(slot)
+            elif isinstance(error, PictureError) and self._skips_bad:
+                self._name(int(item.samples[slot]), error)
+            else:
+                raise error
+        if len(kept) == len(tasks):
+            return item, torch.from_numpy(slots_NHWC)
+        if len(kept) == 1 and item.epoch is not None:  # batch norm has no variance over one sample
+            kept = []
+        return replace(item, samples=item.samples[kept]), torch.from_numpy(slots_NHWC[kept])
+
+    def _name(self, sample: int, error: PictureError) -> None:
+        if sample not in self._named:
+            self._named.add(sample)
+            log.warning(f"warning: {error}: left out")
+
+    def faults(self, samples: Integers) -> Iterator[str]:
+        def fault(sample: int) -> str:
+            try:
+                self._picture(sample)
+            except PictureError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="checker") as pool:
+            for start in range(0, len(samples), _CHECKED_AT_ONCE):
+                found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
+                yield from filter(None, found)
 
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
         image = self._picture(sample)
@@ -190,66 +235,36 @@ def to_image(image_HWC: np.ndarray) -> Image.Image:
 
 
 def file_samples(
-    pictures: FilePictures, recipe: Recipe, *, num_threads: int, seed: int, crop_area: tuple[float, float] | None
+    pictures: FilePictures,
+    recipe: Recipe,
+    *,
+    num_threads: int,
+    seed: int,
+    crop_area: tuple[float, float] | None,
+    skips_bad: bool = False,
 ) -> Samples:
-    """Samples of picture files. Their batches raise RunError that names a file which cannot be used."""
+    """Samples of picture files. Those that cannot be used are named, by a PictureError or, with `skips_bad`, by a warning."""
     prepare_decoder()
 
     def picture(sample: int) -> Image.Image:
         path = pictures.paths[sample]
         try:
-            return decode(read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS).image
+            return decode(
+                read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
+                alpha_over=recipe.alpha_over,
+            ).image  # fmt: skip
         except RecordError as error:
             name = printable(os.fsencode(path))
-            raise RunError(f"{name} cannot be used ({error.stage}: {error.message}): repair or remove it") from error
+            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
+            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
 
     return LoadedSamples(
-        picture, pictures.labels, pictures.class_names, recipe=recipe, num_threads=num_threads, seed=seed, crop_area=crop_area
+        picture,
+        pictures.labels,
+        pictures.class_names,
+        recipe=recipe,
+        num_threads=num_threads,
+        seed=seed,
+        crop_area=crop_area,
+        skips_bad=skips_bad,
     )
-
-
-class _MadeUpSamples:
-    """Random pixels with random labels of 1,000 classes: each picture is a stretch of one block of noise.
-
-    Sample and epoch decide the stretch. With `once`, one batch of each size is made and used again.
-    """
-
-    def __init__(self, size: int, seed: int, *, once: bool) -> None:
-        random = np.random.default_rng(seed)
-        self.labels = random.integers(0, _CLASSES, _COUNT)
-        self.class_names = tuple(f"class {number}" for number in range(_CLASSES))
-        self._size, self._seed, self._once = size, seed, once
-        self._noise = random.integers(0, 256, 2 * size * size * 3, np.uint8)
-        self._kept: dict[int, Tensor] = {}
-        self._device = torch.device("cpu")
-
-    def move_to(self, device: torch.device) -> None:
-        """Make reused batches on this device."""
-        self._device = device if self._once else self._device
-
-    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
-        """Each micro batch as uint8 N x H x W x C, in order."""
-        for item in work:
-            if not self._once:
-                yield item, self._make(item.samples, item.epoch or 0)
-                continue
-            count = len(item.samples)
-            if count not in self._kept:
-                self._kept[count] = self._make(np.arange(count), 0).to(self._device)
-            yield item, self._kept[count]
-
-    def _make(self, samples: Integers, epoch: int) -> Tensor:
-        length = self._size * self._size * 3
-        starts = (uniform(self._seed, epoch, samples, Draw.MADE_UP) * length).astype(np.int64)
-        pixels = np.array([self._noise[start : start + length] for start in starts], np.uint8)
-        return torch.from_numpy(pixels.reshape(len(samples), self._size, self._size, 3))
-
-
-def generated_samples(size: int, seed: int) -> Samples:
-    """50,000 pictures, made again for each batch: measures the loop without reading and decoding."""
-    return _MadeUpSamples(size, seed, once=False)
-
-
-def synthetic_samples(size: int, seed: int) -> Samples:
-    """The same batch for all of 50,000 pictures: measures the network alone."""
-    return _MadeUpSamples(size, seed, once=True)

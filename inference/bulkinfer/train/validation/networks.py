@@ -6,11 +6,9 @@ Shape letters: N batch, H height, W width, C channels, K classes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +20,12 @@ from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.opening import FAKE, read_split, samples_of, with_data_found
-from bulkinfer.train.data.samples import Samples, Work, recipe_for
+from bulkinfer.train.data.samples import Samples, recipe_for
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.classes import RelabelledSamples, class_positions
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate
 from bulkinfer.zoo import state_dict, weights
@@ -56,21 +55,6 @@ class _Outputs(nn.Module):
         return logits.flatten(1)
 
 
-@dataclass(slots=True)
-class _RelabelledSamples:
-    """Samples whose labels are numbers of the network's classes."""
-
-    samples: Samples
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-    def move_to(self, device: torch.device) -> None:
-        self.samples.move_to(device)
-
-    def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
-        return self.samples.batches(work)
-
-
 def open_subject(config: ValidateConfig) -> Subject:
     """The network that --model names and the validation pictures of --data_dir.
 
@@ -83,7 +67,8 @@ def open_subject(config: ValidateConfig) -> Subject:
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
         raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
-                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random)  # fmt: skip
+                          num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
+                          on_bad_picture=config.on_bad_picture)  # fmt: skip
     options = with_data_found(options)
     return _random(name, config, options) if is_random else _published(name, config, options)
 
@@ -134,7 +119,7 @@ def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subje
         num_classes = network(torch.zeros(1, 3, recipe.height, recipe.width)).shape[1]
     positions = class_positions(pictures.class_names, names, num_classes)
     shown = names or tuple(map(str, range(num_classes)))
-    held_out = _RelabelledSamples(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
+    held_out = RelabelledSamples(samples_of(pictures, recipe, options, None), positions[pictures.labels], shown)
     return Subject(name, network, recipe, held_out)
 
 
@@ -150,28 +135,6 @@ def _load_from_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe
     state_dict.load(network, found.path, zoo.adapter(name))
     log.info(f"{name}: weights {found.path.name} ({found.origin})")
     return _Outputs(network, is_bgr=spec.recipe.channels == "BGR").eval(), spec.recipe
-
-
-def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
-    """For each class folder, the number of its class in the network's outputs.
-
-    Folders are named by class numbers from 0, or by class names. Otherwise there must be one for each class, in the order of
-    the classes; a note says so. Raises UsageError if none of these holds, or if two classes have the name of a folder.
-    """
-    if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
-        return np.array([int(folder) for folder in folders])
-    numbers = {name: number for number, name in enumerate(class_names)}
-    if all(folder in numbers for folder in folders):
-        if twice := [folder for folder in folders if class_names.count(folder) > 1]:
-            raise UsageError(f"{twice[0]} is the name of two classes: name the folders by number of class, from 0")
-        return np.array([numbers[folder] for folder in folders])
-    if len(folders) == num_classes:
-        log.info(f"note: the {num_classes} class folders are taken as the classes in order: {folders[0]} is class 0")
-        return np.arange(num_classes)
-    raise UsageError(
-        f"the pictures are in {len(folders)} class folders, and the network has {num_classes} classes: name the folders "
-        "by number of class, from 0, or by name, or have one for each class"
-    )
 
 
 def validate_subject(subject: Subject, *, batch_size: int, precision: Precision, device: torch.device) -> Scores:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bulkinfer.config import check_values, option
 from bulkinfer.errors import UsageError
-from bulkinfer.train.options import HALF_TYPES, PRECISIONS
+from bulkinfer.train.options import HALF_TYPES, ON_BAD_PICTURE, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,11 @@ class ValidateConfig:
     path: str = option("", "a checkpoint, or a run: all of its checkpoints in ascending order (also as a plain argument)")
     again: bool = option(False, "validate again the checkpoints that are in validation.csv of the run")
     data_dir: str = option("", "folder of the data set; default: that of the run")
+    on_bad_picture: str = option(
+        "stop",
+        "what happens at a picture that cannot be used; skip: it is not counted, as in a run that skips",
+        choices=ON_BAD_PICTURE,
+    )
     valid_batch_size: int = option(
         0, "pictures per batch; 0: the run's micro batch, else 128", minimum=0, aliases=("batch_size",)
     )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bulkinfer.errors import RunError
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.samples import Samples, Work
 from bulkinfer.train.step import Precision
@@ -84,6 +85,8 @@ def evaluate(
                 scores.add(logits_NK, labels[work.samples].to(logits_NK.device))
     finally:
         network.train(was_training)
+    if not scores.count:
+        raise RunError("none of the validation pictures can be used")
     scores.seconds = time.perf_counter() - start
     return scores
 

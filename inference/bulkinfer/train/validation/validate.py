@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.errors import BulkinferError, PictureError, RunError, UsageError
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint, state
 from bulkinfer.train.checkpoint import Checkpoint
@@ -23,6 +23,7 @@ from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision
+from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate
@@ -37,6 +38,13 @@ def validate(config: ValidateConfig) -> None:
 
     Raises UsageError if there is no checkpoint, RunError if one or the data are damaged.
     """
+    try:
+        _validate(config)
+    except PictureError as error:
+        raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
+
+
+def _validate(config: ValidateConfig) -> None:
     if config.generated_data:
         measure(config)
         return
@@ -63,8 +71,7 @@ def validate(config: ValidateConfig) -> None:
         options = run_options(found, config)
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
-        if list(held_out.class_names) != found.state["class_names"]:
-            raise UsageError(f"{path} was trained on other classes than those of {options.data_dir}")
+            held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
         scores = score(network, found, held_out, options, config)
         log.info(f"{path.name}: {scores.sentence()}")
         if not config.data_dir:
@@ -103,6 +110,7 @@ def run_options(found: Checkpoint, config: ValidateConfig) -> TrainConfig:
         num_workers=config.num_workers,
         cache_mb=config.cache_mb,
         device=config.device,
+        on_bad_picture="skip" if config.on_bad_picture == "skip" else options.on_bad_picture,
     )
 
 

@@ -47,6 +47,24 @@ def test_the_classified_output() -> None:
         choose_classified("loss", observed(a=(3,)))
 
 
+def test_c40_whole_numbers_are_labels_and_not_scores() -> None:
+    label = {"label": ((), np.dtype(np.int64))}
+    zipmap = {"probabilities": "it holds no numbers (a ZipMap: export the classifier with options={'zipmap': False} to get its "
+                               "probabilities)"}  # fmt: skip
+    told = r"output label holds whole numbers \(int64\), which are class numbers and not scores; the scores are in "
+    told += r"probabilities, a ZipMap: export the classifier with options=\{'zipmap': False\}"
+    for asked, prefix in (("", "--onnx"), ("label", "--output_name")):
+        with pytest.raises(UsageError, match=f"^{prefix}: {told}"):
+            choose_classified(asked, Observed(label, zipmap))
+    exported = Observed({**label, "probabilities": ((3,), np.dtype(np.float32))}, {})
+    assert choose_classified("", exported) == ("probabilities", "the only output, beside whole numbers in label")
+    quantised = {"scores": ((10,), np.dtype(np.uint8))}
+    assert choose_classified("", Observed(quantised, {})) == ("scores", "the only output")
+    for shape, dtype in (((5,), np.int32), ((1,), np.uint8), ((4,), np.bool_), ((), np.int16)):
+        with pytest.raises(UsageError, match="which are class numbers and not scores: name the output with the scores"):
+            choose_classified("", Observed({"a": (shape, np.dtype(dtype))}, {}))
+
+
 def test_names_that_differ_by_case_alone_are_told_apart() -> None:
     """Many readers of Parquet know columns without regard to case."""
     found = plan_outputs(observed(Scores=(3,), a=(3,), A=(3,), b=(3,)), "a")

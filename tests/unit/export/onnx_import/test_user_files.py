@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe
+from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe, refuse_other_count
 from bulkinfer.zoo import NETWORKS
 
 from tests.foreign_graphs import SCALED, recipe_file, recipe_of
@@ -62,9 +62,11 @@ def test_labels(name: str, content: str, tmp_path: Path) -> None:
     ("a.txt", b"cat\n\ndog\n", r"line 2 of .* is empty"),
     ("a.txt", b"\xff\xfe", "is no text that can be read"),
     ("a.json", b"{", "is no JSON that can be read"),
-    ("a.json", b'{"1": "cat", "2": "dog"}', "must number its names from 0 upwards, each number once"),
+    ("a.json", b'{"1": "cat", "3": "dog"}', "must number its names from 0 upwards, each number once"),
     ("a.json", b'{"cat": 0, "dog": 0}', "must number its names from 0 upwards, each number once"),
-    ("a.json", b'{"0": ["n01", "cat"]}', "must hold a list of names, or an object of number and name"),
+    ("a.json", b'{"0": ["n01", 3]}', "must hold a list of names, or an object of number and name"),
+    ("a.json", b'{"0": []}', "must hold a list of names, or an object of number and name"),
+    ("a.json", b'{"id2label": {"0": "cat", "2": "dog"}}', "must number its names from 0 upwards, each number once"),
     ("a.json", b"[]", "must hold a list of names"),
     ("a.json", b'["\\ud800"]', "has a name with half a surrogate pair"),
     ("a.json", b"[" * 100_000, "too deeply nested"),
@@ -74,6 +76,40 @@ def test_labels_that_are_none(name: str, content: Any, told: str, tmp_path: Path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=rf"^--labels: .*{told}"):
         read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("config.json", {"architectures": ["ViT"], "id2label": {"0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1}}),
+    ("config.json", {"hidden_size": 768, "label2id": {"dog": 1, "cat": 0}}),
+    ("config.json", {"architecture": "resnet18", "num_classes": 2, "label_names": ["cat", "dog"]}),
+    ("imagenet_class_index.json", {"0": ["n02123045", "cat"], "1": ["n02084071", "dog"]}),
+    ("classes.json", [["n02123045", "cat"], ["n02084071", "dog"]]),
+    ("classes.json", {"class_to_idx": {"dog": 1, "cat": 0}}),
+    ("labels.txt", {"0": "cat", "1": "dog"}),
+])  # fmt: skip
+def test_c42_label_files_of_other_programs(name: str, value: Any, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(json.dumps(value))
+    assert read_labels(tmp_path / name) == ("cat", "dog")
+
+
+def test_c42_a_text_that_only_begins_like_json_is_text(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("[unused]\n{x\n")
+    assert read_labels(tmp_path / "labels.txt") == ("[unused]", "{x")
+
+
+def test_c42_names_that_lack_the_background_class(tmp_path: Path) -> None:
+    names = tuple(map(str, range(1000)))
+    refuse_other_count(names, 1000, "logits")
+    with pytest.raises(UsageError, match=r"has 1,000 names, logits has 1,001 values: .* put background in front of the names"):
+        refuse_other_count(names, 1001, "logits")
+    refuse_other_count(("background", *names), 1001, "logits")
+    with pytest.raises(UsageError, match=r"has 1,001 names, logits has 1,000 values: the first name is Background.* remove it"):
+        refuse_other_count(("Background", *names), 1000, "logits")
+    with pytest.raises(UsageError, match=r"has 1,000 names, logits has 21,843 values$"):
+        refuse_other_count(names, 21843, "logits")
+    (tmp_path / "a.json").write_text(json.dumps({str(number + 1): name for number, name in enumerate(names)}))
+    with pytest.raises(UsageError, match="numbers its names from 1: number them from 0, or add background as number 0"):
+        read_labels(tmp_path / "a.json")
 
 
 def test_labels_that_are_not_there(tmp_path: Path) -> None:

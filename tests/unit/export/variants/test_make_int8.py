@@ -62,5 +62,5 @@ def test_a_provider_that_is_not_here_is_named(home: Home, monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     home.adopt(deep_graph())
     assert list(home.make().card.calibration or {}) != []
-    why = "--device openvino needs the package onnxruntime: pip install 'bulkinfer[openvino]'"
+    why = "--device openvino needs the package onnxruntime: pip install '.[openvino]'"
     assert f"int8: not judged on openvino, which is not available here ({why})" in home.said

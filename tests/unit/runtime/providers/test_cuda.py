@@ -196,7 +196,7 @@ def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
     host.shared("cuda").unlink()
     assert refusal() == (
         "--device cuda: the installed onnxruntime 1.32.0 is built without CUDAExecutionProvider: "
-        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[gpu]'"
+        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install '.[gpu]'"
     )
     with pytest.raises(UsageError) as with_driver:  # a GPU lies idle: worth a word also where nobody asked for it
         PROVIDERS["cuda"].find_devices()
@@ -204,7 +204,7 @@ def test_the_runtime_is_built_for_processors_only(host: Host) -> None:
     host.driver = None
     with pytest.raises(AbsentError):
         PROVIDERS["cuda"].find_devices()
-    assert refusal("tensorrt").endswith("onnxruntime onnxruntime-gpu && pip install 'bulkinfer[tensorrt]'")
+    assert refusal("tensorrt").endswith("onnxruntime onnxruntime-gpu && pip install '.[tensorrt]'")
 
 
 def test_two_runtimes_that_overwrite_each_other(host: Host) -> None:
@@ -213,7 +213,7 @@ def test_two_runtimes_that_overwrite_each_other(host: Host) -> None:
     host.built_with = ["CPUExecutionProvider"]
     assert refusal() == (
         "--device cuda: onnxruntime 1.32.0 and onnxruntime-gpu 1.31.1 are both installed and overwrite each other: "
-        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install 'bulkinfer[gpu]'"
+        "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install '.[gpu]'"
     )
 
 
@@ -295,9 +295,9 @@ def test_cuda_in_half_precision_differs_in_the_layout_of_its_kernels(host: Host,
 @pytest.mark.parametrize(
     ("device", "library", "error", "command"),
     [
-        ("cuda", "cuda", "libcudnn.so.9: cannot open shared object file", "pip install 'bulkinfer[gpu]'"),
-        ("cuda", "shared", "libonnxruntime_providers_shared.so: file too short", "pip install 'bulkinfer[gpu]'"),
-        ("tensorrt", "tensorrt", "libnvinfer.so.10: cannot open shared object file", "pip install 'bulkinfer[tensorrt]'"),
+        ("cuda", "cuda", "libcudnn.so.9: cannot open shared object file", "pip install '.[gpu]'"),
+        ("cuda", "shared", "libonnxruntime_providers_shared.so: file too short", "pip install '.[gpu]'"),
+        ("tensorrt", "tensorrt", "libnvinfer.so.10: cannot open shared object file", "pip install '.[tensorrt]'"),
     ],
 )
 def test_a_missing_library_is_named(host: Host, tmp_path: Path, device: str, library: str, error: str, command: str) -> None:

@@ -1,4 +1,4 @@
-"""train/validation/networks.py: folders and classes, and pictures as the recipe prepares them."""
+"""train/validation/networks.py: pictures as the recipe prepares them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,10 @@ import numpy as np
 import pytest
 import torch
 from bulkinfer import zoo
-from bulkinfer.errors import UsageError
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.step import Precision
-from bulkinfer.train.validation.networks import Subject, _Outputs, class_positions, validate_subject
-
-
-@pytest.mark.parametrize(
-    ("folders", "classes", "count", "found"),
-    [
-        (("a", "b", "c"), (), 3, [0, 1, 2]),
-        (("a", "b", "c"), ("b", "c", "a"), 3, [2, 0, 1]),
-        (("n01", "n02", "n03"), ("b", "c", "a"), 3, [0, 1, 2]),
-        (("10", "2"), (), 11, [10, 2]),
-        (("0", "2", "1"), (), 3, [0, 2, 1]),
-        (("cat", "dog"), ("dog", "cow", "cat"), 3, [2, 0]),
-    ],
-)
-def test_which_class_a_folder_is(folders: tuple[str, ...], classes: tuple[str, ...], count: int, found: list[int]) -> None:
-    assert class_positions(folders, classes, count).tolist() == found
-
-
-@pytest.mark.parametrize(("folders", "count"), [(("cat", "dog"), 3), (("0", "3"), 3), (("a", "b"), 1)])
-def test_folders_that_are_no_classes(folders: tuple[str, ...], count: int) -> None:
-    with pytest.raises(UsageError, match=f"are in 2 class folders, and the network has {count} classes: name the folders"):
-        class_positions(folders, ("cow", "dog")[:count], count)
-
-
-def test_a_name_of_two_classes() -> None:
-    with pytest.raises(UsageError, match="crane is the name of two classes: name the folders by number"):
-        class_positions(("crane", "dog"), ("crane", "dog", "crane"), 3)
+from bulkinfer.train.validation.networks import Subject, _Outputs, validate_subject
 
 
 class Pictures:

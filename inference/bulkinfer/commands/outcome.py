@@ -1,0 +1,78 @@
+"""The end of a command: every failure that a user can cause is one sentence on stderr, with its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from bulkinfer.errors import BulkinferError, os_error_sentence
+from bulkinfer.host.console import drop_stdout, make_printing_safe, say_last
+from bulkinfer.host.stop_signals import stop_sentence, stopping_signal, work_begins, work_ends
+
+_NO_THREAD = "can't start new thread"  # Python's own words; the class is RuntimeError
+_NO_MAPPING = "failed to map segment"  # the dynamic linker's, where there is no memory for a library
+
+
+def exit_code_of(command: str, act: Callable[[], int]) -> int:
+    """Run `act`, which returns the exit code, and return that code, or that of its failure after one sentence on stderr.
+
+    Until it ends a stop signal unwinds the work, if this process watches the signals. Bugs of bulkinfer are raised.
+    """
+    make_printing_safe()
+    try:
+        work_begins()
+        code = act()
+        sys.stdout.flush()
+    except BaseException as error:
+        work_ends()
+        code = report_failure(command, error)
+    work_ends()
+    return code
+
+
+def report_failure(command: str, error: BaseException) -> int:
+    """Print the one sentence of a failure; returns the exit code. Raises the error if it is a bug of bulkinfer."""
+    if isinstance(error, OSError) and (error.filename == "stdout" or isinstance(error, BrokenPipeError)):
+        drop_stdout()
+    sentence, code = _failure(command, error)
+    if not sentence:
+        raise error
+    say_last(sentence)
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with `code`, without shutting the interpreter down; what it printed is flushed already.
+
+    A thread of Arrow may still hold a Python object at that time. If it takes the interpreter's lock during the shutdown, the
+    process aborts: commands that had done all their work ended with exit code 134.
+    """
+    os._exit(code)
+
+
+def _failure(command: str, error: BaseException) -> tuple[str, int]:
+    """The last sentence of a command and its exit code; '' for a bug of bulkinfer."""
+    if number := stopping_signal(error):
+        return stop_sentence(command, number), 128 + number
+    if isinstance(error, BulkinferError):
+        return f"{command}: {error}", error.exit_code
+    if isinstance(error, BrokenPipeError):  # the reader of stdout has ended, as in `... | head`
+        return f"{command}: stopped, since nobody reads its output any more", 1
+    what = ""
+    if isinstance(error, OSError) and error.errno is not None:
+        what = os_error_sentence(error)
+    elif isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NO_MAPPING in str(error)):
+        from bulkinfer.host.limits import no_memory
+
+        what = no_memory()
+    elif isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        from bulkinfer.host.limits import no_thread
+
+        what = no_thread()
+    elif isinstance(error, ImportError):
+        from bulkinfer.host.install_hint import unusable_package
+
+        what = unusable_package(command, error)
+    return f"{command}: {what}" if what else "", 1

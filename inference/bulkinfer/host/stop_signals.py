@@ -1,0 +1,102 @@
+"""SIGINT, SIGTERM and SIGHUP in a command: it ends in order, with one sentence and the exit code 128 + number of the signal.
+
+Imported before everything that takes time, so it imports next to nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # typing takes longer to import than this module and all that it needs
+if TYPE_CHECKING:
+    from typing import Any
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a signal that is ignored at the start, as under nohup, stays so
+_PATIENCE_S = 5.0  # for tidying up after the first signal; later ones end the process at once
+_AGAIN_S = 0.01
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the work: raised in the main thread, so that blocks that clean up are left in order."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def stop_sentence(command: str, number: int) -> str:
+    """What a command says last when a signal has ended it."""
+    how = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+    return f"{command}: {how}"
+
+
+class _Watch:
+    """The handler of this process. Before the work begins there is nothing to tidy up: the process ends at once."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.is_working = False
+        self.number = 0  # of the first signal since the work began
+        self._since = 0.0
+
+    def __call__(self, number: int, _frame: Any) -> None:
+        if not self.is_working or (self.number and time.monotonic() - self._since > _PATIENCE_S):
+            self.end(number)
+        if not self.number:
+            self.number, self._since = number, time.monotonic()
+            raise Stopped(number)
+
+    def end(self, number: int) -> None:
+        """End this process."""
+        try:
+            os.write(2, f"{stop_sentence(self.command, number)}\n".encode("utf-8", "backslashreplace"))
+        finally:  # the terminal may be gone
+            os._exit(128 + number)
+
+    def again(self, unraisable: Any) -> None:
+        """The hook for exceptions that Python cannot raise, as in a destructor: a signal comes again a moment later."""
+        if not isinstance(unraisable.exc_value, Stopped):
+            sys.__unraisablehook__(unraisable)
+            return
+        import threading
+
+        number, self.number = self.number, 0
+        try:
+            threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
+        except RuntimeError:  # no thread can be started
+            self.end(number)
+
+
+_watch: _Watch | None = None
+
+
+def watch_signals(command: str) -> None:
+    """From now on a stop signal ends this process at once, with one sentence that begins with `command`."""
+    global _watch
+    _watch = _Watch(command)
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _watch)
+
+
+def work_begins() -> None:
+    """From now on a stop signal raises Stopped. Does nothing if this process does not watch the signals (see watch_signals)."""
+    if _watch is not None:
+        sys.unraisablehook = _watch.again
+        _watch.is_working = True
+
+
+def work_ends() -> None:
+    """From now on a stop signal ends this process at once again."""
+    if _watch is not None:
+        _watch.is_working = False
+
+
+def stopping_signal(error: BaseException) -> int:
+    """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did."""
+    if isinstance(error, KeyboardInterrupt):
+        return error.number if isinstance(error, Stopped) else signal.SIGINT
+    return _watch.number if _watch is not None else 0

@@ -1,0 +1,35 @@
+"""Why a picture file was not decoded, in words."""
+
+from __future__ import annotations
+
+from PIL import UnidentifiedImageError, features
+
+END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
+_BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
+
+
+def reason(error: Exception, data: bytes, name: str) -> str:
+    """Why a file of a readable format was not decoded, in one line that quotes the decoder."""
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, UnidentifiedImageError):  # its message holds an address
+        if name in _BUILD_FEATURES and not features.check(_BUILD_FEATURES[name]):
+            return f"unsupported format {name}: this Pillow was built without it"
+        detail = "its header cannot be read"
+    else:
+        detail = " ".join(str(error).split())[:200] or type(error).__name__
+    is_cut = isinstance(error, EOFError) or "truncated" in detail.lower() or _ends_early(data, name)
+    return f"{'truncated' if is_cut else 'corrupt'} {name}: {detail}"
+
+
+def _ends_early(data: bytes, name: str) -> bool:
+    """Whether a file that could not be decoded lacks its end."""
+    if name in ("JPEG", "JPEG2000"):
+        return END_MARKER not in data[-2:]
+    if name == "PNG":
+        return b"IEND" not in data[-12:]
+    if name == "WEBP":
+        return len(data) < 8 + int.from_bytes(data[4:8], "little")
+    if name == "TIFF":  # its directory of tags usually stands at the end
+        return len(data) < int.from_bytes(data[4:8], "little" if data.startswith(b"II") else "big")
+    return False

@@ -1,0 +1,78 @@
+"""stop_signals.py: a signal unwinds the work of a command, wherever it comes; each case in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORK = """
+import os, signal, sys, time
+from bulkinfer.commands.outcome import exit_code_of, leave
+from bulkinfer.host.stop_signals import watch_signals
+watch_signals("act")
+
+def send(number=signal.{number}):
+    os.kill(os.getpid(), number)
+
+class Destroyed:
+    def __del__(self):
+        send()
+
+def work():
+    try:
+        {work}
+        time.sleep(30)
+    finally:
+        print("tidied")
+    return 0
+
+leave(exit_code_of("act", work))
+"""
+
+
+def run(work: str, number: str = "SIGTERM") -> tuple[int, str, str]:
+    code = WORK.format(work=work, number=number)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [("SIGINT", "interrupted"), ("SIGTERM", "stopped by SIGTERM"), ("SIGHUP", "stopped by SIGHUP")],
+)
+def test_c53_a_signal_at_work_leaves_every_block_in_order(number: str, sentence: str) -> None:
+    assert run("send()", number) == (128 + getattr(signal, number), "tidied\n", f"act: {sentence}\n")
+
+
+def test_a_second_signal_does_not_disturb_the_tidying() -> None:
+    work = """
+        try:
+            send()
+        finally:
+            send(signal.SIGINT)"""
+    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
+
+
+def test_a_signal_in_a_destructor_comes_again() -> None:
+    assert run("Destroyed()") == (143, "tidied\n", "act: stopped by SIGTERM\n")
+
+
+def test_a_signal_that_a_library_turns_into_another_error() -> None:
+    work = """
+        try:
+            send()
+        except BaseException as error:
+            raise RuntimeError("callback failed") from error"""
+    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
+
+
+def test_a_terminal_that_is_gone_costs_the_sentence_only(tmp_path: Path) -> None:
+    code = WORK.format(work="send()", number="SIGHUP").replace('print("tidied")', f"open({str(tmp_path / 'tidied')!r}, 'w')")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stderr=full, timeout=60, check=False)
+    assert done.returncode == 129
+    assert (tmp_path / "tidied").exists()
