@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bulkinfer.files.own_folder import own_folder
+
 from tests.commands import children, command
 from tests.models import SIZE, write_tiny_model
 
@@ -173,7 +175,7 @@ def main() -> int:
     print(f"{args.records} records in {time.monotonic() - began:.0f} s; killed: {victims}")
     print(f"lost {lost}, doubled {doubled}, wrong {wrong}; verify: exit code {verdict.returncode}")
     print(f"the last launcher, {lives[-1].told()}")
-    left = [path.name for path in (folder / "out").glob("_*") if path.name != "_job.json"]
+    left = [path.name for path in own_folder(folder / "out").iterdir() if path.name != "_job.json"]
     print(f"left behind: {', '.join(left) or 'nothing'}")
     good = not (lost or doubled or wrong or verdict.returncode or left)
     if good:

@@ -5,6 +5,7 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   └── AbsentError           neither packages nor hardware of the requested provider are on this host
 ├── RunError        exit 1    the job could not be done or finished
 │   ├── LockedError           another launcher owns the output directory
+│   │   └── DamagedLockError  a lock file does not say who owns it
 │   ├── ForeignError          a part in an output directory belongs to another job
 │   ├── DamagedError          a file of bulkinfer is damaged; its reader adds with advising() what to do
 │   ├── UnreadableError       a file could not be read for lack of memory or threads
@@ -45,6 +46,10 @@ class RunError(BulkinferError):
 
 class LockedError(RunError):
     """Another launcher owns the output directory."""
+
+
+class DamagedLockError(LockedError):
+    """A lock file does not say who owns it."""
 
 
 class ForeignError(RunError):

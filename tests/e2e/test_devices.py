@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bulkinfer.host.versions import processor_vendor
+from bulkinfer.results.job_file import job_path
 
 from tests.commands import children, command, living, records, rows, run, run_here, summary
 from tests.forms import long
@@ -75,7 +76,7 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     (line,) = (line for line in first.stdout.splitlines() if "(auto: " in line)
     provider = line.split()[1]
     assert line.count("images/sec") == 2
-    job = json.loads((output / "_job.json").read_text())
+    job = json.loads(job_path(output).read_text())
     assert (job["resolved"]["provider"], job["identity"]["device"]) == (provider, "auto")
 
     kept = place / "models" / "tiny" / "fastest.json"
@@ -88,7 +89,7 @@ def test_auto_measures_once_says_why_and_a_resume_keeps_it(place: Path, tmp_path
     again = launch(place, "--output", output, "--limit", 10, "--num_devices", 2, log_path=logs)
     assert again.returncode == 0, again.stderr
     assert "auto measures" not in again.stdout
-    assert f"device: {provider} (as the job began, in {output / '_job.json'})" in again.stdout
+    assert f"device: {provider} (as the job began, in {job_path(output)})" in again.stdout
     assert {ran["device"].partition(",")[0] for ran in summary(logs)["ran"].values()} == {"CPU"}
     assert summary(logs)["device"]["provider"] == provider
     kept.unlink()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands.infer_launch import main as infer_launch
+from bulkinfer.results.job_file import job_path
 from bulkinfer.runtime.providers import PROVIDERS
 
 from tests import pictures
@@ -59,7 +60,7 @@ def test_rows_are_those_of_the_variant(home: Path, monkeypatch: pytest.MonkeyPat
     assert all(abs(precise[key]["scores"][0] - half[key]["scores"][0]) < 0.01 for key in half)
     assert any(precise[key]["scores"] != half[key]["scores"] for key in half)
     variant = json.loads((home / "models" / "net" / "fp16" / "model_4.json").read_text())
-    assert json.loads((home / "fp16" / "_job.json").read_text())["identity"]["graph_sha256"] == variant["sha256"]
+    assert json.loads(job_path(home / "fp16").read_text())["identity"]["graph_sha256"] == variant["sha256"]
     assert infer_launch([*base, "--precision", "fp16", "--batch_size", "5", "--output", "five"]) == 2
     assert capsys.readouterr().err.endswith(
         "fp16/model_5.onnx does not exist: run get_model --model_name net --batch_size 5 --precision fp16\n"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from bulkinfer.files.own_folder import own_folder
 from PIL import Image
 
 from tests import pictures
@@ -222,7 +223,7 @@ def test_b43_b44_kill_and_run_again_gives_the_same_rows(
         assert again.returncode == 3, again.stderr
         assert rows(output).equals(rows(undisturbed_on(device)))
         assert not list(output.glob("_tmp-*"))
-        assert not (output / "_lock.json").exists()
+        assert not (own_folder(output) / "_lock.json").exists()
         assert run("bulkinfer", "verify", output, cwd=place).returncode == 0
 
 
@@ -251,7 +252,7 @@ def test_b44_a_signal_ends_everything_and_the_run_can_be_continued(
 def test_two_launchers_on_one_output(place: Path, tmp_path: Path) -> None:
     output, hold = tmp_path / "out", tmp_path / "go"
     process = start(place, output, hold=hold)
-    wait_until((output / "_lock.json").exists, process)
+    wait_until((own_folder(output) / "_lock.json").exists, process)
     same = ("--save", "topk,logits,embedding", "--output", output)
     second = launch(place, *same, "--log_path", tmp_path / "logs")
     assert process.poll() is None, "the first one is still at work"

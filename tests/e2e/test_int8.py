@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from bulkinfer.results.job_file import job_path
 
 from tests import pictures
 from tests.commands import get_model, records, run, summary
@@ -52,7 +53,7 @@ def test_rows_of_int8_are_close_to_fp32_and_say_what_they_are(home: Path) -> Non
             done = launch(home, "--device", device, "--precision", precision, "--output", output)
             assert f"device: {device} (as asked)\nprecision: {precision} (as asked)\n" in done.stdout
             rows[device, precision] = records(output)
-            identity = json.loads((output / "_job.json").read_text())["identity"]
+            identity = json.loads(job_path(output).read_text())["identity"]
             part = next(output.glob("part-*"))
             facts = json.loads(pq.ParquetFile(part).metadata.metadata[b"bulkinfer"])
             told = (summary(home / "logs")["precision"]["ran"], identity["precision"], facts["ran"]["precision"])

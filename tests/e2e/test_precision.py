@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from bulkinfer.results.job_file import job_path
 
 from tests import pictures
 from tests.commands import run
@@ -18,6 +19,7 @@ from tests.models import write_tiny_model
 # put in front of launcher, judges and workers: a processor that computes in bf16, which here gives the bits of fp32
 NATIVE = """
 from dataclasses import replace
+from bulkinfer.results.job_file import job_path
 from bulkinfer.runtime import providers
 from bulkinfer.runtime.providers import openvino
 openvino._HINTS["bf16"] = openvino._HINTS["fp32"]
@@ -42,7 +44,7 @@ def launch(place: Path, *words: object, native: bool = False) -> Any:
 
 
 def kept(place: Path) -> dict[str, Any]:
-    resolved: dict[str, Any] = json.loads((place / "out" / "_job.json").read_text())["resolved"]
+    resolved: dict[str, Any] = json.loads(job_path(place / "out").read_text())["resolved"]
     return resolved
 
 
@@ -71,7 +73,7 @@ def test_the_verdict_is_printed_kept_and_taken_again(place: Path) -> None:
     part.unlink()
     again = launch(place, "--device", "openvino", native=True)
     assert judging not in again.stdout
-    assert "precision: bf16 (as the job began, in out/_job.json)" in again.stdout.splitlines()
+    assert "precision: bf16 (as the job began, in .out.bulkinfer/_job.json)" in again.stdout.splitlines()
     other = launch(place, "--device", "openvino", "--output", "other", "--limit", 8, native=True)
     assert judging not in other.stdout
     assert f"precision: bf16 (auto: {verdict})" in other.stdout.splitlines()

@@ -11,6 +11,7 @@ import onnx
 import PIL
 import pyarrow.parquet as pq
 import pytest
+from bulkinfer.results.job_file import job_path
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
@@ -120,5 +121,5 @@ def test_b64_pixels_are_those_of_pillow_with_antialiasing(tmp_path: Path) -> Non
     for path in (tmp_path / "out").glob("part-*.parquet"):
         versions = json.loads(pq.read_metadata(path).metadata[b"bulkinfer"])["versions"]
         assert versions["Pillow"] == PIL.__version__
-    for facts in (tmp_path / "out" / "_job.json", tmp_path / "logs" / "latest" / "_job.json"):
+    for facts in (job_path(tmp_path / "out"), tmp_path / "logs" / "latest" / "_job.json"):
         assert json.loads(facts.read_text())["versions"]["Pillow"] == PIL.__version__

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bulkinfer.files.own_folder import own_folder
+from bulkinfer.results.job_file import job_path
 from PIL import Image
 
 from tests import pictures
@@ -156,7 +158,7 @@ class Scene:
 
     def leftovers(self) -> list[str]:
         """Sentences about files that nobody needs any more: temporaries, locks, shared memory."""
-        ours = [*self.output.glob("_*"), *(self.folder / "logs").rglob("_*")]
+        ours = [*own_folder(self.output).iterdir(), *self.output.glob("[._]*"), *(self.folder / "logs").rglob("_*")]
         places = [self.folder / name for name in ("temporary", "shared-memory")]
         others = [path for place in places for path in place.iterdir()]
         return [f"{path} was left" for path in [*ours, *others] if path.name != "_job.json"]
@@ -181,7 +183,7 @@ class Scene:
 
     def wrong_books(self) -> list[str]:
         """Sentences about _job.json and summary.json where they do not fit the parts."""
-        job = json.loads((self.output / "_job.json").read_text())
+        job = json.loads(job_path(self.output).read_text())
         hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.parts()}
         recorded = {name: part["sha256"] for name, part in job["parts"].items()}
         told = [] if job["complete"] else ["_job.json says incomplete"]

@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from bulkinfer.files.own_folder import own_folder
+
 from tests.commands import command, run
 from tests.faults.slow_site import slow_site
 from tests.launches import write_photos
@@ -25,7 +27,7 @@ def test_a_launcher_that_has_lost_its_lock_stops(tmp_path: Path) -> None:
         deadline = time.monotonic() + 60
         while not list((tmp_path / "out").glob("part-*")) and time.monotonic() < deadline:
             time.sleep(0.02)
-        lock = tmp_path / "out" / "_lock.json"
+        lock = own_folder(tmp_path / "out") / "_lock.json"
         taken = json.loads(lock.read_text()) | {"host": "elsewhere", "token": "theirs"}
         (tmp_path / "theirs").write_text(json.dumps(taken))
         os.rename(tmp_path / "theirs", lock)

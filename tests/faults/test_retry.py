@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.verify import verify
 
 from tests.commands import command, records, run
@@ -37,7 +38,7 @@ def test_a_killed_retry_is_run_again(tmp_path: Path, staged: int) -> None:
         path.write_bytes(data)
     environment = os.environ | slow_site(tmp_path)
     retry = command("bulkinfer", "retry", "out", "--num_devices", 1)
-    staging = tmp_path / "out" / "_retry"
+    staging = own_folder(tmp_path / "out") / "_retry"
     with subprocess.Popen(retry, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 60
         while not (staging / "_job.json").exists() or len(list(staging.glob("part-*"))) < staged:

@@ -113,13 +113,13 @@ def _watch_publishing(trap: Trap, module: Any) -> None:
     kinds = {"_job.json": "job", "run.json": "run", "summary.json": "summary"}
 
     @contextlib.contextmanager
-    def publishing(final: Path) -> Iterator[Path]:
+    def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
         kind = "part" if final.name.startswith("part-") else kinds.get(final.name, "")
         before, stack.kind = getattr(stack, "kind", ""), kind
         try:
             if kind:
                 trap.reached(f"{kind} begun", "before")
-            with plain(final) as temporary:
+            with plain(final, folder) as temporary:
                 yield temporary
                 if kind:
                     cut = functools.partial(os.truncate, temporary, temporary.stat().st_size // 2)
@@ -147,22 +147,18 @@ def _watch_publishing(trap: Trap, module: Any) -> None:
 
 def _watch_lock(trap: Trap, module: Any) -> None:
     """The lock of the output folder (that of the logs is taken before and released after it)."""
-    plain = module.output_lock
+    plain = module.results_lock
 
     @contextlib.contextmanager
-    def output_lock(folder: Path, *, flag: str) -> Iterator[Any]:
-        if flag != "--output":
-            with plain(folder, flag=flag) as held:
-                yield held
-            return
+    def results_lock(output: Path, **options: Any) -> Iterator[Any]:
         trap.reached("lock taken", "before")
-        with plain(folder, flag=flag) as held:
+        with plain(output, **options) as held:
             trap.reached("lock taken", "after")
             yield held
             trap.reached("lock released", "before")
         trap.reached("lock released", "after")
 
-    module.output_lock = output_lock
+    module.results_lock = results_lock
 
 
 def _step_the_clock() -> None:

@@ -75,7 +75,10 @@ class _ListParser(flags.ListParser):
             return argument  # the default
         if self._words:
             argument = ",".join(argument.split())  # `--x a b` on one line of a flag file
-        items = [item for item in super().parse(argument) if item]
+        try:
+            items = [item for item in super().parse(argument) if item]
+        except ValueError:  # a name with a line break or a quote, which are special in CSV
+            items = [item for item in argument.split(",") if item]
         if not items:
             raise ValueError("at least one value is needed")
         for item in items:

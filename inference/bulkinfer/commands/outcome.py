@@ -9,10 +9,8 @@ from typing import NoReturn
 
 from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.host.console import drop_stdout, make_printing_safe, say_last
+from bulkinfer.host.limits import exhausted  # not later: then there may be no memory to import it
 from bulkinfer.host.stop_signals import stop_sentence, stopping_signal, work_begins, work_ends
-
-_NO_THREAD = "can't start new thread"  # Python's own words; the class is RuntimeError
-_NO_MAPPING = "failed to map segment"  # the dynamic linker's, where there is no memory for a library
 
 
 def exit_code_of(command: str, act: Callable[[], int]) -> int:
@@ -63,15 +61,9 @@ def _failure(command: str, error: BaseException) -> tuple[str, int]:
     what = ""
     if isinstance(error, OSError) and error.errno is not None:
         what = os_error_sentence(error)
-    elif isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NO_MAPPING in str(error)):
-        from bulkinfer.host.limits import no_memory
-
-        what = no_memory()
-    elif isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
-        from bulkinfer.host.limits import no_thread
-
-        what = no_thread()
-    elif isinstance(error, ImportError):
+    elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):
+        what = exhausted(f"{type(error).__name__}: {error}")
+    if not what and isinstance(error, ImportError):
         from bulkinfer.host.install_hint import unusable_package
 
         what = unusable_package(command, error)

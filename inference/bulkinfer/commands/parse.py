@@ -18,6 +18,7 @@ from absl import flags
 from bulkinfer import __version__
 from bulkinfer.commands.flags import flag_values, help_text
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import public
 from bulkinfer.files.flag_file import refuse_cut
 
 Config = TypeVar("Config")
@@ -191,4 +192,7 @@ def _unknown(command: str, word: str, known: list[str]) -> str:
     name = word.lstrip("-").split("=")[0].replace("-", "_")
     near = difflib.get_close_matches(name, known, 1, 0.5)
     kind = "unknown flag" if word.startswith("-") else "word that belongs to no flag"
-    return f"{kind}: {word!r}" + (f"; did you mean --{near[0]}?" if near else f"; see {command} --help")
+    shown = (
+        public(word.partition("=")[0]) if word.startswith("-") else public(word)
+    )  # a value may be an address with a password
+    return f"{kind}: {shown!r}" + (f"; did you mean --{near[0]}?" if near else f"; see {command} --help")

@@ -25,11 +25,12 @@ def _run(config: VerifyConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
+    from bulkinfer.results.find_output import find_output
     from bulkinfer.results.verify import compare_outputs, verify
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
-    outputs = [Path(output) for output in config.output]
+    outputs = [find_output(Path(output)) for output in config.output]
     if len({output.resolve() for output in outputs}) < len(outputs):
         raise UsageError("one output directory is given twice: name each once")
     verdicts = []

@@ -69,7 +69,10 @@ def detect(data_dir: Path) -> str:
     _check_folder(data_dir)
     found = [name for name, reader in READERS.items() if reader.holds(data_dir)]
     if not found:
-        raise UsageError(f"{data_dir} holds none of the known data sets ({', '.join(READERS)})")
+        raise UsageError(
+            f"{data_dir} holds none of the known data sets ({', '.join(READERS)}); a folder set has train/ and val/ with a "
+            "folder of pictures for each class, or the pictures in val/ and a table of file names and classes in val.csv"
+        )
     if len(found) > 1:
         raise UsageError(f"{data_dir} may be {' or '.join(found)}: say which with --dataset")
     return found[0]

@@ -16,6 +16,7 @@ from bulkinfer.datasets import find_reader
 from bulkinfer.datasets.catalog import SETS, Layout
 from bulkinfer.datasets.fetched_files import Fetched, Request, checked, forget, get_files
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.addresses import public
 from bulkinfer.files.archives import ArchiveError, TooLargeError, unpack
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, temporary_owner, temporary_path
 from bulkinfer.files.file_lock import exclusive
@@ -47,7 +48,7 @@ def get_dataset(request: Request) -> Path:
         log.info(f"{name} is there already: {there} (--force fetches it again)")
         return there
     if request.url and not request.is_remote and not Path(request.url).exists():
-        raise UsageError(f"--url {request.url}: no such file or folder")
+        raise UsageError(f"--url {public(request.url)}: no such file or folder")
     data_dir.mkdir(parents=True, exist_ok=True)
     with exclusive(data_dir / f".{name}.lock", lambda: log.info(f"waiting for another process that fetches {name}")):
         if not request.force and (there := folder_of(name, data_dir)):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from bulkinfer.datasets.catalog import SETS, PublishedFile, PublishedSet
 from bulkinfer.errors import DownloadError, UsageError
+from bulkinfer.files.addresses import has_odd_port, public
 from bulkinfer.files.archives import SUFFIXES
-from bulkinfer.files.download import TooLargeError, fetch, public
+from bulkinfer.files.download import ESCAPES, TooLargeError, fetch
 from bulkinfer.files.guarded import open_regular
 
 log = logging.getLogger("bulkinfer")
@@ -39,6 +40,8 @@ class Request:
             raise UsageError("--checksum needs the 32 hex digits of an md5, the 64 of a sha256, or none")
         if "://" in self.url and not self.url.lower().startswith(("http://", "https://")):
             raise UsageError(f"--url {public(self.url)} is neither an http or https address, nor a file or folder here")
+        if self.is_remote and has_odd_port(self.url):
+            raise UsageError(f"--url {public(self.url)} is a malformed address: {ESCAPES}")
 
     @property
     def published(self) -> PublishedSet:

@@ -1,6 +1,7 @@
 """Pictures in class folders: train/<class>/... beside val/ or validation/, as ImageNet is laid out.
 
 A class folder is searched as records/sources/folder.py does: recursively, following links, without hidden and macOS files.
+Validation pictures may lie in one folder instead, with their classes in a table: listed_labels.py.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
+from bulkinfer.datasets.listed_labels import is_listed, listed_pictures
 from bulkinfer.datasets.types import FilePictures, PathTable
 from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import Scan, counted, first_names, is_ignored, scan_folder
@@ -28,7 +30,9 @@ BY_NAME = "auto"  # for callers that look classes up by name: by number if all n
 
 
 def holds(data_dir: Path) -> bool:
-    """Whether a folder has a train or validation folder with at least one folder in it."""
+    """Whether a folder has a train or validation folder with at least one folder in it, or validation pictures in a list."""
+    if any(is_listed(path) for path in _valids(data_dir)):
+        return True
     return any(_class_folders(path) for path in (_train(data_dir), *_valids(data_dir)) if path is not None)
 
 
@@ -45,13 +49,17 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
     if folder is None:
         wanted = TRAIN_FOLDERS if split == "train" else (*VALID_FOLDERS, _TEST_FOLDER)
         raise UsageError(f"{data_dir} has no folder {' or '.join(wanted)} with a folder of pictures for each class")
+    if split == "valid" and is_listed(folder):
+        return _read_listed(folder, train, class_order)
     own = names = _class_folders(folder)
     if train is not None and valid is not None and class_order != BY_NAME:
-        _refuse_unknown_classes(train, valid)
+        if not is_listed(valid):
+            _refuse_unknown_classes(train, valid, _class_folders(valid))
         names = _class_folders(train)
     names = _ordered(folder, names, class_order)
     if not own:
-        raise UsageError(f"{folder} holds no folders: a folder of pictures for each class is needed")
+        listed = f", or a table of file names and classes beside it, {folder}.csv" if split == "valid" else ""
+        raise UsageError(f"{folder} holds no folders: a folder of pictures for each class is needed{listed}")
     if loose := _loose_files(folder):
         log.warning(
             f"note: left out of {folder}: {counted(len(loose), 'file')} outside the class folders: {first_names(loose)}"
@@ -68,6 +76,39 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
         log.warning(f"note: classes without pictures in {folder}: {first_names(empty)}")
     labels = np.repeat(np.arange(len(names), dtype=np.int64), counts)
     return FilePictures(paths, labels, tuple(key_text(name) for name in names))
+
+
+def _read_listed(folder: Path, train: Path | None, class_order: str) -> FilePictures:
+    """Validation pictures whose classes are in a table. Raises UsageError for a class that training lacks."""
+    listed = listed_pictures(folder)
+    if train is None or class_order == BY_NAME:
+        names = _ordered(folder, sorted(listed), class_order)
+    else:
+        names = _ordered(train, _class_folders(train), class_order)
+        if all(name.isdigit() for name in listed) and not any(name.isdigit() for name in names):
+            listed = _by_number(listed, names, folder)
+        _refuse_unknown_classes(train, folder, list(listed))
+        if missing := [name for name in names if name not in listed]:
+            log.warning(
+                f"warning: {folder} has no pictures of {len(missing)} of the {len(names)} classes: {first_names(missing)}"
+            )
+    pictures = [listed.get(name, []) for name in names]
+    labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(paths) for paths in pictures])
+    paths = PathTable.of(os.fsencode(folder), chain.from_iterable(pictures))
+    return FilePictures(paths, labels, tuple(key_text(name) for name in names))
+
+
+def _by_number(listed: dict[bytes, list[bytes]], names: list[bytes], folder: Path) -> dict[bytes, list[bytes]]:
+    """Pictures by the name of the class that a table gives as its place, from 0, in the order of the class folders."""
+    if beyond := [number for number in listed if len(number) > 9 or int(number) >= len(names)]:
+        raise UsageError(
+            f"{folder}: class {printable(beyond[0])} of its table is not one of the {len(names)} of training, from 0"
+        )
+    log.info(f"note: the numbers in the table of {folder} are taken as the classes in order: {printable(names[0])} is class 0")
+    found: dict[bytes, list[bytes]] = {}
+    for number, paths in listed.items():
+        found.setdefault(names[int(number)], []).extend(paths)
+    return found
 
 
 def _train(data_dir: Path) -> Path | None:
@@ -103,12 +144,13 @@ def _loose_files(folder: Path) -> list[bytes]:
         return sorted(entry.name for entry in entries if not entry.is_dir() and not is_ignored(entry.name, False))
 
 
-def _refuse_unknown_classes(train: Path, valid: Path) -> None:
-    """Raises UsageError for a class folder of validation that training lacks: its pictures would have no label."""
-    if unknown := sorted({*_class_folders(valid)} - {*_class_folders(train)}):
+def _refuse_unknown_classes(train: Path, valid: Path, classes: list[bytes]) -> None:
+    """Raises UsageError for a class of validation that training lacks: its pictures would have no label."""
+    if unknown := sorted({*classes} - {*_class_folders(train)}):
+        what = counted(len(unknown), "class folder") if not is_listed(valid) else f"{len(unknown):,} classes in its table"
         raise UsageError(
-            f"{valid} has {counted(len(unknown), 'class folder')} that {train} lacks: {first_names(unknown)}: remove or rename "
-            "what is no class of the training pictures"
+            f"{valid} has {what} that {train} lacks: {first_names(unknown)}: remove or rename what is no class of the training "
+            "pictures"
         )
 
 

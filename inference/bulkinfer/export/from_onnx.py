@@ -98,7 +98,7 @@ def _card(
     return ModelCard(
         name=config.name,
         recipe=foreign.recipe,
-        weights=Weights(path.name, found.sha256, f"file given to get_model --onnx{files}"),
+        weights=Weights(path.name, found.sha256, "file given to get_model --onnx" + files),
         licence=config.licence or "not stated",
         origin=f"{path.name}, sha256 {sha256}{beside}",
         input=config.input,

@@ -39,12 +39,13 @@ def temporary_path(final: Path) -> Path:
 
 
 @contextmanager
-def publishing(final: Path) -> Iterator[Path]:
+def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path. If the block succeeds, the file is fsynced and renamed to `final`; otherwise it is removed.
 
-    Readers see the old file or the complete new one. The directory is fsynced after the rename.
+    Readers see the old file or the complete new one. The directory is fsynced after the rename. The temporary file lies in
+    `folder`, of the same file system; by default beside `final`.
     """
-    temporary = temporary_path(final)
+    temporary = temporary_path(final if folder is None else folder / final.name)
     try:
         yield temporary
         with temporary.open("rb") as file:

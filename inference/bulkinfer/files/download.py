@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import DamagedError, DownloadError
+from bulkinfer.files.addresses import has_odd_port, public
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 
 log = logging.getLogger("bulkinfer")
@@ -29,6 +30,7 @@ ATTEMPTS = 5
 TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1 << 34  # of one file, where nothing more exact is known: more than any published weights have
+ESCAPES = "in a user and password write / as %2F, ? as %3F, # as %23 and @ as %40; a port is a number"
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -78,6 +80,8 @@ def fetch(url: str, path: Path, *, most_bytes: int = MOST_BYTES, pause_s: float 
     """
     if not url.lower().startswith(("http://", "https://")):
         raise DownloadError(f"{public(url)} is neither http nor https")
+    if has_odd_port(url):
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}")
     opener = urllib.request.build_opener(_Redirects)
     transfer = _begun(url, path, part_note)
     transfer.most_bytes = most_bytes
@@ -91,8 +95,8 @@ def fetch(url: str, path: Path, *, most_bytes: int = MOST_BYTES, pause_s: float 
             except TooLargeError:
                 file.truncate(0)
                 raise
-            except ValueError as error:  # from urllib: it cannot parse this address, or one that it redirects to
-                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address ({error})") from None
+            except ValueError:  # from urllib: it cannot parse this address, or one that it redirects to
+                raise DownloadError(f"{public(url)} is, or redirects to, a malformed address") from None
             except _CutError as cut:
                 reason = f"{cut} (attempt {attempt} of {ATTEMPTS})"
                 if attempt == ATTEMPTS:
@@ -120,15 +124,6 @@ def _begun(url: str, path: Path, part_note: Path | None) -> _Transfer:
     return transfer
 
 
-def public(url: str) -> str:
-    """The address without possible secrets: user and password, query and fragment."""
-    place, _, _ = url.partition("#")
-    place, mark, _ = place.partition("?")
-    scheme, slashes, rest = place.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark and '?...'}"
-
-
 def _request(url: str) -> urllib.request.Request:
     """A request without user and password in its address. Raises ValueError if `url` is not a URL."""
     scheme, slashes, rest = url.partition("://")
@@ -145,8 +140,8 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
     """Send one request and append the answer to `file`. Raises _CutError if another attempt makes sense."""
     try:
         request = _request(url)
-    except ValueError as error:
-        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    except ValueError:
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}") from None
     if transfer.done_bytes and transfer.validator:
         request.add_header("Range", f"bytes={transfer.done_bytes}-")
         request.add_header("If-Range", transfer.validator)  # if the file has changed, the server sends all of it
@@ -170,8 +165,8 @@ def _attempt(opener: urllib.request.OpenerDirector, url: str, file: Any, transfe
         if isinstance(error.reason, (TimeoutError, ConnectionResetError)):
             raise _CutError(str(error.reason) or "timed out") from None
         raise DownloadError(f"{public(url)} cannot be reached ({error.reason})") from None
-    except http.client.InvalidURL as error:
-        raise DownloadError(f"{public(url)} is not a URL ({error})") from None
+    except http.client.InvalidURL:
+        raise DownloadError(f"{public(url)} is a malformed address: {ESCAPES}") from None
     except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         raise _CutError(f"the transfer was interrupted after {transfer.done_bytes:,} bytes ({type(error).__name__})") from None
     if transfer.size_bytes is not None and transfer.done_bytes != transfer.size_bytes:

@@ -17,6 +17,7 @@ from bulkinfer.types import printable
 JSON_BYTES = 64 << 20  # most bytes of a control file
 GRAPH_BYTES = 1 << 31  # most bytes of a graph: protobuf allows no more
 TEXT_BYTES = 64 << 20  # most bytes of a text that the user names: labels, options, tables
+_PIECE_BYTES = 1 << 20
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -56,7 +57,12 @@ def open_regular(
 def read_bytes(path: str | os.PathLike[str], most_bytes: int, *, error: type[BulkinferError] = DamagedError) -> bytes:
     """All bytes of a regular file; see open_regular."""
     with open_regular(path, most_bytes=most_bytes, error=error) as file:
-        data = file.read(most_bytes + 1)  # files of /proc say that they have no bytes
+        # files of /proc say that they have no bytes, and one read() would first take memory for all that it may read
+        pieces, count = list[bytes](), 0
+        while count <= most_bytes and (piece := file.read(min(_PIECE_BYTES, most_bytes + 1 - count))):
+            pieces.append(piece)
+            count += len(piece)
+    data = b"".join(pieces)
     if len(data) > most_bytes:
         raise error(_too_large(path, len(data), most_bytes))
     return data

@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from bulkinfer.errors import DamagedError, LockedError, RunError, os_error_sentence
+from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
 from bulkinfer.files.atomic import FORMAT, temporary_path
 from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -219,7 +220,7 @@ def _write(new: Path, content: bytes) -> None:
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lock; None if there is no lock.
 
-    Raises LockedError if the file stays damaged for _WRITING_S seconds: a power cut may leave an empty one.
+    Raises DamagedLockError if the file stays damaged for _WRITING_S seconds: a power cut may leave an empty one.
     """
     deadline = time.monotonic() + _WRITING_S
     while True:
@@ -232,7 +233,8 @@ def read_holder(path: Path) -> Holder | None:
         if not mismatch(value, Holder):
             return cast(Holder, value)
         if time.monotonic() >= deadline:
-            raise LockedError(f"{path} is damaged: if no bulkinfer process works in {path.parent}, remove it")
+            remove = f"rm -r {shell_word(path)}"
+            raise DamagedLockError(f"{path} is damaged: if no bulkinfer process works there, remove it: {remove}")
         time.sleep(0.05)
 
 

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import resource
 
+_NO_THREAD = "can't start new thread"
+# Where there is no memory: Python; the dynamic linker and Python, for a compiled package; the C++ library
+_NO_MEMORY = (
+    "MemoryError",
+    "failed to map segment",
+    "annot allocate memory",
+    "SystemError: execution of module",
+    "std::bad_alloc",
+)
+
+
+def exhausted(error: str) -> str:
+    """The sentence for an error that means that a limit was reached; '' for others. `error` begins with its class."""
+    if _NO_THREAD in error:
+        return no_thread()
+    return no_memory() if any(words in error for words in _NO_MEMORY) else ""
+
 
 def no_memory() -> str:
     """The sentence for an allocation that failed."""

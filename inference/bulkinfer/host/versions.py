@@ -46,6 +46,13 @@ def processor_features() -> frozenset[str]:
     return frozenset(_cpuinfo("flags", "Features").split())
 
 
+# Instruction sets with which a processor computes in 16 bits itself, by Linux's names; the last ones are Arm's.
+NATIVE_HALVES = {
+    "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
+    "float16": frozenset({"amx_fp16", "avx512_fp16", "asimdhp"}),
+}
+
+
 def _cpuinfo(*fields: str) -> str:
     """The first of these fields in /proc/cpuinfo, or ''."""
     try:

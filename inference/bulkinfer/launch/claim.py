@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
 from bulkinfer.files.lease import Lease
-from bulkinfer.files.output_lock import output_lock
+from bulkinfer.files.output_lock import output_lock, results_lock
+from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
@@ -52,12 +54,15 @@ def claim(plan: Plan) -> Iterator[Launch]:
     """
     job, log_dir, output = plan.job, plan.log_dir, plan.output
     log_dir.mkdir(parents=True, exist_ok=True)
-    with output_lock(log_dir, flag="--log_path") as log_lease:
+    replaces = job.config.overwrite
+    with output_lock(log_dir, flag="--log_path", replaces_damaged=replaces) as log_lease:
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
-        output.mkdir(parents=True, exist_ok=True)
-        with output_lock(output, flag="--output") as lease:
+        with results_lock(output, replaces_damaged=replaces) as lease:
+            if not output.is_dir():
+                _forget_gone_results(output)
+            output.mkdir(exist_ok=True)
             job_file = claim_output(job, output)
             todo = remaining_steps(job, output, job_file)
             job_file.write(output)
@@ -69,7 +74,7 @@ def claim_output(job: Job, output: Path) -> JobFile:
 
     Raises UsageError if `output` belongs to another job, RunError if it has parts but no sound _job.json.
     """
-    remove_stale_temporaries(output)
+    remove_temporaries(output)
     if job.config.overwrite:
         remove_results(output)
     elif (found := JobFile.read(output)) is not None:
@@ -77,6 +82,34 @@ def claim_output(job: Job, output: Path) -> JobFile:
     if strangers := published_steps(output):
         raise _strangers(output, strangers)
     return new_job_file(job)
+
+
+def _forget_gone_results(output: Path) -> None:
+    """Before a results folder is made: what an earlier one of this name left in the own folder is not of this one.
+
+    If that folder was only renamed, its _job.json is still needed: it stays under another name (see require_job).
+    """
+    if (path := own_folder(output) / JOB_FILE).exists():
+        path.rename(path.with_name(f"{Path(JOB_FILE).stem}-{file_sha256(path)[:8]}.json"))
+    for left_over in _all_result_files(output):
+        left_over.unlink()
+    remove_if_empty(own_folder(output) / STAGING)
+
+
+def remove_temporaries(output: Path) -> None:
+    """Remove what processes that have ended were writing, in the output and in its own folder."""
+    for folder in {output, own_folder(output)}:
+        remove_stale_temporaries(folder)
+
+
+def _collect_own_files(output: Path) -> None:
+    """Move what an earlier version kept in the output to its own folder, so that readers of the output find parts only."""
+    folder = make_own_folder(output)
+    if folder == output:
+        return
+    for path in sorted(output.iterdir()):
+        if path.name in (JOB_FILE, STAGING) or is_set_aside(path.name):
+            os.replace(path, folder / path.name)
 
 
 def preview(plan: Plan) -> None:
@@ -117,6 +150,7 @@ def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
         log.warning(
             f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
         )
+    _collect_own_files(output)
     begun.reopen()
     return begun
 
@@ -137,11 +171,15 @@ def remove_results(output: Path) -> None:
         log.info(f"--overwrite: removes {describe_files(found)} from {output}")
     for path in found:
         path.unlink()
-    remove_if_empty(output / STAGING)
+    for folder in (output, own_folder(output)):
+        remove_if_empty(folder / STAGING)
 
 
 def _all_result_files(output: Path) -> dict[Path, str]:
-    return result_files(output / STAGING, " of an unfinished retry") | result_files(output)
+    found = dict[Path, str]()
+    for folder in (output, own_folder(output)):
+        found |= result_files(folder / STAGING, " of an unfinished retry") | result_files(folder)
+    return found
 
 
 def result_files(folder: Path, where: str = "") -> dict[Path, str]:
@@ -150,7 +188,7 @@ def result_files(folder: Path, where: str = "") -> dict[Path, str]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
         kind = kind or ("part that was set aside" if is_set_aside(path.name) else "")
-        if kind and (path.is_symlink() or path.is_file()):
+        if kind and (path.is_symlink() or not path.is_dir()):
             found[path] = kind + where
     return found
 
@@ -176,7 +214,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
         try:
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except RunError as error:
-            log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step).name}, its records run again")
+            log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step)}, its records run again")
             job_file.forget_part(part_name(step))
             continue
         done.append(step)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.claim import Launch, remove_temporaries
 from bulkinfer.launch.job import Job
 from bulkinfer.launch.summary import LaunchResult, finish
 from bulkinfer.launch.totals import Outcome
@@ -42,7 +41,7 @@ def note_parts(job: Job, output: Path, job_file: JobFile, reported: list[Part]) 
 
     What those had begun to write is removed.
     """
-    remove_stale_temporaries(output)
+    remove_temporaries(output)
     for part in reported:
         job_file.note_part(part)
     published = published_steps(output)

@@ -15,7 +15,7 @@ from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
 from bulkinfer.records.manifest import Dataset
-from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record
@@ -175,7 +175,7 @@ def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> di
     check_same_job(output, begun, identity)
     if (provider := begun.resolved["provider"]) not in PROVIDERS:
         raise UsageError(
-            f"{output / JOB_FILE} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
+            f"{job_path(output)} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
         )
     return begun.resolved
 

@@ -30,7 +30,7 @@ from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Dataset, open_dataset
-from bulkinfer.results.job_file import JOB_FILE, JobFile, json_sha256
+from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.runtime.devices import AUTO, plan_workers
 
 log = logging.getLogger("bulkinfer")
@@ -111,6 +111,8 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     if output is not None and not config.output and not config.overwrite:
         begun = JobFile.read(output)  # the default folder is known only now: the fingerprint names it
     refuse_inside_partition(dataset, output or log_dir)
+    if output is not None and output.resolve() == log_dir.resolve():
+        raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
         settled = _settle_as_begun(asked, begun, output, identity)
@@ -124,7 +126,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
 def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
     resolved = resolved_there(begun, output, identity)
     ran = resolved.get("precision", asked.config.precision)
-    return settle_as_begun(asked, resolved["provider"], ran, str(output / JOB_FILE))
+    return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)))
 
 
 def choose_log_dir(config: LaunchConfig, name: str) -> Path:

@@ -14,6 +14,7 @@ from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.claim import Launch, claim, remove_if_empty, result_files
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import job_name, new_job_file
@@ -25,7 +26,8 @@ from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Partition
-from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.find_output import find_output, require_job
+from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.part_names import STAGING, part_name, part_step
 from bulkinfer.types import Step
 
@@ -50,7 +52,7 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
 
     Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
     """
-    started, output = time.perf_counter(), Path(config.output)
+    started, output = time.perf_counter(), find_output(Path(config.output))
     plan = plan_retry(config, output)
     announce(plan)
     if config.dry_run:
@@ -61,7 +63,6 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
     own_log.mkdir(parents=True, exist_ok=True)
     with claim(plan) as claimed:
         launch = replace(claimed, log_dir=own_log, job_log=plan.log_dir)
-        clear_log(own_log)
         assert launch.job_file is not None, "a job with rows has pictures"
         put_in_staged(launch)
         failed = _failed(output, launch.job_file, config.stage)
@@ -69,7 +70,8 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
         aggregate = Aggregate(started)
         if not failed:
             return close(launch, Outcome(aggregate))
-        outcome = run_engine(_staged(launch, output / STAGING, failed), aggregate, shows_bar=shows_bar)
+        clear_log(own_log)
+        outcome = run_engine(_staged(launch, own_folder(output) / STAGING, failed), aggregate, shows_bar=shows_bar)
         return close(launch, outcome, lambda: put_in_staged(launch))
 
 
@@ -101,7 +103,7 @@ def put_in_staged(launch: Launch) -> None:
     """
     assert launch.output is not None, "a job with rows has an output"
     assert launch.job_file is not None, "a job with rows has pictures"
-    staging, (*_, lease) = launch.output / STAGING, launch.leases
+    staging, (*_, lease) = own_folder(launch.output) / STAGING, launch.leases
     if not staging.is_dir():
         return
     remove_stale_temporaries(staging)
@@ -131,7 +133,7 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
 
     Raises UsageError if it cannot be that job any more, naming what differs.
     """
-    begun = JobFile.require(output)
+    begun = require_job(output)
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
@@ -147,6 +149,6 @@ def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
     values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
     for name, value in values.items():
         if fault := mismatch(value, kinds[name], f"config.{name}"):
-            raise RunError(f"{output / JOB_FILE} is damaged ({fault}): run the job with --overwrite, or into another --output")
+            raise RunError(f"{job_path(output)} is damaged ({fault}): run the job with --overwrite, or into another --output")
     again: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return LaunchConfig(**again)

@@ -20,8 +20,9 @@ from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 def run(launch: Launch, started: float, *, shows_bar: bool) -> Outcome:
     """Begin the log of the launch, and run what is to do. `started` is when the command began, by time.perf_counter()."""
-    begin(launch.log_dir)
-    if launch.output is not None and not launch.todo:
+    is_repeat = launch.output is not None and not launch.todo
+    begin(launch.log_dir, is_repeat=is_repeat)
+    if is_repeat:
         return Outcome(Aggregate(started))
     return run_engine(launch, Aggregate(started), shows_bar=shows_bar)
 

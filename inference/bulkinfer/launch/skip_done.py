@@ -19,6 +19,7 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.job import Job, differences
 from bulkinfer.records.manifest import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
+from bulkinfer.results.find_output import find_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
@@ -40,7 +41,8 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     is damaged.
     """
     outputs = tuple(config.skip_done)
-    earlier = [(Path(output), check_alike(config, identity, Path(output))) for output in outputs]
+    folders = [find_output(Path(output)) for output in outputs]
+    earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
     try:
@@ -91,7 +93,7 @@ def check_settled(job: Job) -> None:
 
     Raises UsageError naming both.
     """
-    for output in map(Path, job.config.skip_done):
+    for output in map(find_output, map(Path, job.config.skip_done)):
         found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")

@@ -17,7 +17,7 @@ from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.totals import Aggregate, Outcome
-from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts
+from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
 
 log = logging.getLogger("bulkinfer")
 
@@ -45,9 +45,10 @@ class LaunchResult:
     summary: Path | None
 
 
-def begin(log_dir: Path) -> None:
-    """Clear the log folder, and let logs/latest point to it."""
-    clear_log(log_dir)
+def begin(log_dir: Path, *, is_repeat: bool = False) -> None:
+    """Clear the log folder, and let logs/latest point to it. A repeat, with nothing left to do, leaves the summary there."""
+    if not is_repeat:
+        clear_log(log_dir)
     point_latest(log_dir)
 
 
@@ -73,10 +74,13 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
         log.info(aggregate.line())
     counts, path = count_rows(launch.job_file), launch.log_dir / SUMMARY_FILE
     code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
-    write_json(path, summarise(launch, outcome, counts, code))
+    if engine is None and refusal is None and _is_of_this_output(path, launch):  # nothing was run: what was measured stays
+        _amend(path, rows_as_json(counts) | {"exit_code": code, "refusal": None})
+    else:
+        write_json(path, summarise(launch, outcome, counts, code))
     if launch.output is not None:
         for folder in filter(None, (launch.log_dir, launch.job_log)):
-            shutil.copyfile(launch.output / JOB_FILE, folder / JOB_FILE)
+            shutil.copyfile(job_path(launch.output), folder / JOB_FILE)
     if launch.job_log is not None:
         is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
         _amend(launch.job_log / SUMMARY_FILE, rows_as_json(counts) | ({"exit_code": code, "refusal": None} if is_whole else {}))
@@ -117,6 +121,18 @@ def summarise(launch: Launch, outcome: Outcome, counts: RowCounts, code: int) ->
         "output": None if launch.output is None else str(launch.output),
         **outcome.aggregate.measurements(),
     }
+
+
+def _is_of_this_output(path: Path, launch: Launch) -> bool:
+    """True if the summary at `path` is of an earlier launch of this job into this output."""
+    if not path.is_file():
+        return False
+    try:
+        found = read_json(path)
+    except BulkinferError as error:
+        log.warning(f"{error}: it is written again")
+        return False
+    return (found.get("fingerprint"), found.get("output")) == (launch.job.fingerprint, str(launch.output))
 
 
 def _amend(path: Path, changes: dict[str, Any]) -> None:

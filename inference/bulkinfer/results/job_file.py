@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.errors import RunError, UsageError, advising
+from bulkinfer.errors import RunError, advising
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 
@@ -44,6 +46,15 @@ class PartEntry(TypedDict):
     ok: int
     stages: dict[str, int]
     sha256: str
+
+
+def job_path(output: Path) -> Path:
+    """Where the _job.json of `output` lies, or would be written.
+
+    Earlier versions wrote it into `output`. One that lies there was put there last, for it is moved at the first write.
+    """
+    old = output / JOB_FILE
+    return old if old.exists() else own_folder(output) / JOB_FILE
 
 
 @dataclass(frozen=True)
@@ -82,12 +93,12 @@ class JobFile:
 
     @classmethod
     def read(cls, output: Path) -> JobFile | None:
-        """The checked _job.json of an output directory; None if there is none.
+        """The checked _job.json of an output directory; None if there is none. It may still lie where earlier versions put it.
 
         Raises RunError if it is damaged, UsageError if a newer version wrote it.
         """
-        path = output / JOB_FILE
-        if not path.exists():
+        path = job_path(output)
+        if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
             return None
         with advising(_WAYS_OUT):
             found = read_json(path, most_bytes=_MOST_BYTES)
@@ -95,16 +106,13 @@ class JobFile:
             raise RunError(f"{path} is damaged ({fault}): {_WAYS_OUT}")
         return cls(found)
 
-    @classmethod
-    def require(cls, output: Path) -> JobFile:
-        """As `read`, and raises UsageError if there is none."""
-        if (found := cls.read(output)) is None:
-            raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
-        return found
-
     def write(self, output: Path) -> None:
-        """Publish it in `output`."""
-        write_json(output / JOB_FILE, self.content)
+        """Publish it in the own folder of `output`."""
+        folder = own_folder(output)
+        folder.mkdir(exist_ok=True)
+        if (old := output / JOB_FILE).exists() and folder != output:
+            os.replace(old, folder / JOB_FILE)  # the one in `output` is always the newer one: see job_path
+        write_json(folder / JOB_FILE, self.content)
 
     # -- what it says ----------------------------------------------------------------------------------------------------
 

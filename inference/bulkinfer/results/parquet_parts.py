@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulkinfer.errors import ForeignError, RunError, UsageError, first_line
+from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from bulkinfer.results.rows import StepRows, Task
@@ -163,7 +164,8 @@ def write_part(
 def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _no_check) -> str:
     """Write rows and metadata as a part, completely or not at all; returns the file's sha256. See write_part."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
-    with publishing(final) as temporary:
+    folder = own_folder(final.parent)  # not among the parts: readers would read half a file
+    with publishing(final, folder if folder.is_dir() else None) as temporary:
         with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
@@ -205,6 +207,16 @@ def _damage_as_run_error(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise RunError(f"{path} is damaged or not a part of a job ({first_line(error)})") from None
+
+
+def recorded_fingerprint(path: Path) -> str:
+    """The fingerprint in a part's file metadata, not checked; empty if it is no part."""
+    try:
+        raw = (pq.ParquetFile(pa.BufferReader(read_bytes(path, _MOST_BYTES))).metadata.metadata or {}).get(METADATA_KEY)
+        facts: Any = json.loads(raw or b"{}")
+    except (BulkinferError, OSError, ValueError, RecursionError, pa.ArrowException):
+        return ""
+    return str(facts.get("fingerprint", "")) if isinstance(facts, dict) else ""
 
 
 def _facts(path: Path, parquet: pq.FileMetaData) -> dict[str, Any]:
@@ -265,8 +277,11 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
 
 
 def set_aside(output: Path, step: Step) -> Path:
-    """Rename a damaged part, so that its records run again and no reader uses it; returns the new path."""
+    """Move a damaged part to the own folder of `output`, so that its records run again and no reader uses it.
+
+    Returns the new path.
+    """
     path = output / part_name(step)
-    aside = path.with_name(f"_{path.name}{DAMAGED_SUFFIX}")
+    aside = make_own_folder(output) / f"_{path.name}{DAMAGED_SUFFIX}"
     path.rename(aside)
     return aside

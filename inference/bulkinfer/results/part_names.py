@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from bulkinfer.errors import RunError
 from bulkinfer.types import Step
 
-STAGING = "_retry"  # in an output directory: rows of a retry that are not in its parts yet
+STAGING = "_retry"  # in the own folder of an output: rows of a retry that are not in its parts yet
 DAMAGED_SUFFIX = ".damaged"
 _PART_NAME = re.compile(r"part-(\d{5,})-(\d{10,})-(\d{10,})\.parquet", re.ASCII)
 

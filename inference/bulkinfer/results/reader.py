@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.parquet_parts import published_steps, read_part, schema
 from bulkinfer.results.part_names import part_name
 from bulkinfer.results.rows import Task
@@ -81,5 +81,5 @@ def read_results(output: str | os.PathLike[str]) -> Results:
     Raises UsageError if `output` is not a results folder or a newer bulkinfer wrote it, RunError if its _job.json is damaged
     or two of its parts overlap.
     """
-    folder = Path(output)
-    return Results(folder, JobFile.require(folder).content, published_steps(folder))
+    folder = find_output(Path(output))
+    return Results(folder, require_job(folder).content, published_steps(folder))

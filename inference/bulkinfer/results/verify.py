@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import BulkinferError, ForeignError
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.records.manifest_rows import add_keys
+from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
@@ -55,8 +57,8 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
     Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
     """
-    output = Path(output)
-    job = JobFile.require(output)
+    output = find_output(Path(output))
+    job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
@@ -158,14 +160,15 @@ def _check_rest(output: Path, verdict: Verdict) -> None:
     """Report the other files: tables that readers of the folder would read too, damaged parts, an unfinished retry."""
     for name in _foreign(output):
         verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
-    if (output / STAGING).exists():
-        verdict.notes.append(
-            f"{STAGING} holds rows of a retry that was ended early: bulkinfer retry {shell_word(output)} goes on with it"
-        )
+    folders = [folder for folder in (output, own_folder(output)) if folder.is_dir()]
+    for folder in folders:
+        if (folder / STAGING).exists():
+            rest = f"bulkinfer retry {shell_word(output)} goes on with it"
+            verdict.notes.append(f"{folder / STAGING} holds rows of a retry that was ended early: {rest}")
     if verdict.faults:
-        aside = sorted(path.name for path in output.iterdir() if is_set_aside(path.name))
+        aside = sorted(path for folder in folders for path in folder.iterdir() if is_set_aside(path.name))
         verdict.faults += [
-            f"{name} was set aside as damaged; once its records have run again it can be removed" for name in aside
+            f"{path} was set aside as damaged; once its records have run again it can be removed" for path in aside
         ]
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bulkinfer.errors import RunError, ShapeError, UsageError, first_line
+from bulkinfer.host.limits import exhausted
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, runtime
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
@@ -161,7 +162,7 @@ def warm_up(session: Network, streams: int, seconds: float, *, most_runs: int = 
         if errors and isinstance(errors[0], AssertionError):
             raise errors[0]  # a fault of this program, not of the network
         if errors:
-            raise RunError(f"the network fails on its first batch, of zeros: {first_line(errors[0])}") from errors[0]
+            raise RunError(f"the network fails on its first batch, of zeros: {runtime_reason(errors[0])}") from errors[0]
         return sum(counts)
 
     start = time.perf_counter()
@@ -235,4 +236,4 @@ def runtime_reason(error: BaseException) -> str:
     for pattern, sentence in _REASONS:
         if match := re.search(pattern, text):
             return sentence.format(*match.groups())
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+    return exhausted(text) or re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))

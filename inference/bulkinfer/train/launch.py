@@ -25,6 +25,7 @@ from bulkinfer.train.replicas import find_world
 from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from bulkinfer.train.setup import set_up
+from bulkinfer.train.step import warn_if_emulated
 from bulkinfer.train.training import Training
 
 log = logging.getLogger("bulkinfer")
@@ -83,6 +84,7 @@ def train(
         is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
+            warn_if_emulated(training.model.precision)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:

@@ -6,6 +6,7 @@ Shape letters: N batch, H height, W width, C channels, K classes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bulkinfer.host.versions import NATIVE_HALVES, processor_features
 from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.replicas import add_over_replicas
+
+log = logging.getLogger("bulkinfer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,24 @@ class Precision:
         if self.name != "16.32":
             return contextlib.nullcontext()
         return torch.autocast(self.device, dtype=self.half)
+
+
+def warn_if_emulated(precision: Precision) -> None:
+    """Log a warning if the processor computes in 16 bits only by emulation, which takes longer than 32 bits.
+
+    It asks what infer_launch asks for --precision bf16, and whether oneDNN makes use of it.
+    """
+    if precision.name == "32.32" or precision.device != "cpu":
+        return
+    is_bfloat16 = precision.half_type == "bfloat16"
+    ask = torch.ops.mkldnn
+    is_used = ask._is_mkldnn_bf16_supported() if is_bfloat16 else ask._is_mkldnn_fp16_supported()
+    if not (is_used and processor_features() & NATIVE_HALVES[precision.half_type]):
+        sets = "AMX or AVX512-BF16" if is_bfloat16 else "AMX-FP16 or AVX512-FP16"
+        log.warning(
+            f"warning: --precision {precision.name}: no native {precision.half_type} on this processor ({sets}), it is "
+            "emulated: --precision 32.32 is faster"
+        )
 
 
 @dataclass

@@ -26,6 +26,7 @@ import numpy as np
 
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import make_printing_safe, print_log_lines
+from bulkinfer.host.limits import exhausted
 from bulkinfer.host.process_setup import die_with_parent
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import versions
@@ -128,7 +129,10 @@ class Worker:
         except OSError as error:
             self._report(Refused(f"{os_error_sentence(error)}; correct that, then the same command continues", 1))
             return 1
-        except Exception as error:  # a bug of bulkinfer, not a bad picture: no error rows
+        except Exception as error:  # a limit, or a bug of bulkinfer; not a bad picture: no error rows
+            if limit := exhausted(f"{type(error).__name__}: {error}"):
+                self._report(Refused(limit, 1))
+                return 1
             traceback.print_exc()
             where = f"{self._spec.log_dir}/worker-{self._index}.log"
             self._report(Refused(f"internal error, {type(error).__name__}: {first_line(error)}; {where} has the details", 1))

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.errors import DamagedError, DownloadError, RunError, UsageError, advising
+from bulkinfer.files.addresses import has_odd_port, public
 from bulkinfer.files.atomic import file_sha256, publishing, remove_stale_temporaries, safe_name
-from bulkinfer.files.download import fetch, public
+from bulkinfer.files.download import ESCAPES, fetch
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.wrong_file import describe_wrong_file
@@ -61,6 +62,8 @@ class Request:
             raise UsageError("--weights_sha256 needs the 64 hex digits of a sha256")
         if self.choice == RANDOM_WEIGHTS and self.sha256:
             raise UsageError("--weights_sha256 has no meaning with --weights random: leave one out")
+        if self.is_url and has_odd_port(self.choice):
+            raise UsageError(f"--weights {public(self.choice)} is a malformed address: {ESCAPES}")
 
     @property
     def is_url(self) -> bool:
@@ -78,9 +81,10 @@ class Request:
         if self.is_url:
             try:
                 path = urllib.parse.urlsplit(self.choice).path
-            except ValueError as error:
-                raise UsageError(f"--weights {self.choice} is a malformed address ({error})") from None
-            last = urllib.parse.unquote(path).rpartition("/")[2]
+            except ValueError:
+                raise UsageError(f"--weights {public(self.choice)} is a malformed address: {ESCAPES}") from None
+            is_hidden = public(self.choice).endswith("://...")  # its last part may be that of a password
+            last = "" if is_hidden else urllib.parse.unquote(path).rpartition("/")[2]
             return safe_name(last).lstrip(".") or "weights"
         return Path(self.choice).name
 
@@ -137,7 +141,7 @@ def find(request: Request) -> Found:
 def _users_file(request: Request) -> Found:
     path = Path(request.choice)
     if not path.is_file():
-        raise UsageError(f"--weights {request.choice}: no such file (give auto, random, a file, or a URL)")
+        raise UsageError(f"--weights {public(request.choice)}: no such file (give auto, random, a file, or a URL)")
     sha256, problem = _check(path, request.expected)
     if problem:
         raise RunError(f"{path} cannot be used as weights: {problem}")

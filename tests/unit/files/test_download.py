@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from bulkinfer.errors import DownloadError
-from bulkinfer.files.download import MOST_BYTES, TooLargeError, _Redirects, fetch, public
+from bulkinfer.files.download import MOST_BYTES, TooLargeError, _Redirects, fetch
 
 from tests.http_server import Site, serving
 from tests.logged import logged
@@ -145,21 +145,6 @@ def test_a_password_goes_to_its_own_host_only_and_is_shown_nowhere(tmp_path: Pat
     assert elsewhere.authorizations == [""]
     assert str(error.value) == f"{site.url('file.pth')}?...: the server answered 403 Forbidden"
     assert "crt" not in "".join(said)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("https://host/a/b.pth", "https://host/a/b.pth"),
-        ("https://ann:secret@host:8080/a@b.pth", "https://host:8080/a@b.pth"),
-        ("https://token@host", "https://host"),
-        ("https://host/a?X-Signature=secret#part", "https://host/a?..."),
-        ("https://host?a=b@c/d", "https://host?..."),
-        ("ftp://ann:secret@host/a", "ftp://host/a"),
-    ],
-)
-def test_what_of_an_address_is_shown(url: str, shown: str) -> None:
-    assert public(url) == shown
 
 
 def test_a_part_is_continued_by_another_process(tmp_path: Path) -> None:

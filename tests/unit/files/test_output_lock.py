@@ -347,7 +347,7 @@ def test_a_lock_that_is_just_being_written_is_not_damaged(tmp_path: Path) -> Non
 def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(lease_module, "_WRITING_S", 0.1)
     (tmp_path / LOCK_FILE).write_bytes(content)
-    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no bulkinfer process works in .*, remove it"):
+    with pytest.raises(LockedError, match=rf"{LOCK_FILE} is damaged: if no bulkinfer process works there, remove it: rm -r "):
         output_lock(tmp_path, flag="--output").__enter__()
     assert (tmp_path / LOCK_FILE).read_bytes() == content
 

@@ -10,6 +10,7 @@ import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.auto.choose import find_network
@@ -19,7 +20,8 @@ from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
 from bulkinfer.records.manifest import Dataset, Manifest, Partition
 from bulkinfer.records.manifest_rows import Entry
-from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.providers import PROVIDERS
@@ -102,7 +104,7 @@ def test_what_auto_became_is_kept(
     monkeypatch.setitem(PROVIDERS, "openvino", native)
     begun(output, job, resolved={"provider": "openvino", "precision": "bf16", "batches_per_step": 3})
     settled = planned(job, output).job
-    began = f"as the job began, in {output / JOB_FILE}"
+    began = f"as the job began, in {job_path(output)}"
     assert (settled.choice.provider, settled.choice.reason) == ("openvino", began)
     assert (settled.choice.precision, settled.choice.precision_reason) == ("bf16", began)
     assert claim_output(settled, output).resolved["batches_per_step"] == 3
@@ -119,7 +121,7 @@ def test_what_auto_became_may_be_named_by_a_resume(job: Job, output: Path) -> No
         assert asked.fingerprint != job.fingerprint
         settled = planned(job, output, **flags).job
         assert settled.fingerprint == job.fingerprint
-        reason = "as asked" if "precision" in flags else f"as the job began, in {output / JOB_FILE}"
+        reason = "as asked" if "precision" in flags else f"as the job began, in {job_path(output)}"
         assert (settled.choice.precision, settled.choice.precision_reason) == ("fp32", reason)
         assert remaining_steps(settled, output, claim_output(settled, output)) == [Step(1, 0, 3)]
 
@@ -138,7 +140,7 @@ def test_anything_else_stays_another_job(job: Job, output: Path, resolved: dict[
     write_tiny_model(Path(job.config.model_path), batch_sizes=(4, 6))
     begun(output, job, resolved=resolved)
     asked = asking(job, **flags)
-    there = JobFile.require(output)
+    there = require_job(output)
     assert joined_identity(asked.identity, there) is asked.identity
     with pytest.raises(UsageError, match="holds the results of another job"):
         resolved_there(there, output, asked.identity)
@@ -272,22 +274,24 @@ def test_overwrite_tells_before_it_removes(job: Job, output: Path, monkeypatch: 
     there: list[int] = []
     monkeypatch.setattr(claim_module.log, "info", lambda _: there.append(len(list(output.iterdir()))))
     remove_results(output)
-    assert (there, list(output.iterdir())) == ([2], [])
+    assert (there, list(output.iterdir())) == ([1], [])
+    assert not job_path(output).exists()
 
 
 def test_overwrite_removes_an_unfinished_retry_but_nothing_of_others_in_it(
     job: Job, output: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (output / "_retry").mkdir()
-    begun(output / "_retry", job, Step(0, 0, 5))
-    (output / "_retry" / "mine.txt").touch()
+    staging = make_own_folder(output) / "_retry"
+    staging.mkdir()
+    begun(staging, job, Step(0, 0, 5))
+    (staging / "mine.txt").touch()
     remove_results(output)
     told = "removes 2 files (1 _job.json of an unfinished retry, 1 part of an unfinished retry)"
     assert told in capfd.readouterr().out
-    assert [path.name for path in (output / "_retry").iterdir()] == ["mine.txt"]
-    (output / "_retry" / "mine.txt").unlink()
+    assert [path.name for path in staging.iterdir()] == ["mine.txt"]
+    (staging / "mine.txt").unlink()
     remove_results(output)
-    assert not list(output.iterdir())
+    assert not list(own_folder(output).iterdir())
 
 
 def test_a_folder_with_the_name_of_a_part_is_not_removed_but_told(job: Job, output: Path) -> None:
@@ -341,9 +345,12 @@ def test_a_changed_part_is_set_aside(job: Job, output: Path, capfd: pytest.Captu
     path = output / part_name(Step(0, 0, 5))
     write_part(output, filled_rows(Step(0, 0, 5), task()), 5, {"fingerprint": job.fingerprint, "note": "again"})
     assert remaining_steps(job, output, job_file) == [Step(0, 0, 5)]
-    assert f"{path} was changed after it was published; set aside as _{path.name}.damaged" in capfd.readouterr().err
+    assert (
+        f"{path} was changed after it was published; set aside as {own_folder(output)}/_{path.name}.damaged"
+        in capfd.readouterr().err
+    )
     assert list(job_file.parts) == [part_name(Step(1, 0, 3))]
-    assert (output / f"_{path.name}.damaged").exists()
+    assert (own_folder(output) / f"_{path.name}.damaged").exists()
 
 
 def test_a_part_that_was_cut_is_set_aside(job: Job, output: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,8 @@ from bulkinfer.launch import close as close_module
 from bulkinfer.launch.close import close, note_parts
 from bulkinfer.launch.job import Job
 from bulkinfer.launch.totals import Aggregate, Outcome
-from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step
@@ -36,14 +37,14 @@ def test_what_was_published_is_noted_reported_or_not(tmp_path: Path) -> None:
     reported = publish(output, job, Step(0, 0, 5))
     publish(output, job, Step(0, 5, 7))
     note_parts(job, output, job_file, [reported])
-    found = JobFile.require(output)
+    found = require_job(output)
     assert sorted(found.parts) == [part_name(Step(0, 0, 5)), part_name(Step(0, 5, 7))]
     assert found.is_complete is False
     publish(output, job, Step(0, 7, 10))
     (output / temporary_name("0000")).touch()
     note_parts(job, output, job_file, [])
     assert not list(output.glob("_tmp-*")), "what a killed worker had begun to write"
-    assert json.loads((output / JOB_FILE).read_text())["complete"] is True
+    assert json.loads(job_path(output).read_text())["complete"] is True
 
 
 def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +63,10 @@ def test_a_launch_whose_lock_is_anothers_keeps_no_books(tmp_path: Path) -> None:
     """The engine is that of a launcher that was cut off for a while."""
     made = launch_of(tmp_path)
     assert made.output is not None
-    before = (made.output / "_job.json").read_bytes()
+    before = job_path(made.output).read_bytes()
     with output_lock(made.output, flag="--output") as lease:
         (made.output / LOCK_FILE).write_text("{}")
         with pytest.raises(RunError, match=r"_lock\.json was lost"):
             close(replace(made, leases=(lease,)), Outcome(Aggregate(0.0)))
-    assert (made.output / "_job.json").read_bytes() == before
+    assert job_path(made.output).read_bytes() == before
     assert not (made.log_dir / "summary.json").exists()

@@ -16,7 +16,8 @@ from bulkinfer.launch.job import Job, check_same_job, new_job_file, version_chan
 from bulkinfer.model.card import read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.records.manifest import Dataset, Manifest, Partition
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
-from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.types import Step
 
@@ -204,11 +205,11 @@ def test_description(models: Path, tmp_path: Path) -> None:
     )
     assert JobFile.read(tmp_path) is None
     job_file.write(tmp_path)
-    found = JobFile.require(tmp_path)
+    found = require_job(tmp_path)
     check_same_job(tmp_path, found, job.identity)
-    before = (tmp_path / JOB_FILE).read_bytes()
+    before = job_path(tmp_path).read_bytes()
     found.write(tmp_path)
-    assert (tmp_path / JOB_FILE).read_bytes() == before
+    assert job_path(tmp_path).read_bytes() == before
 
 
 def test_the_keys_of_the_parts_are_those_the_description_expects(models: Path, tmp_path: Path) -> None:

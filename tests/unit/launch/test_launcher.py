@@ -21,6 +21,7 @@ from bulkinfer.launch import run as run_module
 from bulkinfer.launch.job import fields_of
 from bulkinfer.launch.launcher import LaunchResult, launch
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile
 
 from tests.commands import records, summary
@@ -34,13 +35,13 @@ def test_a_launch_and_its_resume(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = records(tmp_path / "out")
     assert len(found) == 10
     assert all(row["class_names"][0] in key for key, row in found.items())
-    assert JobFile.require(tmp_path / "out").is_complete
+    assert require_job(tmp_path / "out").is_complete
     capsys.readouterr()
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")}
     assert launch(config).exit_code == 0
     assert "total: nothing left to do" in capsys.readouterr().out
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")} == before
-    assert summary(tmp_path / "logs")["pictures"] == 0
+    assert summary(tmp_path / "logs")["pictures"] == 10
     next((tmp_path / "out").glob("part-*-0000000004-*")).unlink()
     assert launch(config).exit_code == 0
     assert summary(tmp_path / "logs")["pictures"] == 4
@@ -141,7 +142,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, dict[
     config = replace(config, limit=0, output=str(folder / "out2"), skip_done=(config.output,))
     config = replace(config, skip_done=(str(folder / "out"),))
     assert launch(config).exit_code == 0
-    return config, JobFile.require(folder / "out2").content
+    return config, require_job(folder / "out2").content
 
 
 def test_the_list_of_fields_is_whole(begun: tuple[LaunchConfig, dict[str, Any]]) -> None:
@@ -170,3 +171,27 @@ def test_each_field_alone_is_refused_by_its_name(
     told = capsys.readouterr().err
     assert re.findall(r"(\S+) \([^()]* there, [^()]* now\)", told) == [name]
     assert re.search(r"differs in [^:]+: give another --output, or --overwrite to remove them(; --.*)?$", told.strip())
+
+
+def test_c31_a_repeat_with_nothing_left_keeps_the_summary(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    first = launch(config)
+    assert first.summary is not None
+    made = json.loads(first.summary.read_text())
+    assert made["images_per_s"] > 0
+    assert made["versions"]
+    assert launch(config).exit_code == 0
+    assert json.loads(first.summary.read_text()) == made
+    other = replace(config, output=str(tmp_path / "other"))  # the same job and log folder, another output
+    assert launch(other).exit_code == 0
+    assert json.loads(first.summary.read_text())["output"] == other.output
+
+
+def test_c31_a_summary_that_is_damaged_is_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path, engine="inline")
+    path = launch(config).summary
+    assert path is not None
+    path.write_text("{")
+    assert launch(config).exit_code == 0
+    assert "summary.json is damaged" in capsys.readouterr().err
+    assert json.loads(path.read_text())["ok"] == 10

@@ -13,7 +13,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.open_model import Settings, open_model
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.find_output import require_job
 from bulkinfer.results.parquet_parts import published_steps, read_part
 
 from tests import pictures
@@ -25,7 +25,7 @@ ON_CPU: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
 
 def rows_of(output: Path) -> pa.Table:
     """All rows of a results folder."""
-    job = JobFile.require(output)
+    job = require_job(output)
     return pa.concat_tables([read_part(output, step, job.fingerprint)[1] for step in published_steps(output)])
 
 
@@ -95,7 +95,7 @@ def test_what_is_missing_is_named_with_the_command(tmp_path: Path) -> None:
 def test_auto_is_settled_as_by_a_launch(tmp_path: Path) -> None:
     config = config_of(tmp_path, photos=4, engine="inline", device="auto", precision="auto")
     assert launch(config).exit_code == 0
-    job = JobFile.require(tmp_path / "out")
+    job = require_job(tmp_path / "out")
     with open_model(tmp_path / "models" / "tiny", batch_size=4) as predictor:
         assert (predictor.provider, predictor.precision) == (job.resolved["provider"], job.resolved["precision"])
         assert predictor.predict(write_photos(tmp_path / "more", 1) / "000-black.png")["status"].to_pylist() == ["ok"]

@@ -12,7 +12,7 @@ from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.totals import Aggregate
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.find_output import require_job
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step
@@ -58,7 +58,7 @@ def test_steps_follow_from_the_rate_and_their_length_is_kept(tmp_path: Path, cap
         "warm-up: 1000.0 images/sec on the first worker; 2 batches x 4 pictures a step, 5 steps\n"
     )
     assert launch.output is not None
-    assert JobFile.require(launch.output).resolved["batches_per_step"] == 2
+    assert require_job(launch.output).resolved["batches_per_step"] == 2
 
 
 def test_a_length_that_was_asked_for_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import LOCK_FILE
+from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch import close as close_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch import retry as retry_module
@@ -27,7 +28,8 @@ from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import begun_config, retry
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.totals import Aggregate, Outcome
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.verify import verify
@@ -90,7 +92,7 @@ def test_a_success_takes_the_place_of_its_error_row(tmp_path: Path, whole: dict[
         assert table["key"].equals(tables[name]["key"])
         assert table.schema.equals(tables[name].schema)
     assert verify(output).faults == []
-    assert sorted(path.name for path in output.iterdir()) == ["_job.json", *sorted(files)]
+    assert sorted(path.name for path in output.iterdir()) == sorted(files)
     mend(tmp_path, whole, 1)
     assert retry(RetryConfig(output=str(output))).exit_code == 0
     assert all(row["status"] == "ok" for row in records(output).values())
@@ -167,7 +169,7 @@ def test_a_killed_retry_loses_nothing(
     assert retry(RetryConfig(output=str(output))).exit_code == 0
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
-    assert not (output / STAGING).exists()
+    assert not (own_folder(output) / STAGING).exists()
 
 
 def test_a_resume_holds_after_a_killed_retry(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +186,9 @@ def test_a_resume_holds_after_a_killed_retry(tmp_path: Path, whole: dict[str, by
         patch.setattr(merge_module, "publish_table", killed)
         with pytest.raises(Killed):
             retry(RetryConfig(output=str(output)))
-    assert launch(begun_config(JobFile.require(output), output)).exit_code == 3
+    assert launch(begun_config(require_job(output), output)).exit_code == 3
     assert not list(output.glob("*.damaged"))
-    assert made[0] in {part["sha256"] for part in JobFile.require(output).parts.values()}
+    assert made[0] in {part["sha256"] for part in require_job(output).parts.values()}
     assert verify(output).faults == []
 
 
@@ -223,7 +225,7 @@ def test_an_unfinished_job(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """Its missing records are not run, and are not forgotten."""
     output = tmp_path / "out"
     mend(tmp_path, whole, 0, 1, 2)
-    sound = next(name for name in sorted(state(output)) if not JobFile.require(output).parts[name]["stages"])
+    sound = next(name for name in sorted(state(output)) if not require_job(output).parts[name]["stages"])
     (output / sound).unlink()
     assert retry(RetryConfig(output=str(output))).exit_code == 1
     found = records(output)
@@ -299,7 +301,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
         patch.setattr(merge_module, "publish_table", killed)
         with pytest.raises(Killed):
             retry(RetryConfig(output=str(output)))
-    staged = sorted((output / STAGING).glob("part-*"))
+    staged = sorted((own_folder(output) / STAGING).glob("part-*"))
     assert len(staged) == 2
     staged[0].write_bytes(content)
     capsys.readouterr()
@@ -310,7 +312,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
     assert "retry: 1 error rows are ok now" in told.out
     assert all(row["status"] == "ok" for row in records(output).values())
     assert verify(output).faults == []
-    assert not (output / STAGING).exists()
+    assert not (own_folder(output) / STAGING).exists()
 
 
 def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +349,7 @@ def test_the_logs_tell_the_job_as_it_is_now(tmp_path: Path, whole: dict[str, byt
     counts = {"ok": 10, "errors": 0, "errors_by_stage": {}, "exit_code": 0}
     assert read_json(log_dir / "summary.json") == before | counts
     for folder in (log_dir, log_dir / "retry"):
-        assert (folder / "_job.json").read_bytes() == (tmp_path / "out" / "_job.json").read_bytes()
+        assert (folder / "_job.json").read_bytes() == job_path(tmp_path / "out").read_bytes()
     (log_dir / "summary.json").unlink()
     assert retry(RetryConfig(output=str(tmp_path / "out"))).exit_code == 0
     assert not (log_dir / "summary.json").exists()
@@ -358,7 +360,7 @@ def test_a_retry_that_has_lost_its_lock_replaces_no_part(
 ) -> None:
     """Another took it for dead while it wrote the rows of a part: the look comes right before the rename."""
     output, plain = tmp_path / "out", merge_module.publish_table
-    lock = output / LOCK_FILE
+    lock = own_folder(output) / LOCK_FILE
 
     def overtaken(*words: Any, **options: Any) -> Any:
         lock.write_text(json.dumps({**json.loads(lock.read_text()), "token": "theirs"}))
@@ -402,7 +404,7 @@ def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(
 
 def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    path = output / "_job.json"
+    path = job_path(output)
     described = json.loads(path.read_text())
     write_sealed(path, {**described, "versions": {**described["versions"], "numpy": "1.0"}})
     next(output.glob("part-*")).write_bytes(b"")

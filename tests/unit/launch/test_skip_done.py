@@ -17,7 +17,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import retry
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.verify import verify
 
@@ -167,7 +167,7 @@ def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, beca
     assert launch(config).exit_code == 0
     second = grown(config)
     assert launch(second).exit_code == 0, "auto became the same"
-    path = Path(config.output) / "_job.json"
+    path = job_path(Path(config.output))
     described = json.loads(path.read_text())
     write_sealed(path, {**described, "resolved": {**described["resolved"], **became}})
     third = replace(second, output=f"{config.output}3")
@@ -182,7 +182,7 @@ def test_auto_that_became_something_else_is_refused_by_name(tmp_path: Path, beca
     ("place", "value"), [("recipe", {"resize_size": 99}), ("model_name", "other"), ("weights_sha256", "x")]
 )
 def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, value: Any) -> None:
-    path = Path(first.output) / "_job.json"
+    path = job_path(Path(first.output))
     described = json.loads(path.read_text())
     there = described["identity"]
     there[place] = {**there[place], **value} if isinstance(value, dict) else value

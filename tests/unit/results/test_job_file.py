@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, json_sha256
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import JobFile, RowCounts, job_path, json_sha256
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 
@@ -32,12 +33,12 @@ def job_file(**changes: Any) -> JobFile:
 def test_a_folder_without_one(tmp_path: Path) -> None:
     assert JobFile.read(tmp_path) is None
     with pytest.raises(UsageError, match=f"{tmp_path} holds no _job.json: give the results folder of a job"):
-        JobFile.require(tmp_path)
+        require_job(tmp_path)
 
 
 def test_what_it_holds(tmp_path: Path) -> None:
     job_file(source="pictures", config={"limit": 3}).write(tmp_path)
-    found = JobFile.require(tmp_path)
+    found = require_job(tmp_path)
     assert (found.model_name, found.num_records, found.source, found.config) == ("tiny", 8, "pictures", {"limit": 3})
     assert {index: entry["num_records"] for index, entry in found.partitions.items()} == {0: 5, 1: 3}
     assert (found.skipped, found.is_complete, found.count_rows()) == (None, False, RowCounts())
@@ -46,9 +47,9 @@ def test_what_it_holds(tmp_path: Path) -> None:
 
 def test_what_this_version_does_not_know_stays_in_its_place(tmp_path: Path) -> None:
     job_file(fingerprint=json_sha256(IDENTITY), younger={"a": 1}).write(tmp_path)
-    before = (tmp_path / JOB_FILE).read_text()
-    JobFile.require(tmp_path).write(tmp_path)
-    assert (tmp_path / JOB_FILE).read_text() == before
+    before = job_path(tmp_path).read_text()
+    require_job(tmp_path).write(tmp_path)
+    assert job_path(tmp_path).read_text() == before
 
 
 def test_parts_are_noted_and_forgotten() -> None:
@@ -100,7 +101,7 @@ def test_a_half_valid_description_is_one_sentence(tmp_path: Path, change: dict[s
     with pytest.raises(RunError) as caught:
         JobFile.read(tmp_path)
     advice = "run the job with --overwrite, or into another --output"
-    assert str(caught.value) == f"{tmp_path / '_job.json'} is damaged ({told}): {advice}"
+    assert str(caught.value) == f"{job_path(tmp_path)} is damaged ({told}): {advice}"
 
 
 def test_a_description_that_is_no_json(tmp_path: Path) -> None:

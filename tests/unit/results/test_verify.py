@@ -232,7 +232,9 @@ def test_an_unfinished_retry_is_a_note(output: Path) -> None:
     (output / "_retry").mkdir()
     verdict = verify(output)
     assert verdict.faults == []
-    assert verdict.notes == [f"_retry holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"]
+    assert verdict.notes == [
+        f"{output / '_retry'} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"
+    ]
 
 
 def sized(keys: list[bytes], sizes: list[int | None]) -> Verdict:

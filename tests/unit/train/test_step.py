@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from bulkinfer.train import step
 from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser
 from bulkinfer.train.step import LossScale, Precision, run_step, targets_of
 from torch import nn
 from torch.nn import functional
+
+from tests.forms import long
+from tests.logged import logged
+from tests.rules.source import ROOT
 
 FP32 = Precision("32.32", "cpu")
 
@@ -161,3 +170,39 @@ def test_smoothed_targets_are_torchs() -> None:
     logits, labels = torch.randn(7, 5), torch.tensor([0, 1, 2, 3, 4, 0, 1])
     ours = functional.cross_entropy(logits, targets_of(labels, 5, 0.1))
     assert float(ours) == pytest.approx(float(functional.cross_entropy(logits, labels, label_smoothing=0.1)), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("half_type", "features", "is_told"),
+    [
+        ("bfloat16", {"amx_bf16"}, False),
+        ("bfloat16", {"avx2", "avx512_fp16"}, True),
+        ("float16", {"avx512_fp16"}, False),
+        ("float16", {"amx_bf16"}, True),
+    ],
+)
+def test_c44_emulated_halves_are_told(
+    half_type: str, features: set[str], is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "processor_features", lambda: features)
+    monkeypatch.setattr(step.torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr(step.torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: True)
+    said: list[str] = []
+    logged(said, step.warn_if_emulated, Precision("16.32", "cpu", half_type))
+    assert bool(said) == is_told
+    assert all(f"--precision 16.32: no native {half_type} on this processor" in line for line in said)
+    for other in (Precision("32.32", "cpu", "bfloat16"), Precision("16.32", "cuda", half_type)):
+        logged(said, step.warn_if_emulated, other)
+    assert len(said) == is_told
+
+
+@long
+def test_c44_a_processor_without_bf16(tmp_path: Path) -> None:
+    """oneDNN is told to use AVX2 alone."""
+    config = {"steps": 1, "precision": "16.32"}
+    code = f"import sys; from tests.training import *; trained(Path(sys.argv[1]), **{config})"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    done = subprocess.run([sys.executable, "-c", f"import logging; logging.basicConfig(); {code}", tmp_path],
+                          env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "no native bfloat16 on this processor (AMX or AVX512-BF16)" in done.stderr

@@ -23,6 +23,7 @@ from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry
+from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Fault, Step
@@ -280,7 +281,7 @@ def test_a_replaced_manifest_is_refused_in_the_middle(tmp_path: Path) -> None:
 
 def test_an_error_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     place = place_of(tmp_path)
-    (tmp_path / "out" / "_job.json").unlink()
+    job_path(tmp_path / "out").unlink()
     (tmp_path / "out").rmdir()
     refusal = refused(place, RunStep(STEPS[0]))
     assert refusal.exit_code == 1

@@ -186,7 +186,7 @@ class LocalEngine:
         else:
             self._failed_starts[worker.index] += 1
         if self._is_hopeless(worker.index):
-            words = f"{death}; the end of its log: {worker.last_lines()}"
+            words = f"{death}; {worker.last_words()}"
             self._refuse(RunError(f"workers die without getting anything done: {words}"))
             return
         starts = self._failed_starts[worker.index] < _STARTS

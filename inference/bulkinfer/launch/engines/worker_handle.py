@@ -9,7 +9,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bulkinfer.errors import os_error_sentence
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.limits import exhausted
 from bulkinfer.host.usage import cpu_ticks
 from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight, shared
@@ -75,9 +77,16 @@ class WorkerHandle:
         except ValueError:  # a real-time signal has no name
             return f"ended by signal {-code}"
 
-    def last_lines(self) -> str:
-        """The last lines of its log."""
-        return " | ".join(self.log.read_text(errors="replace").splitlines()[-3:])
+    def last_words(self) -> str:
+        """The end of its log, for messages; why there is none, if it could not write one."""
+        if lines := self.log.read_text(errors="replace").splitlines()[-3:]:
+            return exhausted(lines[-1]) or f"the end of its log: {' | '.join(lines)}"
+        try:
+            with self.log.open("ab") as log:
+                log.write(b"\n")
+        except OSError as error:
+            return f"its log cannot be written: {os_error_sentence(OSError(error.errno, error.strerror, str(self.log)))}"
+        return f"its log {self.log} is empty"
 
     def close(self) -> int:
         """Close the launcher's ends of the pipes and reap the process; returns its exit code (negative: the signal)."""

@@ -73,16 +73,25 @@ def _of_folders(scan: Scan) -> Labels:
     return Labels(of, {"from": FOLDERS, "classes": _listed(numbers)}, _lines(len(scan.pictures), loose, len(numbers)))
 
 
+def labels_by_key(table: LabelTable, scan: Scan, flag: str) -> dict[bytes, bytes]:
+    """The label of each picture that a table names, by its key.
+
+    Raises UsageError, which begins with `flag`, if it names none, or if a name may be that of several pictures.
+    """
+    claimed = match_names(table.labels, scan, flag)
+    keys = {name: picture.key for name, picture in claimed.items()}
+    keys |= _without_extension([name for name in table.labels if name not in keys], scan, flag)
+    found = {key: table.labels[name] for name, key in keys.items()}
+    if not any(picture.key in found for picture in scan.pictures):
+        first = printable(next(iter(table.labels)))
+        raise UsageError(f"{flag}: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'")
+    return found
+
+
 def _of_table(table: LabelTable, scan: Scan) -> Labels:
     numbers = class_numbers(set(table.labels.values()), table.shown)
-    claimed = match_names(table.labels, scan, "--labels")
-    keys = {name: picture.key for name, picture in claimed.items()}
-    keys |= _without_extension([name for name in table.labels if name not in keys], scan)
-    found = {key: numbers[table.labels[name]] for name, key in keys.items()}
+    found = {key: numbers[label] for key, label in labels_by_key(table, scan, "--labels").items()}
     known = sum(picture.key in found for picture in scan.pictures)
-    if not known:
-        first = printable(next(iter(table.labels)))
-        raise UsageError(f"--labels: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'")
     lines = list(_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
     if absent := len(table.labels) - known:
         lines.append(f"left out {counted(absent, 'name')} of {table.shown} without a picture here")
@@ -90,7 +99,7 @@ def _of_table(table: LabelTable, scan: Scan) -> Labels:
     return Labels(found.get, facts, tuple(lines))
 
 
-def _without_extension(names: list[bytes], scan: Scan) -> dict[bytes, bytes]:
+def _without_extension(names: list[bytes], scan: Scan, flag: str) -> dict[bytes, bytes]:
     """The keys of names such as ILSVRC2012_val_00000001, which lack the extension of their file."""
     sought = [name for name in names if name.rpartition(b".")[2].lower() not in PICTURE_EXTENSIONS]
     if not sought:
@@ -103,7 +112,7 @@ def _without_extension(names: list[bytes], scan: Scan) -> dict[bytes, bytes]:
         keys = stems.get(name.rpartition(b"/")[2], [])
         if len(keys) > 1:
             raise UsageError(
-                f"--labels: {printable(name)} could be {printable(keys[0])} or {printable(keys[1])}: write the whole file name"
+                f"{flag}: {printable(name)} could be {printable(keys[0])} or {printable(keys[1])}: write the whole file name"
             )
         if keys:
             found[name] = keys[0]

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bulkinfer.errors import AbsentError, UsageError, first_line
-from bulkinfer.host.versions import processor_features, processor_vendor
+from bulkinfer.host.versions import NATIVE_HALVES, processor_features, processor_vendor
 from bulkinfer.runtime.providers.spec import Provider, SessionSpec, refuse_other_nodes, runtime
 
 EP_NAME = "OpenVINOExecutionProvider"
@@ -16,7 +16,6 @@ _MODULE = "onnxruntime_ep_openvino"
 # The plugin's word for a precision, and the word by which a device declares that it computes in it natively. An int8 graph
 # marks what is quantised; the hint is for the rest.
 _HINTS = {"fp32": ("f32", "FP32"), "bf16": ("bf16", "BF16"), "fp16": ("f16", "FP16"), "int8": ("f32", "FP32")}
-_BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16", "bf16"})  # Linux's names; the last one is Arm's
 _LACKS = {"bf16": "has no native bf16 (AMX or AVX512-BF16), it would only be emulated"}
 
 
@@ -77,7 +76,7 @@ def _attach(kind: str, options: Any, spec: SessionSpec) -> str:
 def _native(kind: str, numbers: tuple[int, ...]) -> tuple[str, str]:
     """See Provider.native."""
     if kind == "CPU":
-        if processor_features() & _BF16_FEATURES:
+        if processor_features() & NATIVE_HALVES["bfloat16"]:
             return "bf16", ""
         return "fp32", "this processor has neither AMX nor AVX512-BF16"
     devices = plugin_devices(kind)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bulkinfer.datasets import imagenet
 from bulkinfer.errors import UsageError
 from bulkinfer.train.data.draws import Integers
 from bulkinfer.train.data.samples import Samples, Work
@@ -56,13 +57,16 @@ def relabelled(samples: Samples, class_names: Sequence[str], where: str) -> Samp
 def class_positions(folders: tuple[str, ...], class_names: tuple[str, ...], num_classes: int) -> np.ndarray:
     """For each class folder, the number of its class in the network's outputs.
 
-    Folders are named by class numbers from 0, or by class names. Otherwise there must be one for each class, in the order of
-    the classes; a note says so. A note names classes without a folder. Raises UsageError if none of these holds, naming the
-    folders that are no class where others are, or if two classes have the name of a folder.
+    Folders are named by class numbers from 0, by class names, or, where there are 1000 classes, by WordNet ids of ImageNet.
+    Otherwise there must be one for each class, in the order of the classes; a note says so. A note names classes without a
+    folder. Raises UsageError if none of these holds, naming the folders that are no class where others are, or if two classes
+    have the name of a folder; RunError if the package with the ids is needed and not installed.
     """
     if all(folder.isdecimal() and int(folder) < num_classes for folder in folders):
         _note_missing(len({int(folder) for folder in folders}), num_classes)
         return np.array([int(folder) for folder in folders])
+    if len(folders) < num_classes == imagenet.NUM_CLASSES and imagenet.are_wnids(folders):
+        class_names = imagenet.wnids()
     numbers = {name: number for number, name in enumerate(class_names)}
     if all(folder in numbers for folder in folders):
         _note_missing(len(folders), num_classes)

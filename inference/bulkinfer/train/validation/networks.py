@@ -16,6 +16,7 @@ from bulkinfer import zoo
 from bulkinfer.datasets.folders import BY_NAME
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import public
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
@@ -65,7 +66,9 @@ def open_subject(config: ValidateConfig) -> Subject:
     name, is_of_zoo = resolve(config)
     is_random = config.weights == RANDOM_WEIGHTS or not is_of_zoo
     if is_random and config.weights not in ("auto", RANDOM_WEIGHTS):
-        raise UsageError(f"--weights {config.weights}: {name} is not in get_model --list; give what a run has trained as PATH")
+        raise UsageError(
+            f"--weights {public(config.weights)}: {name} is not in get_model --list; give what a run has trained as PATH"
+        )
     options = TrainConfig(dataset=config.dataset, data_dir=config.data_dir, device=config.device,
                           num_workers=config.num_workers, cache_mb=config.cache_mb, download=is_random,
                           on_bad_picture=config.on_bad_picture)  # fmt: skip

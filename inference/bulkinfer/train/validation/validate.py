@@ -22,7 +22,7 @@ from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
-from bulkinfer.train.step import Precision
+from bulkinfer.train.step import Precision, warn_if_emulated
 from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig
@@ -45,6 +45,7 @@ def validate(config: ValidateConfig) -> None:
 
 
 def _validate(config: ValidateConfig) -> None:
+    warn_if_emulated(Precision(config.precision, device_of(TrainConfig(device=config.device)).type, config.half_type))
     if config.generated_data:
         measure(config)
         return

@@ -27,6 +27,27 @@ def test_which_class_a_folder_is(folders: tuple[str, ...], classes: tuple[str, .
     assert class_positions(folders, classes, count).tolist() == found
 
 
+def test_c45_folders_named_by_wordnet_ids() -> None:
+    """The ten classes of imagenette, and one that ImageNet-1k lacks."""
+    nette = (
+        "n01440764",
+        "n02102040",
+        "n02979186",
+        "n03000684",
+        "n03028079",
+        "n03394916",
+        "n03417042",
+        "n03425413",
+        "n03445777",
+    )
+    assert class_positions(nette, ("tench",) * 1000, 1000).tolist() == [0, 217, 482, 491, 497, 566, 569, 571, 574]
+    assert class_positions(nette, (), 1000)[-1] == 574, "also where the names of the classes are not known"
+    with pytest.raises(UsageError, match="no classes are n00000001"):
+        class_positions((*nette, "n00000001"), (), 1000)
+    with pytest.raises(UsageError, match="the network has 1001 classes"):
+        class_positions(nette, (), 1001)
+
+
 @pytest.mark.parametrize(("folders", "count"), [(("cat", "dog"), 3), (("0", "3"), 3), (("a", "b"), 1)])
 def test_folders_that_are_no_classes(folders: tuple[str, ...], count: int) -> None:
     with pytest.raises(UsageError, match=f"are in 2 class folders, and the network has {count} classes: name the folders"):

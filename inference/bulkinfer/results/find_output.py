@@ -1,0 +1,80 @@
+"""The results folder that a user means: itself, or that of the job whose log folder is given."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.json_file import read_json
+from bulkinfer.files.own_folder import own_folder
+from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
+from bulkinfer.results.parquet_parts import listed_steps, recorded_fingerprint
+from bulkinfer.results.part_names import part_name
+from bulkinfer.types import printable, shell_word
+
+log = logging.getLogger("bulkinfer")
+
+RESULTS = "results"  # in the log folder of a job without --output
+_RECORDS = ("run.json", "summary.json")  # of a log folder; each names the output
+
+
+def find_output(given: Path) -> Path:
+    """`given` if it is a results folder; else that of the job whose log folder `given`, or the folder above `given`, is.
+
+    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone.
+    """
+    if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
+        return given
+    folder = given.parent if given.name == RESULTS and not given.exists() else given
+    output = _recorded_output(folder)
+    if output is None:
+        return given
+    if not output.is_dir():
+        raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")
+    log.info(f"{folder} is the log folder of a job; its results are in {output}")
+    return output
+
+
+def _recorded_output(folder: Path) -> Path | None:
+    """The results folder that the records of a log folder name; None if it holds no such record."""
+    for name in _RECORDS:
+        found: dict[str, Any] = {}
+        if (folder / name).exists():
+            try:
+                found = read_json(folder / name)
+            except BulkinferError as error:
+                log.warning(f"{error}")
+        if isinstance(output := found.get("output"), str):
+            return Path(output)
+    default = folder / RESULTS
+    return default if listed_steps(default) else None
+
+
+def require_job(output: Path) -> JobFile:
+    """The checked _job.json of `output`. Raises UsageError if there is none, which names one that belongs to its parts."""
+    if (found := JobFile.read(output)) is not None:
+        return found
+    if not (steps := list(listed_steps(output))):
+        raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
+    name = part_name(steps[0])
+    advice = f"{own_folder(output)} belongs to it, and is moved and copied together with it"
+    if (other := _job_file_of(output / name, output)) is not None:
+        advice = f"{printable(bytes(other))} is its {JOB_FILE}: cp {shell_word(other)} {shell_word(output / JOB_FILE)}"
+    raise UsageError(f"{output} holds {len(steps)} parts, but {job_path(output)} does not exist: {advice}")
+
+
+def _job_file_of(part: Path, output: Path) -> Path | None:
+    """A _job.json near `output` that has the fingerprint of a part: of a results folder that was renamed, or of its logs."""
+    if not (fingerprint := recorded_fingerprint(part)):
+        return None
+    stem = Path(JOB_FILE).stem
+    above = output.resolve().parent
+    for path in sorted([*above.glob(f".*.bulkinfer/{stem}*.json"), above / JOB_FILE]):
+        try:
+            if path.exists() and read_json(path).get("fingerprint") == fingerprint:
+                return path
+        except BulkinferError:
+            continue
+    return None

@@ -1,0 +1,84 @@
+"""files/addresses.py: no part of a password is shown, however wrongly it is written."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from bulkinfer.commands import get_dataset, get_model, validate
+from bulkinfer.files.addresses import public
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host/a/b.pth", "https://host/a/b.pth"),
+        ("https://ann:secret@host:8080/a/b.pth", "https://host:8080/a/b.pth"),
+        ("https://ann:secret@host:8080/a@b.pth", "https://..."),  # or is the password secret@host:8080/a?
+        ("https://host/a@b.pth", "https://host/a@b.pth"),
+        ("https://token@host", "https://host"),
+        ("https://host/a?X-Signature=secret#part", "https://host/a?..."),
+        ("https://host?a=b@c/d", "https://host?..."),
+        ("ftp://ann:secret@host/a", "ftp://host/a"),
+    ],
+)
+def test_what_of_an_address_is_shown(url: str, shown: str) -> None:
+    assert public(url) == shown
+
+
+WRITTEN = [
+    "{}",
+    "x{}",
+    "x/{}",
+    "x?{}",
+    "x#{}",
+    "x@{}",
+    "x@y/{}",
+    "1/{}",
+    "1/x:{}",
+    "x/y@{}",
+    "{}/x",
+    "{}?x",
+    "{}#x",
+    "{}@x",
+    "1?{}",
+]
+PLACES = ("host/x.pth", "host:80/a/b.pth", "host", "1.2.3.4/x?y=1")
+
+
+@pytest.mark.parametrize(("password", "place"), [*itertools.product(WRITTEN, PLACES)])
+def test_c52_no_part_of_a_password_is_shown(password: str, place: str) -> None:
+    for scheme in ("http://", "https://", "ftp://", "http:/", "//"):
+        assert "s3cr3t" not in public(f"{scheme}ann:{password.format('s3cr3t')}@{place}")
+
+
+ADDRESSES = [
+    "http://ann:pa/s3cr3t@localhost/x.pth",
+    "http://ann:s3cr3t@localhost:99999/x.pth",
+    "http://ann:s3cr3t#@localhost/x.pth",
+    "http://ann:s3cr3t@[/x.pth",
+    "http:/ann:s3cr3t@localhost/x.pth",
+    " http://ann:s3cr3t@localhost/x.pth",
+    "ftp://ann:s3cr3t@localhost/x.pth",
+    "http://ann:s3cr3t@127.0.0.1:9/x.pth",
+    "http://ann:1/s3cr3t@127.0.0.1",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_c52_no_command_prints_a_password(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, data = ["--model_path", str(tmp_path / "models")], ["--data_dir", str(tmp_path / "data")]
+    (tmp_path / "data" / "val" / "0").mkdir(parents=True)
+    codes = [
+        get_model.main(["--model_name", "efficientnet_lite0", "--weights", address, *model]),
+        get_model.main(["--model_name", "efficientnet_lite0", f"--weihgts={address}", *model]),
+        get_model.main(["--model_name", "efficientnet_lite0", address, *model]),
+        validate.main(["--model", "efficientnet_lite0", "--weights", address, *data, *model]),
+        validate.main(["--model", "cifar_resnet8", "--weights", address, *data, *model]),
+        get_dataset.main(["mnist", "--url", address, *data]),
+    ]
+    told = capsys.readouterr()
+    assert 0 not in codes
+    assert "s3cr3t" not in told.out + told.err
+    assert not [path for path in tmp_path.rglob("*") if "s3cr3t" in path.name]
