@@ -107,6 +107,7 @@ class GetModelConfig:
         "for an adopted file: what the class values are; none: it has no class values",
         choices=("auto", "logits", "probabilities", "none"),
     )
+    use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
     checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints")
     golden: str = option("", "for an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
     licence: str = option("", "for an adopted file or a checkpoint: its licence, for the card")
@@ -121,13 +122,13 @@ class GetModelConfig:
         if self.checkpoint and (self.onnx or self.weights != "auto" or self.model_name != type(self).model_name):
             raise UsageError("--checkpoint names network and weights: leave out --onnx, --weights and --model_name")
         if self.onnx and not (self.name and self.recipe):
-            raise UsageError(
-                "--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list with the same recipe)"
-            )
+            raise UsageError("--onnx FILE needs --name NAME and --recipe FILE.json (or a network of --list that has the same)")
         if self.onnx and self.model_name != type(self).model_name:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own weights")
+        if self.use_test_size and (self.onnx or self.checkpoint):
+            raise UsageError("--use_test_size belongs to networks of timm")
         if self.calibration_dir and self.precision == EXACT:
             raise UsageError("--calibration_dir belongs to --precision int8 or fp16")
         if self.output_name and self.scores == "none":

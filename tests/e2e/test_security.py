@@ -14,7 +14,8 @@ import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bulkinfer.files.atomic import file_sha256, write_json
+from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.json_file import write_json
 from bulkinfer.model.card import graph_path, read_sidecar, write_sidecar
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import write_manifest
@@ -26,6 +27,7 @@ from tests.commands import children, command, records, run
 from tests.forms import long, only_first
 from tests.models import tiny_graph, write_tiny_model
 from tests.pictures import encode, photo
+from tests.sealed import edited
 
 LAUNCH = ("infer_launch", "--model_name", "tiny", "--output", "out", "--device", "cpu", "--precision", "fp32")
 FORMATS_LEFT_OUT = {
@@ -76,7 +78,11 @@ def test_bombs_cost_a_row_each_and_their_neighbour_nothing(place: Path) -> None:
     pictures.write_files(place / "photos", {f"{name}.png": BOMBS[name]() for name in names})
     launch(place, code=3)
     rows = records(place / "out")
-    assert {name for name, row in rows.items() if row["status"] == "ok"} == {"sound.png", "apng_frames_claimed.png"}
+    assert {name for name, row in rows.items() if row["status"] == "ok"} == {
+        "sound.png",
+        "apng_frames_claimed.png",
+        "png_ztxt.png",
+    }
     assert len(rows) == len(names) + 1
     assert rows["apng_frames_claimed.png"]["flags"] == ["broken_frames"]
 
@@ -123,7 +129,7 @@ def test_a_manifest_with_text_that_is_none_is_one_sentence(place: Path) -> None:
 @pytest.mark.parametrize("name", only_first(["../../secret.bin", "/etc/passwd", "..", ""]))
 def test_a_card_that_leads_out_of_its_folder_is_refused(place: Path, name: str) -> None:
     path = place / "models" / "tiny" / "card.json"
-    path.write_text(path.read_text().replace('"weights.bin"', f'"{name}"'))
+    edited(path, lambda card: card.update(external_data=name))
     assert "must be the name of a file beside the card" in launch(place, code=2).stderr
 
 

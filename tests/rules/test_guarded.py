@@ -23,7 +23,6 @@ ALLOWED = {
     "records/manifest_file.py": "Parquet from a file that the guard opened",
     "records/layout.py": "Parquet from a file that the guard opened",
     "model/graph_checks.py": "arrays from a file that the guard opened",
-    "export/onnx_import/user_golden.py": "arrays from a file that the guard opened",
     "export/variants/simplify.py": "a graph that this process has just written",
     "zoo/state_dict.py": "by path, after the guard opened it once: their libraries map files by name",
     "train/checkpoint.py": "by path, after its hash was compared by the guard",

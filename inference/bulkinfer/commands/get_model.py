@@ -83,7 +83,8 @@ def _print_result(config: GetModelConfig, model: ModelFolder) -> None:
         say(f"{size_text(path.stat().st_size):>10}  {path}  ({meaning})")
     if card.weights.is_random:
         say("warning: random weights: use them only to measure throughput, the answers are meaningless")
-    say(f"next: {next_command(config, card.name, card.weights.is_random)}")
+    save = "" if card.classified else next(iter(card.outputs))
+    say(f"next: {next_command(config, card.name, card.weights.is_random, save)}")
 
 
 def _pictures(facts: Calibration) -> str:
@@ -93,8 +94,8 @@ def _pictures(facts: Calibration) -> str:
     return f", {facts['held_out']} pictures to judge" if facts["pictures_sha256"] else ", judged on the golden pictures only"
 
 
-def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
-    """The infer_launch command to type next."""
+def next_command(config: GetModelConfig, name: str, is_random: bool, save: str = "") -> str:
+    """The infer_launch command to type next; `save` is the output to save of a network without classes."""
     from bulkinfer.runtime.providers import PROVIDERS
 
     words = ["infer_launch", "--model_name", name, "--batch_size", str(config.batch_size)]
@@ -104,6 +105,7 @@ def next_command(config: GetModelConfig, name: str, is_random: bool) -> str:
         words += ["--device", *runs_on] if len(runs_on) == 1 else []
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
+    words += ["--save", save] if save else []
     words += ["--synthetic"] if is_random else ["--data_dir", "PICTURES"]
     return " ".join(map(shell_word, words))
 

@@ -10,7 +10,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.model.card import ModelCard, read_card
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import CARD
-from bulkinfer.model.lookup import named_folder, source_options
+from bulkinfer.model.lookup import named_folder, source_in, source_options, unknown_source
 from bulkinfer.types import shell_word
 
 
@@ -32,6 +32,8 @@ class ExistingNetwork:
         if config.weights != "auto" or config.weights_sha256:
             of = "from" if existing.source == "onnx" else "of"
             raise UsageError(f"--weights: {existing.name} was {made} {of} {self._origin[1]}, which has its own weights")
+        if config.use_test_size:
+            raise UsageError(f"--use_test_size belongs to networks of timm: {existing.name} was {made} with its own recipe")
         if config.input not in (existing.input, GetModelConfig.input):
             raise UsageError(f"--input {config.input}: {existing.name} was {made} with --input {existing.input}")
         if config.batch_size != (existing.fixed_batch or config.batch_size):
@@ -64,7 +66,10 @@ def find(config: GetModelConfig) -> ExistingNetwork | None:
         return None
     try:
         card = read_card(folder / CARD)
-    except RunError:
-        zoo.find(config.model_name)
-        return None
+    except RunError as error:
+        if zoo.is_published(config.model_name):
+            return None
+        words = ["get_model", *source_in(folder), "--batch_size", str(config.batch_size)]
+        again = f"run {' '.join(map(shell_word, words))}" if "--name" in words else unknown_source(folder.name)
+        raise UsageError(f"{error}: {again}") from None
     return ExistingNetwork(config, folder.name, card) if card.source != "zoo" else None

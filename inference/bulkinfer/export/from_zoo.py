@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
+from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
 from bulkinfer.model.card import ModelCard, Weights
@@ -41,7 +42,10 @@ class ZooNetwork:
 
     def differences(self, existing: ModelCard) -> list[str]:
         """Why an export is not the one asked for; empty if it is."""
-        reasons = model_folder.differences(existing, self.request.spec.recipe, self.config.input)
+        spec = self.request.spec
+        reasons = model_folder.differences(existing, spec.recipe, self.config.input)
+        if bool(existing.classified) != spec.has_classes:
+            reasons.append("it has classes, this network gives an embedding" if existing.classified else "it has no classes")
         if not weights.is_satisfied_by(self.request, existing.weights):
             found, has = self._weights(), existing.weights
             if found.path is None or found.sha256 != has.sha256:
@@ -61,9 +65,9 @@ class ZooNetwork:
         log_input_range(spec.recipe)
         network = zoo.build(name)
         used = self._load(network, found)
-        export = export_network(network, spec.recipe, self.config.input)
-        labels = zoo.labels(name)
-        assert len(labels) in (0, export.golden.outputs["logits"].shape[1]), "one label per logit, or none"
+        export = export_network(network, spec.recipe, self.config.input, has_classes=spec.has_classes)
+        labels = zoo.labels(name) if spec.has_classes else ()
+        assert not labels or len(labels) == export.golden.outputs["logits"].shape[1], "one label per logit, or none"
         card = ModelCard(
             name=name,
             recipe=spec.recipe,
@@ -77,6 +81,7 @@ class ZooNetwork:
             versions=model_folder.export_versions(),
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            test_size=self.config.use_test_size,
         )
         return card, export
 
@@ -103,5 +108,9 @@ class ZooNetwork:
 def find(config: GetModelConfig) -> ZooNetwork:
     """The network of this name. Raises UsageError with the nearest names, RunError if timm is needed but not installed."""
     name, spec = zoo.find(config.model_name)
+    if config.use_test_size:
+        if spec.test_recipe is None:
+            raise UsageError(f"--use_test_size: {name} is tested at the size at which it was trained: leave it out")
+        spec = replace(spec, recipe=spec.test_recipe)
     cache = Path(config.model_path) / weights.CACHE
     return ZooNetwork(config, Request(name, spec, config.weights, config.weights_sha256, cache))

@@ -23,14 +23,16 @@ class _GraphNetwork(torch.nn.Module):
     """The network with what the graph adds around it: normalisation before it, flat logits and the embedding after it.
 
     Takes uint8 N x H x W x 3 (RGB), or float32 N x 3 x H x W that is already normalised. Returns (logits,) or (logits,
-    embedding), each N x D. The embedding is the input of the classifying layer, averaged over the picture if it has places.
+    embedding), each N x D, or (embedding,) of a network without classes. The embedding of one with classes is the input of the
+    classifying layer, averaged over the picture if it has places.
     """
 
     scale: torch.Tensor
     offset: torch.Tensor
 
-    def __init__(self, network: torch.nn.Module, recipe: Recipe, input_kind: str) -> None:
+    def __init__(self, network: torch.nn.Module, recipe: Recipe, input_kind: str, has_classes: bool) -> None:
         super().__init__()
+        self.has_classes = has_classes
         self.network = network
         self.takes_pictures = input_kind == "uint8"
         self.is_bgr = recipe.channels == "BGR"
@@ -44,11 +46,19 @@ class _GraphNetwork(torch.nn.Module):
             if self.is_bgr:
                 images_NCHW = images_NCHW.flip(1)
             images = images_NCHW * self.scale + self.offset
-        return outputs_of(self.network, images)
+        return outputs_of(self.network, images, has_classes=self.has_classes)
 
 
-def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """(logits,) or (logits, embedding) of a network. Raises RunError for an output that is not one row per picture."""
+def outputs_of(network: torch.nn.Module, inputs_NCHW: torch.Tensor, *, has_classes: bool = True) -> tuple[torch.Tensor, ...]:
+    """(logits,) or (logits, embedding) of a network, (embedding,) of one without classes.
+
+    Raises RunError for an output that is not one row per picture.
+    """
+    if not has_classes:
+        found = network(inputs_NCHW)
+        if not isinstance(found, torch.Tensor) or (embedding := _pooled(found)).dim() != 2:
+            raise RunError(f"the network gives {_shape(found)} where one row of features per picture is needed")
+        return (embedding,)
     classifier = _classifier(network)
     seen: list[torch.Tensor] = []
     hooks = [classifier.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))] if classifier else []
@@ -90,9 +100,9 @@ def _shape(value: Any) -> str:
     return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
-def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) -> Export:
+def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str, *, has_classes: bool = True) -> Export:
     """Export a network in evaluation mode. Raises RunError if it cannot be exported with a free batch."""
-    golden = _golden(network, recipe)
+    golden = _golden(network, recipe, has_classes)
     if input_kind == "uint8":
         example = torch.zeros(2, recipe.height, recipe.width, 3, dtype=torch.uint8)
     else:
@@ -100,7 +110,7 @@ def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str) ->
     try:
         with quiet(), torch.no_grad():
             program = torch.onnx.export(
-                _GraphNetwork(network, recipe, input_kind).eval(),
+                _GraphNetwork(network, recipe, input_kind, has_classes).eval(),
                 (example,),
                 input_names=["images"],
                 output_names=list(golden.outputs),
@@ -126,12 +136,17 @@ def _cause(error: BaseException) -> str:
     return first_line(error)
 
 
-def _golden(network: torch.nn.Module, recipe: Recipe) -> Golden:
+def _golden(network: torch.nn.Module, recipe: Recipe, has_classes: bool) -> Golden:
     """The outputs of the source network for each golden picture alone, normalised outside the graph."""
     images_NHWC = golden_images(recipe)
     with torch.inference_mode():
-        rows = [outputs_of(network, torch.from_numpy(network_input(image[None], recipe))) for image in images_NHWC]
-    names = ("logits", "embedding")[: len(rows[0])]
+        inputs = [torch.from_numpy(network_input(image[None], recipe)) for image in images_NHWC]
+        try:
+            rows = [outputs_of(network, one, has_classes=has_classes) for one in inputs]
+        except (RuntimeError, AssertionError, ValueError) as error:  # torch and timm raise these for sizes that do not fit
+            size = f"{recipe.width} x {recipe.height} pixels"
+            raise RunError(f"the network does not run on pictures of {size}: {first_line(error)}") from error
+    names = ("logits", "embedding")[: len(rows[0])] if has_classes else ("embedding",)
     outputs = {name: torch.cat([row[place] for row in rows]).numpy() for place, name in enumerate(names)}
     for name, values in outputs.items():
         if not np.isfinite(values).all():

@@ -30,6 +30,7 @@ _LOSSES = re.compile(
 _MARKER = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)  # in pixel data, with the bytes that fill the space before it
 _END, _RESTARTS = 0xD9, range(0xD0, 0xD8)
 _OTHER_BYTES = bytes.fromhex("5ac396a5693c1ed2") * 8  # any that decode to something else than zeros do, without 0xFF
+_ARITHMETIC = (0xC9, 0xCA, 0xCB)  # frames whose sound pixel data may go on beyond their end, in zeros
 _ROWS = 256  # compared at once
 _INKS = 4  # channels of a CMYK JPEG
 
@@ -41,7 +42,7 @@ def check_jpeg(data: bytes, header: Header, image: Image.Image) -> None:
         return
     if warning and (found := _LOSSES.search(warning)):
         raise RecordError("decode", f"corrupt JPEG: {found.group()}")
-    if _differs(_with_other_bytes(data, header.scan_at), image):
+    if header.frame not in _ARITHMETIC and _differs(_with_other_bytes(data, header.scan_at), image):
         raise RecordError("decode", "corrupt JPEG: premature end of data segment")
 
 

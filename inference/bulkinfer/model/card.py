@@ -79,6 +79,7 @@ class ModelCard:
     precision: str = "fp32"  # of the graph's own arithmetic: fp32, fp16 or int8
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
     calibration: Calibration | None = None  # only of a variant
+    test_size: bool = False  # its recipe is that of get_model --use_test_size
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
@@ -173,7 +174,8 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     Raises DamagedError naming the file that does not match its record or does not describe the outputs.
     """
     card = read_card(folder / "card.json")
-    if not card.outputs or (card.source == "zoo" and not card.classified):
+    gives_embedding = {*card.outputs} == {"embedding"} and not card.labels
+    if not card.outputs or (card.source == "zoo" and not card.classified and not gives_embedding):
         raise DamagedError(f"{folder / 'card.json'} is damaged (its outputs lack logits)")
     graph = graph_path(folder, batch_size)
     sidecar = read_sidecar(graph)

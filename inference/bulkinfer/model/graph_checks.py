@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _SCALES_APART = 100  # so much larger is a channel of another kind
 _MOST_KINDS = 32  # in a flat row
 GOLDEN_FILE = "golden.npz"
 GOLDEN_COUNT = 4
-_GOLDEN_BYTES = 1 << 30
+ARRAYS_BYTES = 3 << 28  # of all arrays of a file, unpacked
 # Reading an npz or npy file raises these if it is damaged or claims arrays beyond all memory. Pickles in it are never read.
 BROKEN_ARRAYS = (
     *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, MemoryError, RuntimeError, SyntaxError),
@@ -84,8 +84,8 @@ def write_golden(path: Path, golden: Golden) -> None:
 def read_golden(path: Path) -> Golden:
     """Read golden.npz. Raises DamagedError if it is missing or damaged."""
     try:
-        with open_regular(path, most_bytes=_GOLDEN_BYTES) as file, np.load(file) as loaded:
-            arrays = dict(loaded)
+        with open_regular(path, most_bytes=ARRAYS_BYTES) as file:
+            arrays = load_arrays(file)
         images = arrays.pop("images")
         if not all(isinstance(values, np.ndarray) and values.ndim for values in (images, *arrays.values())):
             raise ValueError("not all of its entries are arrays")  # numpy returns the bytes of an entry without a header
@@ -94,6 +94,26 @@ def read_golden(path: Path) -> Golden:
         return Golden(images, arrays)
     except BROKEN_ARRAYS as error:
         raise DamagedError(f"{path} is missing or damaged ({first_line(error)})") from None
+
+
+def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file by name, or that of an npy file under the empty name.
+
+    Raises ValueError if they are larger than ARRAYS_BYTES, which a small file may be once it is unpacked, and BROKEN_ARRAYS.
+    """
+    is_archive = file.read(2) == b"PK"
+    file.seek(0)
+    if is_archive:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > ARRAYS_BYTES:
+            raise ValueError(f"its arrays have {size:,} bytes; {ARRAYS_BYTES:,} are supported")
+    file.seek(0)
+    loaded = np.load(file)
+    if isinstance(loaded, np.ndarray):
+        return {"": loaded}
+    with loaded:
+        return dict(loaded)
 
 
 def network_input(images_NHWC: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.float32]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.config import GetModelConfig, LaunchConfig
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import DamagedError, RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import (
     CALIBRATED,
@@ -40,9 +42,10 @@ class Model:
     graph: Path
 
 
-def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
+def find_model(config: LaunchConfig, providers: Collection[str], is_published: Callable[[str], bool] = lambda _: True) -> Model:
     """The graph of the network or of its variant that `providers` (keys of PROVIDERS) run for `config`, its files checked.
 
+    `is_published` tells whether get_model can make a network of this name without the files of a user.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
@@ -51,7 +54,7 @@ def find_model(config: LaunchConfig, providers: Collection[str]) -> Model:
         model = _checked(network, folder, config.batch_size)
     except RunError as error:  # for a launch it is a usage error: nothing was started
         nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
-        raise UsageError(f"{error}: run {get_model_command(config, network, folder)}{nearest}") from None
+        raise UsageError(f"{error}: {_advice(config, network, folder, is_published)}{nearest}") from None
     if folder == network and folder.name in VARIANTS and model.card.calibration is not None:
         owner = network.absolute().parent
         raise UsageError(
@@ -149,6 +152,15 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]
 
 
+def _advice(config: LaunchConfig, network: Path, folder: Path, is_published: Callable[[str], bool]) -> str:
+    """What to do so that `folder`, which is `network` or the folder of its variant, gets the graph of `config`."""
+    if readable_card(network) or readable_card(folder) or source_in(network) or is_published(config.model_name):
+        return f"run {get_model_command(config, network, folder)}"
+    if not network.is_dir():
+        return "get_model makes the networks that get_model --list prints, those of timm, and your own, and none is called so"
+    return unknown_source(network.name)
+
+
 def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     """The command to type so that `folder`, which is `network` or the folder of its variant, gets the graph of `config`.
 
@@ -159,10 +171,15 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     card = of_network or readable_card(folder)  # the card of a variant says the same about its network
     named = ["--model_name", config.model_name]
     options = ["--batch_size", str(config.batch_size)]
-    if card is not None and card.source != "zoo" and network.is_dir() and (of_network is None or damage(network, of_network)):
+    recorded = source_in(network) if card is None else []
+    if recorded:
+        named = recorded
+    elif card is not None and card.source != "zoo" and network.is_dir() and (of_network is None or damage(network, of_network)):
         named = source_options(card, network.name)
     elif card is not None and card.source == "zoo" and card.weights.option != GetModelConfig.weights:
         options += ["--weights", card.weights.option]
+    if card is not None and card.test_size:
+        options += ["--use_test_size"]
     if card is not None and card.input != GetModelConfig.input:
         options += ["--input", card.input]
     if config.model_path != LaunchConfig.model_path:
@@ -177,6 +194,31 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
 def source_options(card: ModelCard, name: str) -> list[str]:
     """The options of get_model that make a network again which is not from the zoo: its file, or its run."""
     assert card.source != "zoo", card.name
-    if card.source == "checkpoint":
-        return ["--checkpoint", card.weights.origin, "--name", name]
-    return ["--onnx", card.weights.source, "--name", name, "--recipe", "RECIPE.json"]
+    return _options(card.source, card.weights.source, card.weights.origin, name)
+
+
+def _options(source: str, file: str, origin: str, name: str) -> list[str]:
+    if source == "checkpoint":
+        return ["--checkpoint", origin, "--name", name]
+    return ["--onnx", file, "--name", name, "--recipe", "RECIPE.json"]
+
+
+def source_in(folder: Path) -> list[str]:
+    """The options of get_model that make a network again, from a card that is damaged; [] if it does not say them."""
+    try:
+        value = json.loads(read_bytes(folder / CARD, JSON_BYTES))
+        source, weights = value["source"], value["weights"]
+        file, origin = weights["source"], weights["origin"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
+        return []
+    if source == "zoo":
+        return ["--model_name", folder.name]
+    return _options(source, str(file), str(origin), folder.name) if source in ("checkpoint", "onnx") else []
+
+
+def unknown_source(name: str) -> str:
+    """What to do about a network of which nothing says what it was made of."""
+    return (
+        f"make {name} again from what it was made of: get_model --checkpoint RUN --name {shell_word(name)}, or "
+        f"get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE.json"
+    )

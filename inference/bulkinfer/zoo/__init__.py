@@ -24,7 +24,7 @@ from bulkinfer.zoo.spec import NetworkSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NETWORKS", "NetworkSpec", "adapter", "build", "find", "labels", "quiet"]
+__all__ = ["NETWORKS", "NetworkSpec", "adapter", "build", "find", "is_published", "labels", "quiet"]
 
 NETWORKS: dict[str, NetworkSpec] = {**cadene.NETWORKS, **efficientnet_lite.NETWORKS}
 
@@ -48,6 +48,11 @@ def find(name: str) -> tuple[str, NetworkSpec]:
         f"--model_name: no network is called {name!r}; nearest are {', '.join(by_plain[name] for name in near)}; "
         "get_model --list prints all"
     )
+
+
+def is_published(name: str) -> bool:
+    """True if a network of the zoo has this name, or the name is one for timm. Does not import timm."""
+    return plain(name) in map(plain, NETWORKS) or name.lower().startswith((f"{timm.PREFIX}:", f"{timm.PREFIX}_"))
 
 
 def build(name: str) -> torch.nn.Module:

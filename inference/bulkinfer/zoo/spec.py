@@ -21,7 +21,8 @@ class NetworkSpec:
     into those of the network (empty: they are the same). `num_parameters` 0 is counted once the network is built.
     `weights_file` is the name under which the weights are published, with a prefix of their sha256 before the suffix where the
     publisher gives one. They lie in `package` (import name) at `package_file`, in the repository `hub` of the Hugging Face hub,
-    or at `urls`.
+    or at `urls`. `has_classes` is false for a network whose output describes a picture: an embedding. `test_recipe` is that of
+    the size at which its authors test it, None if that is the size of `recipe`.
     """
 
     builder: str
@@ -37,6 +38,8 @@ class NetworkSpec:
     hub: str = ""
     urls: tuple[str, ...] = ()
     adapter: str = ""
+    has_classes: bool = True
+    test_recipe: Recipe | None = None
 
     @property
     def size_bytes(self) -> int:

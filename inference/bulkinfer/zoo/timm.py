@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import RunError, UsageError
@@ -13,6 +15,8 @@ from bulkinfer.zoo.spec import IMAGENET_LABELS, NetworkSpec
 
 if TYPE_CHECKING:
     import torch
+
+_CLASSES_IN_TAG = re.compile(r"in\d+k")  # of ImageNet, such as in12k_ft_in1k
 
 PREFIX = "timm"  # before a colon where people write it, before an underscore in names of folders
 
@@ -48,6 +52,8 @@ def spec(architecture: str) -> NetworkSpec:
         hub=str(facts.hf_hub_id or ""),
         urls=urls,
         adapter="bulkinfer.zoo.timm:adapt",
+        has_classes=not is_embedding(full_name, facts),
+        test_recipe=_test_recipe(full_name, facts),
     )
 
 
@@ -56,12 +62,28 @@ def _is_imagenet(facts: Any) -> bool:
     return facts.num_classes == 1000 and not facts.label_names and (not facts.tag or "in1k" in facts.tag)
 
 
+def is_embedding(name: str, facts: Any) -> bool:
+    """Whether the output describes a picture instead of classifying it: no classifier, or the head of a CLIP network.
+
+    timm calls the width of such a head its number of classes. Where a CLIP network was fine-tuned, its tag names the classes.
+    """
+    is_clip = "clip" in name or "_pe_core_" in name
+    return not facts.num_classes or (is_clip and not _CLASSES_IN_TAG.search(facts.tag or ""))
+
+
+def _test_recipe(name: str, facts: Any) -> Recipe | None:
+    """The recipe of the size at which the authors test, as timm has it with use_test_size; None if there is no such size."""
+    if not facts.test_input_size and not facts.test_crop_pct:
+        return None
+    size, fraction = facts.test_input_size or facts.input_size, facts.test_crop_pct or facts.crop_pct
+    return recipe(name, replace(facts, input_size=size, crop_pct=fraction))
+
+
 def recipe(name: str, facts: Any) -> Recipe:
     """timm's evaluation transform for its record `facts`. Raises UsageError for a rule that a recipe cannot express."""
     channels, height, width = facts.input_size
     crop_mode, crop_fraction = facts.crop_mode or "center", facts.crop_pct or 0.875
     for is_so, reason in (
-        (not facts.num_classes, "gives features, not classes: it has no classifier"),
         (channels != 3, f"takes {channels} channels, pictures have 3"),
         (height != width, f"takes {width} x {height} pixels, which are not square"),
         (crop_mode not in ("center", "squash"), f"wants pictures with crop mode {crop_mode}, which no recipe expresses"),
@@ -81,7 +103,10 @@ def recipe(name: str, facts: Any) -> Recipe:
 
 
 def build(architecture: str) -> torch.nn.Module:
-    """Build the network, untrained, with the layers that timm has for export; float32 N x 3 x H x W -> N x classes logits."""
+    """Build the network, untrained, with the layers that timm has for export.
+
+    It takes float32 N x 3 x H x W, and gives N x classes logits or an embedding N x D.
+    """
     import timm
 
     network: torch.nn.Module = timm.create_model(architecture, pretrained=False, exportable=True)

@@ -414,3 +414,16 @@ def test_c60_an_output_that_is_listed_twice_is_reported(home: Home) -> None:
     made = home.adopt(graph, scores="logits")
     assert list(made.card.outputs) == ["y"]
     assert "output y is listed more than once in the graph: it is taken once" in home.said
+
+
+def test_the_hint_for_a_damaged_card_names_the_file_and_works(home: Home) -> None:
+    """get_model --model_name net would look for a network of the zoo."""
+    folder = home.adopt(foreign_graph(), scores="logits").folder
+    card = folder / "card.json"
+    card.write_text(card.read_text().replace('"y": "logits"', '"y": "values"'))
+    with pytest.raises(UsageError, match=r"json is damaged .*: run get_model --onnx m\.onnx --name net --recipe RECIPE"):
+        make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="net"))
+    assert home.adopt(scores="logits").done == "exported"
+    card.write_text("{")
+    with pytest.raises(UsageError, match="make net again from what it was made of: get_model --checkpoint RUN --name net, or "):
+        make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="net"))

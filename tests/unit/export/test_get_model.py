@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.config import GetModelConfig
+from bulkinfer import zoo
+from bulkinfer.commands import get_model as command
+from bulkinfer.config import GetModelConfig, LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import from_checkpoint, from_zoo
 from bulkinfer.export.get_model import get_model, make_model, make_network
 from bulkinfer.host.console import PlainHandler
-from bulkinfer.model.card import read_card, write_card
+from bulkinfer.model.card import check_graph_files, read_card, write_card
+from bulkinfer.model.lookup import find_model
+from bulkinfer.zoo.spec import NetworkSpec
 
 from tests.foreign_graphs import deep_graph, recipe_file, save
+from tests.forms import long
 from tests.logged import logged
+from tests.networks import HALVES, Convolutions
 
 
 @pytest.fixture
@@ -96,7 +102,7 @@ def test_a_damaged_card_says_what_to_do(tmp_path: Path) -> None:
     (folder / "model_6.json").write_text("{")
     (folder / "model_6.onnx").unlink()
     (folder / "card.json").write_text("{")
-    with pytest.raises(UsageError, match="no network is called 'net'"):
+    with pytest.raises(UsageError, match=r"card\.json is damaged .*: make net again from what it was made of: get_model --"):
         get_model("net", model_path=tmp_path / "models")
 
 
@@ -123,3 +129,59 @@ def test_a_checkpoint_is_not_exported_for_a_variant_that_is_refused(
     told = r"would be exported again \(its weights are others\)" if is_there else r"net/int8 does not exist"
     with pytest.raises(UsageError, match=rf"{told}.*--calibration_dir PICTURES"):
         make_model(GetModelConfig(checkpoint="logs/run", model_path=str(tmp_path / "models"), precision="int8"))
+
+
+def patched_zoo(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
+    """timm:small is a tiny network with these facts."""
+    recipe = replace(HALVES, resize_size=9)
+    spec = NetworkSpec("m:f", "small", recipe, "", 0, "none", "tests", "small.pth", **facts)
+    monkeypatch.setattr(zoo, "find", lambda _: ("timm_small", spec))
+    monkeypatch.setattr(zoo, "build", lambda _: Convolutions().eval())
+
+
+def test_c47_a_network_without_classes_becomes_a_folder_of_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model_name", "timm:small", "--weights", "random", "--model_path", str(tmp_path), "--batch_size", "2"]
+    patched_zoo(monkeypatch)
+    assert command.main(words) == 0, "an earlier version took the embedding for classes"
+    patched_zoo(monkeypatch, has_classes=False)
+    assert command.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "exporting again: it has classes, this network gives an embedding" in printed
+    path = f"--model_path {tmp_path}"
+    assert f"next: infer_launch --model_name timm_small --batch_size 2 {path} --save embedding --synthetic" in printed
+    card, _, _ = check_graph_files(tmp_path / "timm_small", 2)
+    assert (card.outputs, card.labels, card.classified) == ({"embedding": "embedding"}, (), "")
+    config = LaunchConfig(model_name="timm_small", model_path=str(tmp_path), batch_size=2)
+    with pytest.raises(UsageError, match="--save topk: timm_small has only embedding, none"):
+        find_model(config, ["cpu"])
+    assert find_model(replace(config, save=("embedding",)), ["cpu"]).card == card
+    assert command.main(words) == 0
+    assert "model_2.onnx is already there" in capsys.readouterr().out
+
+
+def test_c47_the_test_size_is_a_recipe_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"model_path": str(tmp_path), "weights": "random", "batch_size": 2}
+    patched_zoo(monkeypatch)
+    with pytest.raises(UsageError, match="--use_test_size: timm_small is tested at the size at which it was trained: leave"):
+        get_model("timm:small", use_test_size=True, **options)
+    patched_zoo(monkeypatch, test_recipe=replace(HALVES, resize_size=12))
+    made = get_model("timm:small", use_test_size=True, **options)
+    assert (made.card.recipe.resize_size, made.card.test_size) == (12, True)
+    assert get_model("timm:small", use_test_size=True, **options).done == "verified"
+    assert get_model("timm:small", **options).card.recipe.resize_size == 9
+    for wrong in ({"onnx": "m.onnx", "name": "net", "recipe": "r"}, {"checkpoint": "run"}):
+        with pytest.raises(UsageError, match="--use_test_size belongs to networks of timm"):
+            GetModelConfig(use_test_size=True, **wrong)
+    get_model(**adopted(tmp_path))
+    with pytest.raises(UsageError, match="--use_test_size belongs to networks of timm: net was adopted"):
+        get_model("net", model_path=str(tmp_path / "models"), use_test_size=True)
+
+
+@long
+@pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224.tinyclip_yfcc15m", "vit_small_patch16_dinov3.lvd1689m"])
+def test_c47_networks_of_timm_that_describe_pictures(name: str, tmp_path: Path) -> None:
+    made = get_model(f"timm:{name}", model_path=str(tmp_path), weights="random", batch_size=2)
+    assert made.card.outputs == {"embedding": "embedding"}
+    assert made.sidecar.outputs["embedding"][1] in (384, 512)

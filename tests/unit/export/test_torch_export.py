@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,18 @@ def test_golden_files_survive_a_round_trip(tmp_path: Path) -> None:
     read = read_golden(tmp_path / "golden.npz")
     assert np.array_equal(read.images_NHWC, golden.images_NHWC)
     assert np.array_equal(read.outputs["logits"], golden.outputs["logits"])
+
+
+def test_c47_a_network_without_classes_gives_an_embedding_alone() -> None:
+    export = export_network(Convolutions().eval(), HALVES, "uint8", has_classes=False)
+    assert {name: values.shape for name, values in export.golden.outputs.items()} == {"embedding": (4, 5)}
+    model = onnx.ModelProto.FromString(export.graph)
+    assert [output.name for output in model.graph.output] == ["embedding"]
+    with pytest.raises(RunError, match=r"the network gives a tuple where one row of features per picture is needed"):
+        export_network(Pair().eval(), HALVES, "uint8", has_classes=False)
+
+
+def test_c47_a_size_that_the_network_does_not_take_is_one_sentence() -> None:
+    with pytest.raises(RunError, match="the network does not run on pictures of 4 x 4 pixels: ") as caught:
+        export_network(Convolutions().eval(), replace(HALVES, height=4, width=4), "uint8")
+    assert "\n" not in str(caught.value)

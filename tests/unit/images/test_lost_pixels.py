@@ -7,6 +7,7 @@ import io
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from bulkinfer.errors import RecordError
 from bulkinfer.images import decode as decode_module
 from bulkinfer.images import lost_pixels
 from bulkinfer.images.decode import Picture, decode, prepare_decoder
+from bulkinfer.images.jpeg import read_header
 from bulkinfer.images.pillow_warnings import warning_counts
 from PIL import Image
 
@@ -106,6 +108,17 @@ def test_c27_harmless_bytes_do_not_hide_a_later_loss(asked: str) -> None:
     assert (np.asarray(decoded(padded).image) == pixels(whole)).all()
     lost = whole[:first] + bytes(5) + whole[first : second + (third - second) // 2] + whole[third:]
     assert reason(lost) == EARLY
+
+
+def test_c27_arithmetic_coding_may_leave_zeros_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that a sound file leaves out are no loss, so other bytes in their place prove nothing."""
+    monkeypatch.setattr(lost_pixels, "_first_warning", lambda *_: None)
+    short = cut(jpeg(256, 256)) + EOI
+    header = read_header(short)
+    with Image.open(io.BytesIO(short)) as image:
+        lost_pixels.check_jpeg(short, replace(header, frame=0xC9), image)
+        with pytest.raises(RecordError, match="premature end"):
+            lost_pixels.check_jpeg(short, header, image)
 
 
 @both_modes

@@ -15,7 +15,7 @@ from bulkinfer.images.side_blocks import without_side_blocks
 from PIL import Image
 
 from tests.bombs import chunk, deflated
-from tests.pictures import encode, jpeg, oriented, other_profile, photo
+from tests.pictures import BROKEN_EXIF, encode, jpeg, oriented, other_profile, photo
 
 LARGE = deflated(3 << 20)
 BROKEN = {
@@ -116,3 +116,16 @@ def test_c36_a_cut_file_has_no_blocks_that_reach_beyond_it(format: str) -> None:
         kept = without_side_blocks(data[:length], format)
         assert kept is None or data.startswith(kept[:2])
     assert without_side_blocks(data, "GIF") is None
+
+
+@pytest.mark.parametrize("format", ["WEBP", "TIFF", "AVIF", "JPEG2000", "GIF"])
+def test_c36_other_formats_pass_over_their_side_blocks(format: str) -> None:
+    """EXIF and profiles that cannot be read, in the formats that can hold them."""
+    kept: list[dict[str, object]] = [{"icc_profile": b"no profile"}, {"comment": "x" * 60_000}]
+    if format == "WEBP":
+        kept += [{"exif": exif} for exif in BROKEN_EXIF.values()]
+    if format == "TIFF":
+        kept += [{"tiffinfo": {34665: 1 << 31}}, {"tiffinfo": {34665: 8, 700: b"<x"}}, {"tiffinfo": {33723: b"\1" * 99}}]
+    for options in kept:
+        picture = decoded(encode(photo(), format, **options))
+        assert (picture.width, picture.flags) == (64, ())

@@ -314,3 +314,45 @@ def test_a_variant_is_no_network_in_a_folder_of_networks(models: Path) -> None:
     write_card(card, replace(read_card(card), calibration=facts, precision="int8"))
     with pytest.raises(UsageError, match=rf"use --model_path {models} --model_name tiny --precision int8$"):
         found(models / "tiny", "int8")
+
+
+MADE = {
+    "checkpoint": (Weights("weights.safetensors", "0" * 64, "/runs/digits 1/step-5"),
+                   "run get_model --checkpoint '/runs/digits 1/step-5' --name tiny --batch_size 6"),
+    "onnx": (Weights("m.onnx", "0" * 64, "file given to get_model --onnx"),
+             "run get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6"),
+    "zoo": (Weights("tiny.pth", "0" * 64), "run get_model --model_name tiny --batch_size 6"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [*MADE])
+def test_the_hint_for_a_card_with_a_flipped_bit_is_how_the_network_was_made(models: Path, source: str) -> None:
+    weights, told = MADE[source]
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), source=source, weights=weights))
+    card.write_text(card.read_text().replace('"red"', '"rad"'))
+    with pytest.raises(UsageError, match=r"card\.json is damaged") as caught:
+        find_model(LaunchConfig(model_path=str(models), model_name="tiny"), ["cpu"], lambda _: False)
+    assert str(caught.value).endswith(f": {told} --model_path {models}")
+
+
+def test_the_hint_names_both_ways_where_nothing_says_how_the_network_was_made(models: Path) -> None:
+    both = "get_model --checkpoint RUN --name tiny, or get_model --onnx FILE --name tiny --recipe RECIPE.json"
+    for content in ("{", "[]", '{"source": "zoo"}', None):
+        card = models / "tiny" / "card.json"
+        card.unlink() if content is None else card.write_text(content)
+        with pytest.raises(UsageError) as caught:
+            find_model(LaunchConfig(model_path=str(models), model_name="tiny"), ["cpu"], lambda _: False)
+        assert str(caught.value).endswith(f": make tiny again from what it was made of: {both}")
+
+
+def test_a_name_that_nothing_has_is_not_advised(models: Path) -> None:
+    with pytest.raises(UsageError, match=r"digits/card\.json does not exist: .* get_model --list prints, .*none is called so"):
+        find_model(LaunchConfig(model_path=str(models), model_name="digits"), ["cpu"], lambda _: False)
+
+
+def test_c47_the_hint_repeats_the_test_size(models: Path) -> None:
+    card = models / "tiny" / "card.json"
+    write_card(card, replace(read_card(card), test_size=True))
+    with pytest.raises(UsageError, match=r": run get_model --model_name tiny --batch_size 8 --use_test_size --model_path "):
+        found(models, batch_size=8)

@@ -14,7 +14,7 @@ from bulkinfer import zoo
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.images.preprocess import normalise, prepare
 from bulkinfer.zoo import state_dict
-from bulkinfer.zoo.timm import recipe
+from bulkinfer.zoo.timm import is_embedding, recipe
 from timm.data import create_transform, resolve_data_config
 
 from tests.pictures import photo
@@ -56,16 +56,39 @@ def test_an_unknown_name_gets_the_nearest(name: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("vit_base_patch14_dinov2", "gives features, not classes"),
-        ("vit_base_patch16_sapiens2", "has no network|cannot be used"),
-    ],
-)
-def test_what_has_no_classifier_is_refused(name: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize("name", ["vit_base_patch16_sapiens2", "vit_base_patch14_nothing"])
+def test_what_timm_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"has no network|cannot be used"):
         zoo.find(f"timm:{name}")
+
+
+def test_c47_what_has_no_classifier_and_heads_of_clip_are_embeddings() -> None:
+    """Of all weights that timm publishes: 269 without a classifier, and heads whose width is no number of classes."""
+    widths = {384, 512, 640, 768, 1024, 1152, 1280}
+    facts = {name: timm.get_pretrained_cfg(name) for name in timm.list_pretrained()}
+    without = {name for name, found in facts.items() if not found.num_classes}
+    heads = {name for name, found in facts.items() if found.num_classes in widths}
+    assert len(without) > 200
+    assert len(heads) > 100
+    assert {name for name, found in facts.items() if is_embedding(name, found)} == without | heads
+
+
+@pytest.mark.parametrize("name", ["vit_small_patch14_dinov2.lvd142m", "vit_base_patch16_clip_224.openai"])
+def test_c47_an_embedding_has_no_labels(name: str) -> None:
+    spec = zoo.find(f"timm:{name}")[1]
+    assert (spec.has_classes, spec.labels) == (False, "")
+    assert zoo.find("timm:vit_base_patch16_clip_224.openai_ft_in1k")[1].has_classes
+
+
+def test_c47_the_test_size_is_timms_own() -> None:
+    spec = zoo.find("timm:resnet50.a1_in1k")[1]
+    assert (spec.recipe.height, spec.recipe.resize_size) == (224, 235)
+    assert spec.test_recipe is not None
+    assert (spec.test_recipe.height, spec.test_recipe.resize_size) == (288, 288)
+    assert zoo.find("timm:vit_tiny_patch16_224.augreg_in21k")[1].test_recipe is None
+    facts = timm.get_pretrained_cfg("resnet50.a1_in1k")
+    config = resolve_data_config(pretrained_cfg=facts.to_dict(), use_test_size=True)
+    assert (config["input_size"], config["crop_pct"]) == ((3, 288, 288), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +97,6 @@ def test_what_has_no_classifier_is_refused(name: str, words: str) -> None:
         ({"crop_mode": "border"}, "crop mode border, which no recipe expresses"),
         ({"input_size": (1, 224, 224)}, "takes 1 channels"),
         ({"input_size": (3, 224, 192)}, "takes 192 x 224 pixels, which are not square"),
-        ({"num_classes": 0}, "has no classifier"),
     ],
 )
 def test_rules_that_no_recipe_has_are_refused_in_one_sentence(changes: dict[str, object], words: str) -> None:

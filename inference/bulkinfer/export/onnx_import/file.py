@@ -13,11 +13,13 @@ import onnx
 from onnx import TensorProto
 
 from bulkinfer.errors import UsageError
-from bulkinfer.export.onnx_import.user_files import read_bytes
+from bulkinfer.export.onnx_import.size_limits import check_sparse, is_whole
+from bulkinfer.export.onnx_import.user_files import read_bytes, regular_file
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
 
 MOST_BYTES = onnx.checker.MAXIMUM_PROTOBUF - 2**20  # leaves room for the nodes that are added to the graph
+_LARGE = 64 << 20  # bytes of a file that is looked at before it is read whole
 _IR_VERSION_KEY = b"\x08"  # how a serialised ModelProto begins
 _HELP = {
     "Git LFS pointer": "fetch the file itself with git lfs pull",
@@ -43,6 +45,13 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Origin]:
 
     Links are followed. Raises UsageError saying which file is unfit, and why.
     """
+    regular_file(path, "--onnx")
+    size = path.stat().st_size
+    if size > _LARGE:
+        with open_regular(path, error=UsageError) as file:
+            if not is_whole(file, size):
+                file.seek(0)
+                raise UsageError(f"--onnx: {path} ({size:,} bytes) {_what_instead(file.read(HEAD_BYTES), path.suffix)}")
     data = read_bytes(path, "--onnx")
     model = onnx.ModelProto()
     try:
@@ -57,7 +66,10 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Origin]:
         if model.opset_import and model.HasField("graph"):  # the opset stands behind the graph, so nothing is cut off
             what = f"holds a graph without {'outputs' if graph.node else 'operators'}, which cannot be run"
         raise UsageError(f"--onnx: {path} ({len(data):,} bytes) {what}")
-    return model, _read_external(model, path, hashlib.sha256(data))
+    whole = hashlib.sha256(data)
+    del data
+    check_sparse(model, path.name)
+    return model, _read_external(model, path, whole)
 
 
 def _what_instead(data: bytes, suffix: str) -> str:
@@ -99,11 +111,14 @@ def _read_external(model: onnx.ModelProto, path: Path, whole: Any) -> Origin:
         facts = {entry.key: entry.value for entry in tensor.external_data}
         file = _external_file(facts.get("location", ""), folders, path)
         files[file] = facts["location"]
-        tensor.raw_data = _part(file, facts, path)
-        size_bytes += len(tensor.raw_data)
+        offset, length = _place(file, facts, path)
+        size_bytes += length
         if size_bytes >= MOST_BYTES:
             raise UsageError(f"--onnx: {path} with its weights is larger than {MOST_BYTES:,} bytes, which no graph in memory "
                              "may be: store its weights in half precision")  # fmt: skip
+        with open_regular(file, error=UsageError) as opened:
+            opened.seek(offset)
+            tensor.raw_data = opened.read(length)
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
         digest = digest or hashlib.sha256()
@@ -128,8 +143,8 @@ def _external_file(location: str, folders: list[Path], path: Path) -> Path:
     raise UsageError(f"--onnx: {path} keeps its weights in {location}, which is not beside it: put both in one folder")
 
 
-def _part(file: Path, facts: dict[str, str], path: Path) -> bytes:
-    """The bytes of one tensor. Raises UsageError if the file does not hold them."""
+def _place(file: Path, facts: dict[str, str], path: Path) -> tuple[int, int]:
+    """Offset and length of the bytes of one tensor. Raises UsageError if the file does not hold them."""
     size = file.stat().st_size
     numbers = [facts.get("offset", "0"), facts.get("length", "")]
     if not all(number.isascii() and number.isdigit() for number in numbers if number):
@@ -138,11 +153,10 @@ def _part(file: Path, facts: dict[str, str], path: Path) -> bytes:
         )
     offset = int(numbers[0] or 0)
     length = int(numbers[1]) if numbers[1] else max(0, size - offset)
-    with open_regular(file, error=UsageError) as opened:
-        if offset + length > size:
+    if offset + length > size:
+        with open_regular(file, error=UsageError) as opened:
             found = identify(opened.read(HEAD_BYTES)).name
-            what = f"is a {found}: {_HELP[found]}" if found == "Git LFS pointer" else "is cut off or another file"
-            raise UsageError(f"--onnx: {file}, the weights of {path.name}, {what}: it has {size:,} bytes, "
-                             f"{offset + length:,} are needed")  # fmt: skip
-        opened.seek(offset)
-        return opened.read(length)
+        what = f"is a {found}: {_HELP[found]}" if found == "Git LFS pointer" else "is cut off or another file"
+        raise UsageError(f"--onnx: {file}, the weights of {path.name}, {what}: it has {size:,} bytes, "
+                         f"{offset + length:,} are needed")  # fmt: skip
+    return offset, length

@@ -21,6 +21,7 @@ from bulkinfer.export.onnx_import.cut import cut_to_pictures
 from bulkinfer.export.onnx_import.file import Origin, read_model
 from bulkinfer.export.onnx_import.inputs import PictureInput, find_input
 from bulkinfer.export.onnx_import.operators import random_operator
+from bulkinfer.export.onnx_import.size_limits import check_tensors
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
@@ -123,6 +124,7 @@ def open_foreign(path: Path, recipe: Recipe, input_kind: str, output_name: str =
     _drop_repeated_outputs(model)
     cut = cut_to_pictures(model, output_name)
     _check_for_inference(model, path.name)
+    check_tensors(model, path.name)
     session = open_model(model, path.name)
     oldest = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 0)
     if oldest < OLDEST_OPSET:

@@ -14,7 +14,7 @@ from bulkinfer.export.onnx_import.graph import Foreign, precision, run_each
 from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import regular_file
 from bulkinfer.files.guarded import open_regular
-from bulkinfer.model.graph_checks import BROKEN_ARRAYS, worst_difference
+from bulkinfer.model.graph_checks import ARRAYS_BYTES, BROKEN_ARRAYS, load_arrays, worst_difference
 
 # Relative to the largest value. The user's outputs may come from another version of the runtime or another processor, where a
 # value may be rounded to the next number of half precision or 8 bits.
@@ -52,12 +52,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file by name; the array of an npy file has the empty name."""
     regular_file(path, "--golden")
     try:
-        with open_regular(path, error=UsageError) as file:
-            loaded = np.load(file)
-            if isinstance(loaded, np.ndarray):
-                return {"": loaded}
-            with loaded:
-                return dict(loaded)
+        with open_regular(path, most_bytes=ARRAYS_BYTES, error=UsageError) as file:
+            return load_arrays(file)
     except BROKEN_ARRAYS as error:
         raise UsageError(f"--golden: {path} is no file of arrays that can be read ({first_line(error)})") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from bulkinfer import zoo
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import core_budget
@@ -53,7 +54,9 @@ def find_network(config: LaunchConfig) -> Unsettled:
     """
     request = parse_device(config.device, config.precision)
     candidates = find_candidates(request)
-    return Unsettled(config, request, candidates, find_model(config, [choice.provider for choice in candidates.choices]))
+    return Unsettled(
+        config, request, candidates, find_model(config, [choice.provider for choice in candidates.choices], zoo.is_published)
+    )
 
 
 def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) -> Settled:
@@ -86,7 +89,7 @@ def _graph_for(asked: Unsettled, choice: Choice) -> Model:
     Raises UsageError or RunError if that variant is missing or does not fit the network.
     """
     if asked.config.precision == AUTO and choice.precision in PROVIDERS[choice.provider].variants:
-        return find_model(replace(asked.config, precision=choice.precision), [choice.provider])
+        return find_model(replace(asked.config, precision=choice.precision), [choice.provider], zoo.is_published)
     return asked.model
 
 

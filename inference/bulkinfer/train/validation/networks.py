@@ -129,6 +129,8 @@ def _published(name: str, config: ValidateConfig, options: TrainConfig) -> Subje
 def _load_from_zoo(name: str, config: ValidateConfig) -> tuple[nn.Module, Recipe]:
     """The network with its weights, and its recipe."""
     name, spec = zoo.find(name)
+    if not spec.has_classes:
+        raise UsageError(f"--model: {name} gives an embedding, not classes: there is nothing to compare with labels")
     if config.image_size not in (0, spec.recipe.height):
         raise UsageError(f"--image_size {config.image_size}: {name} with its weights is for {spec.recipe.height} pixels")
     request = weights.Request(name, spec, config.weights, "", Path(config.model_path) / weights.CACHE)
