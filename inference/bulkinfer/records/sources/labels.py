@@ -6,6 +6,7 @@ A label is the number of a class, from 0. Folders and classes with names are num
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, counted, first_names
 from bulkinfer.records.sources.label_table import LabelTable, read_label_table
 from bulkinfer.records.sources.match_names import match_names
-from bulkinfer.types import key_text, printable
+from bulkinfer.types import key_text, printable, shell_word
 
 FOLDERS, ANNOTATIONS = "folders", "annotations"  # values of --labels beside the path of a table
 _SPLITS = frozenset({b"train", b"val", b"validation", b"valid", b"test"})
@@ -61,7 +62,7 @@ def _of_folders(scan: Scan) -> Labels:
         first = min(folders)
         raise UsageError(
             f"--labels folders: the folders of {scan.shown_root} ({first_names(sorted(folders))}) are parts of a data set, not "
-            f"classes: give one of them, as --data_dir {printable(scan.root + b'/' + first)}"
+            f"classes: give one of them, as --data_dir {shell_word(os.fsdecode(scan.root + b'/' + first))}"
         )
     numbers = class_numbers(folders, scan.shown_root)
     loose = sum(b"/" not in picture.key for picture in scan.pictures)
