@@ -20,7 +20,7 @@ LAUNCH = ["infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--dev
 BUSY = {
     "infer_launch": [*LAUNCH, "--output", "results", "--num_devices", "2", "--overwrite"],
     "get_model": ["get_model", "--model_name", "efficientnet_lite0", "--model_path", "made"],
-    "train": ["bulkinfer", "train", "--dataset", "generated", "--model", "cifar_resnet20", "--epochs", "50"],
+    "train": ["bulkinfer", "train", "--dataset", "generated", "--epochs", "50", "--micro_batch_size", "8"],
 }
 OTHERS = {
     "partition_dataset": ["partition_dataset", "--data_dir", "photos", "--output", "parts"],

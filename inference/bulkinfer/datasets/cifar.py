@@ -15,7 +15,7 @@ import numpy as np
 from bulkinfer.datasets.pickled_arrays import read_pickled_dict
 from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError
-from bulkinfer.types import Array
+from bulkinfer.types import Array, shell_word
 
 _SIDE = 32  # pixels
 _PICTURE_BYTES = 3072
@@ -144,9 +144,8 @@ class CifarSet:
         found = self._found(data_dir)
         if found is None:
             folders = " or ".join(form.folder for form in self.forms)
-            raise UsageError(
-                f"{data_dir} holds no {folders}: give the folder that holds it, or fetch it: bulkinfer get_dataset"
-            )
+            command = f"bulkinfer get_dataset cifar{len(self.class_names)} --data_dir {shell_word(data_dir)}"
+            raise UsageError(f"{data_dir} holds no {folders}: give the folder that holds it, or fetch it: {command}")
         form, folder = found
         paths = [folder / name for name in (form.train if split == "train" else form.valid)]
         missing = [path.name for path in paths if not path.is_file()]

@@ -14,7 +14,7 @@ import numpy as np
 
 from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.types import Array
+from bulkinfer.types import Array, shell_word
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
 _PREFIXES = {"train": "train", "valid": "t10k"}
@@ -53,9 +53,15 @@ class IdxSet:
         folder = self._folder(data_dir)
         prefix = _PREFIXES[split]
         if folder is None:
+            words = (
+                "bulkinfer get_dataset",
+                "fashion_mnist" if self.is_fashion else "mnist",
+                "--data_dir",
+                shell_word(data_dir),
+            )
             raise UsageError(
                 f"{data_dir} holds no {prefix}-{_IMAGES[0]} (.gz or plain): give the folder of the idx files, or fetch them: "
-                "bulkinfer get_dataset"
+                f"{' '.join(words)}"
             )
         images_path, labels_path = _find(folder, prefix, _IMAGES), _find(folder, prefix, _LABELS)
         if images_path is None or labels_path is None:

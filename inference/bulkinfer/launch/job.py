@@ -18,7 +18,7 @@ from bulkinfer.records.manifest import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
-from bulkinfer.types import Record
+from bulkinfer.types import Record, shell_word
 
 # What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
@@ -188,7 +188,7 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> No
     is_asked = differing.keys() <= {"precision", "device"}
     advice = " ".join(f"--{name} {begun.identity[name]}" for name in differing) + " continues it" if is_asked else ""
     if differing.keys() == {"manifest"}:
-        advice = f"--skip_done {output} --output NEW runs what has no ok row there"
+        advice = f"--skip_done {shell_word(output)} --output NEW runs what has no ok row there"
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
         "give another --output, or --overwrite to remove them" + (f"; {advice}" if advice else "")

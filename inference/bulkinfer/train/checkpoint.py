@@ -74,6 +74,8 @@ def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, SafetensorError):  # it wraps the operating system's error
             raise RunError(f"{final} could not be written: {first_line(error)}") from error
+        if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(str(temporary))):
+            error.filename = str(final)  # the name that the user knows
         raise
     fsync_directory(final.parent)
     return final

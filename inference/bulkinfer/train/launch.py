@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bulkinfer.errors import RunError, UsageError, first_line
+from bulkinfer.errors import RunError, first_line
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
@@ -156,18 +156,18 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
         folder = new_run(Path(config.log_path), facts["network"]["model"], facts["dataset"], config.name_suffix)
-        lock = lock_run(folder)
     else:
         folder = found.path.parent.parent
-        lock = lock_run(folder)
-        try:
+    lock = lock_run(folder)
+    try:
+        if found is not None:
             refuse_later(found.path)  # another process may have trained it since we looked
-        except UsageError:
-            lock.release()
-            raise
-        checkpoint.clean(folder, done)
-    write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
-    pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_bar else None
-    run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
+            checkpoint.clean(folder, done)
+        write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
+        pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_bar else None
+        run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
     run.say(f"run: {folder}")
     return run

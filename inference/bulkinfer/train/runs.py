@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.files import lease
 from bulkinfer.files.atomic import publishing, safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
@@ -27,6 +30,7 @@ TRAINING_COLUMNS = (
     "memory_mb",
     "total_s",
 )
+_STEP = re.compile(r"\d{1,15}", re.ASCII)
 LOCK = "_lock.json"
 VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
 
@@ -52,6 +56,17 @@ def lock_run(folder: Path) -> lease.Lease:
         raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
     found.keep()
     return found
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the name of a file to errors of writing it, which have none: a full disk, for example."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 class Log(Protocol):
@@ -113,16 +128,20 @@ class Run:
         lock: lease.Lease | None = None,
     ) -> None:
         self.folder, self._lock = folder, lock
-        self._log = (folder / "log.txt").open("a", buffering=1)
         self._training = _Table(folder / "training.csv", TRAINING_COLUMNS, from_step)
         self._validation = _Table(folder / "validation.csv", VALIDATION_COLUMNS, from_step)
+        path = folder / "log.txt"
+        if path.exists() and not path.is_file():  # a named pipe would be waited for
+            raise RunError(f"{path} is not a file: move it away, and a new one is begun")
+        self._log = path.open("a", buffering=1)
         self._events = _events(folder, from_step) if tensorboard else None
         self._screen = Screen(pictures, shows_bar=True).__enter__()
 
     def say(self, line: str) -> None:
         """Write a line to the screen and to log.txt."""
         self._screen.line(line)
-        self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+        with naming(self.folder / "log.txt"):
+            self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 
     def advance(self, pictures: int) -> None:
         """Move the bar."""
@@ -147,11 +166,14 @@ class Run:
     def close(self) -> None:
         """Close all files, leave the bar as it is, and release the lock."""
         self._screen.__exit__(None, None, None)
-        self._log.close()
-        if self._events is not None:
-            self._events.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            with naming(self.folder / "log.txt"):
+                self._log.close()
+            if self._events is not None:
+                self._events.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
 
 class _Table:
@@ -164,7 +186,7 @@ class _Table:
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row. The file is opened by name each time, since `bulkinfer validate` may have replaced it."""
-        with self._path.open("a", newline="") as file:
+        with naming(self._path), self._path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow({name: as_text(value) for name, value in row.items()})
 
 
@@ -189,9 +211,16 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file of a run, without a last line that was cut off; [] if there is no file."""
     if not path.exists():
         return []
-    whole, _, _ = read_text(path, TEXT_BYTES).rpartition("\n")
+    advice = "it is the table of a run: move it away, and a new one is begun"
+    try:
+        with advising(advice):
+            whole, _, _ = read_text(path, TEXT_BYTES).rpartition("\n")
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is damaged (it is not text): {advice}") from None
     rows = csv.DictReader(whole.splitlines())
-    return [row for row in rows if None not in row and None not in row.values() and row.get("step", "").isdigit()]
+    if path.stat().st_size and "step" not in (rows.fieldnames or ()):  # its rows would be dropped
+        raise RunError(f"{path} is damaged (it has no column called step): {advice}")
+    return [row for row in rows if None not in row and None not in row.values() and _STEP.fullmatch(row["step"])]
 
 
 def write_arguments(folder: Path, arguments: dict[str, Any]) -> None:

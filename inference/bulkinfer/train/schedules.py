@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bulkinfer.errors import UsageError
+from bulkinfer.train.compat.named_configs import origin
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
 
@@ -99,7 +100,8 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
         raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: give shares of the run, numbers from 0 to 1")
     if config.warmup_epochs * steps_per_epoch >= steps:
         raise UsageError(
-            f"--warmup_epochs {config.warmup_epochs:g} is the whole run or more ({steps / steps_per_epoch:g} epochs)"
+            f"--warmup_epochs {config.warmup_epochs:g}{origin(config, 'warmup_epochs')} is the whole run or more "
+            f"({steps / steps_per_epoch:g} epochs): give a smaller one"
         )
     return Schedule(
         peak=peak_rate(config, batches),

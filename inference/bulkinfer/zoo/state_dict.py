@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,11 @@ def read(path: Path) -> Mapping[str, torch.Tensor]:
         if _is_safetensors(path):
             state = safetensors.torch.load_file(path)
         else:
+            _refuse_compressed(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about a file of another kind; that is reported below
                 state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
+    except (OSError, RunError):
         raise
     except Exception as error:  # what an unpickler raises on foreign bytes is not a closed list
         raise RunError(
@@ -73,6 +75,19 @@ def _is_safetensors(path: Path) -> bool:
     with open_regular(path, error=RunError) as file:
         head = file.read(9)
     return head[8:] == b"{" and 0 < int.from_bytes(head[:8], "little") < path.stat().st_size
+
+
+def _refuse_compressed(path: Path) -> None:
+    """Raises RunError for a torch file with compressed members: torch writes none, and a small one could fill the memory."""
+    with open_regular(path, error=RunError) as file:
+        if not zipfile.is_zipfile(file):
+            return
+        file.seek(0)
+        with zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise RunError(
+                    f"{path} has compressed members, which torch does not write: save the network's state_dict() again"
+                )
 
 
 def load(network: torch.nn.Module, path: Path, adapt: Adapter = dict) -> None:

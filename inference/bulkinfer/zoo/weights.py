@@ -21,6 +21,7 @@ from bulkinfer.files.addresses import has_odd_port, public
 from bulkinfer.files.atomic import file_sha256, publishing, remove_stale_temporaries, safe_name
 from bulkinfer.files.download import ESCAPES, fetch
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.host.install_hint import install_command
@@ -34,6 +35,7 @@ CACHE = ".weights"  # folder inside the folder of models
 RANDOM_ORIGIN = "random numbers, scheme 1, seed 0"  # of state_dict.randomise: whatever changes there changes this
 _PREFIX = re.compile(r"-([a-f0-9]+)\.")
 _SURE_DIGITS = 8  # a shorter run of hex digits in a user's file name is more likely a step count than a hash
+_UNDOUBTED_BYTES, _MOST_BYTES = 1 << 28, 1 << 35
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -246,13 +248,28 @@ def _check_fetched(request: Request, url: str, path: Path) -> str:
 
 
 def _check(path: Path, expected: str) -> tuple[str, str]:
-    """sha256 of a file, and why it cannot be the weights asked for (empty: it can be)."""
+    """sha256 of a file, and why it cannot be the weights asked for (empty: it can be).
+
+    What shows at its ends is looked at first: a sparse file of terabytes would be hashed for hours.
+    """
+    if problem := describe_wrong_file(path) or _too_large(path):
+        return "", problem
     sha256 = file_sha256(path)
-    if problem := describe_wrong_file(path):
-        return sha256, problem
     if not sha256.startswith(expected):
         return sha256, f"its sha256 is {sha256}, but must start with {expected} (--weights_sha256 names another)"
     return sha256, ""
+
+
+def _too_large(path: Path) -> str:
+    """Why a large file cannot be weights, from its size and first bytes; empty if it can be."""
+    with open_regular(path, error=RunError) as file:
+        head, size = file.read(9), os.fstat(file.fileno()).st_size
+    if size <= _UNDOUBTED_BYTES:
+        return ""
+    is_safetensors = head[8:] == b"{" and int.from_bytes(head[:8], "little") < _UNDOUBTED_BYTES
+    if not (is_safetensors or head.startswith((b"PK\x03\x04", b"\x80"))):
+        return f"it has {size:,} bytes and does not begin as a torch or safetensors file does"
+    return "" if size <= _MOST_BYTES else f"it has {size:,} bytes, and weights have at most {_MOST_BYTES:,}"
 
 
 def _ways_out(request: Request, reason: str) -> str:

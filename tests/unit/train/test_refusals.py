@@ -38,7 +38,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*DIGITS, "--micro_batch_size", 5, "--mixup_alpha", 0.2], "--micro_batch_size 5 must be even"),
         ([*DIGITS, "--replicas", 2], "put torchrun --standalone --nproc_per_node 2 --no_python in front of the command"),
         ([*DIGITS, "--epochs", 2, "--steps", 3], "--epochs and --steps both set the length"),
-        ([*DIGITS, "--warmup_epochs", 2, "--epochs", 2], "is the whole run or more"),
+        ([*DIGITS, "--warmup_epochs", 2, "--epochs", 2], "--warmup_epochs 2 is the whole run or more"),
+        (
+            [*DIGITS, "--config", "digits_resnet8", "--epochs", 1],
+            "1 of --config digits_resnet8 is the whole run",
+        ),
         ([*DIGITS, "--lr_drops", "30", "60"], "numbers from 0 to 1"),
         ([*DIGITS, "--crop_area", "1,0.2", "--augment", "resized_crop"], "--crop_area 1 0.2"),
         ([*DIGITS, "--crop_area", "some", "--augment", "resized_crop"], "--crop_area some"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.train.runs import Run, Silence, memory_mb, new_run, read_table, write_arguments
+from bulkinfer.train.runs import TRAINING_COLUMNS, Run, Silence, memory_mb, naming, new_run, read_table, write_arguments
 
 ROW: dict[str, Any] = {"epoch": 0.25, "learning_rate": 0.1, "loss": 2.5, "accuracy": 1 / 3, "images_per_sec": 10.0,
                        "loss_scale": 1.0, "memory_mb": 5.0, "total_s": 1.5}  # fmt: skip
@@ -118,3 +118,21 @@ def test_other_replicas_are_silent(tmp_path: Path, capsys: Any) -> None:
     log.close()
     assert capsys.readouterr() == ("", "")
     assert memory_mb() > 10
+
+
+def test_a_full_disk_is_named_with_its_file(tmp_path: Path) -> None:
+    run = Run(tmp_path, from_step=0, tensorboard=False)
+    (tmp_path / "training.csv").unlink()
+    (tmp_path / "training.csv").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        run.training(dict.fromkeys(TRAINING_COLUMNS, 1))
+    assert error.value.filename == str(tmp_path / "training.csv")
+    run.close()
+    with pytest.raises(OSError, match="No space left on device") as error, naming(tmp_path / "log.txt"), full_file() as file:
+        file.write("x")
+    assert error.value.filename == str(tmp_path / "log.txt")
+
+
+def full_file() -> Any:
+    """A file on a full disk."""
+    return Path("/dev/full").open("a", buffering=1)

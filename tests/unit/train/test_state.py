@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from bulkinfer.commands import get_model, validate
-from bulkinfer.errors import RunError
-from bulkinfer.train import checkpoint
+from bulkinfer.errors import BulkinferError, RunError
+from bulkinfer.train import checkpoint, state
 
 from tests.sealed import edited
-from tests.training import checkpoints, command, cut_back, one_thread, trained
+from tests.training import assert_same_weights, checkpoints, command, cut_back, one_thread, trained
 
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "sha256 is a list": lambda state: state.update(sha256=[1]),
@@ -96,8 +98,42 @@ def test_c49_every_command_says_which_file(run: Path, tmp_path: Path, capsys: py
 
 def test_c49_weights_that_do_not_fit_the_network(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = cut_back(run, 8)
-    state = cut / "checkpoints" / "step-00000008" / "state.json"
-    edited(state, lambda value: value["network"].update(norm="group"))
+    path = cut / "checkpoints" / "step-00000008" / "state.json"
+    edited(path, lambda value: value["network"].update(norm="group"))
     with one_thread():
-        assert validate.main([str(state.parent)]) == 1
+        assert validate.main([str(path.parent)]) == 1
     assert "its weights do not fit its network" in capsys.readouterr().err
+
+
+def test_c29_one_flipped_bit_is_refused(run: Path, tmp_path: Path) -> None:
+    """At 60 places of state.json: never another seed, rate, class name or hash."""
+    cut = tmp_path / "step-00000008"
+    shutil.copytree(run / "checkpoints" / cut.name, cut)
+    content = (cut / "state.json").read_bytes()
+    random = np.random.default_rng(0)
+    expected = checkpoint.read(cut).state
+    for place in random.integers(0, len(content), 60):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(random.integers(0, 8))
+        (cut / "state.json").write_bytes(flipped)
+        try:
+            assert state.read_state(cut) == expected, "a blank between two values"
+        except BulkinferError as error:
+            assert str(cut / "state.json") in str(error)  # noqa: PT017 (which of the two it is depends on the place)
+
+
+def test_c49_a_run_of_the_first_format_goes_on(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As commit f6aa8a8 wrote it: without checksum and what has been added since."""
+    cut = tmp_path / "run"
+    shutil.copytree(run, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-00000008")
+    for path in cut.glob("checkpoints/*/state.json"):
+        content = json.loads(path.read_text())
+        for name in ("checksum", "window", "owes_validation"):
+            content.pop(name)
+        for name in ("check_pictures", "on_bad_picture"):
+            content["config"].pop(name)
+        path.write_text(json.dumps({**content, "format": 1}))
+    assert command("--resume", cut) == 0
+    assert_same_weights(run, cut)
+    assert "changed" not in capsys.readouterr().out

@@ -10,6 +10,7 @@ import yaml
 
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
+from bulkinfer.train.options import TrainConfig
 
 OWN = Path(__file__).with_name("configs.yml")
 
@@ -29,6 +30,15 @@ def words_of(name: str, path: str) -> list[str]:
         near = difflib.get_close_matches(name, map(str, found), 3, 0)
         raise UsageError(f"--config: {file} has no options called {name!r}; nearest are {', '.join(near)}")
     return [word for option, value in found[name].items() for word in _words(f"{file}, {name}", option, value)]
+
+
+def origin(config: TrainConfig, option: str) -> str:
+    """Where the value of a number comes from, for a message: " of --config NAME", or empty if it was given otherwise."""
+    if not config.config:
+        return ""
+    values = dict(word.removeprefix("--").split("=", 1) for word in words_of(config.config, config.config_path))
+    is_from_there = option in values and float(values[option]) == getattr(config, option)
+    return f" of --config {config.config}" if is_from_there else ""
 
 
 def _words(where: str, option: Any, value: Any) -> list[str]:

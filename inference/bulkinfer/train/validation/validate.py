@@ -19,7 +19,7 @@ from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, naming, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision, warn_if_emulated
@@ -136,7 +136,9 @@ def save_scores(folder: Path, found: Checkpoint, scores: Scores) -> None:
     row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
     rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
     write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
-    np.savetxt(folder / f"confusion-{name}.csv", scores.confusion, fmt="%d", delimiter=",")
+    confusion = folder / f"confusion-{name}.csv"
+    with naming(confusion):
+        np.savetxt(confusion, scores.confusion, fmt="%d", delimiter=",")
 
 
 def measure(config: ValidateConfig) -> None:
