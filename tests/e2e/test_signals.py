@@ -15,6 +15,7 @@ from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
+NOT_IGNORED = ["env", "--default-signal=INT,TERM,HUP"]  # as they may be for these tests, under nohup or in the background
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAUNCH = ["infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--device", "cpu", "--batch_size", "6"]
 BUSY = {
@@ -51,7 +52,7 @@ def interrupted(place: Path, words: list[str], number: int, moment_s: float) -> 
     """Run a command, and send it a signal after `moment_s`; its exit code as a shell gives it, and what it says on stderr."""
     environment = {**os.environ, "TMPDIR": str(place / "temporary")}
     process = subprocess.Popen(
-        command(words[0], *words[1:]), cwd=place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [*NOT_IGNORED, *command(*words)], cwd=place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, start_new_session=True,
     )  # fmt: skip
     time.sleep(moment_s)

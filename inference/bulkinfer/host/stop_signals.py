@@ -43,9 +43,10 @@ class _Watch:
         self._since = 0.0
 
     def __call__(self, number: int, _frame: Any) -> None:
-        if not self.is_working or (self.number and time.monotonic() - self._since > _PATIENCE_S):
+        is_tidying = bool(self.number) and _is_unwinding()
+        if not self.is_working or (is_tidying and time.monotonic() - self._since > _PATIENCE_S):
             self.end(number)
-        if not self.number:
+        if not is_tidying:  # a library may have caught the first one and gone on
             self.number, self._since = number, time.monotonic()
             raise Stopped(number)
 
@@ -68,6 +69,14 @@ class _Watch:
             threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
         except RuntimeError:  # no thread can be started
             self.end(number)
+
+
+def _is_unwinding() -> bool:
+    """True if a block that cleans up after Stopped is running: it is then the exception that is handled, or in its context."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, Stopped):
+        error = error.__context__
+    return error is not None
 
 
 _watch: _Watch | None = None

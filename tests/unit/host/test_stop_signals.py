@@ -57,6 +57,16 @@ def test_a_second_signal_does_not_disturb_the_tidying() -> None:
     assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
 
+def test_a_second_signal_where_the_first_was_caught() -> None:
+    work = """
+        try:
+            send(signal.SIGINT)
+        except BaseException:
+            pass
+        send()"""
+    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
+
+
 def test_a_signal_in_a_destructor_comes_again() -> None:
     assert run("Destroyed()") == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
