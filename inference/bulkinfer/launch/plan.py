@@ -14,6 +14,7 @@ from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
+from bulkinfer.launch.earlier_jobs import go_on_with_earlier
 from bulkinfer.launch.job import (
     WITHOUT,
     Job,
@@ -32,6 +33,7 @@ from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.runtime.devices import AUTO, plan_workers
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -84,17 +86,20 @@ def require_fast_decoder() -> None:
 def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     """The pictures of the job, without those that --skip_done names.
 
-    An unfinished job, `begun` in --output, goes on with what it listed, if only its folder of pictures has changed since.
+    An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
+    of pictures has changed since.
     """
     config = asked.config
     dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
+    elif not config.output and not config.overwrite:
+        return go_on_with_earlier(config, identity_of(asked, dataset), dataset)
     if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
         return dataset
     log.warning(
         f"infer_launch: warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
-        f"{listed.num_records} pictures listed then; --skip_done {config.output} --output NEW runs what came since"
+        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output NEW runs what came since"
     )
     return listed
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from bulkinfer.errors import RunError, UnreadableError, UsageError, first_line
 from bulkinfer.files.atomic import FORMAT, canonical_json, publishing
 from bulkinfer.files.guarded import open_regular
+from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.layout import MANIFEST_CONTENT
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Lines, TableLines
 from bulkinfer.types import printable
@@ -38,10 +39,10 @@ class FileLines:
     replaced. The constructor raises ValueError if the row groups do not add up to the number of lines.
     """
 
-    def __init__(self, path: Path, file: Any, parquet: pq.ParquetFile) -> None:
+    def __init__(self, path: Path, file: Any, parquet: BoundedParquet) -> None:
         self._path, self._identity = path, _identity(file)
-        self.schema = parquet.schema_arrow.remove_metadata()
-        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
+        self.schema = parquet.schema.remove_metadata()
+        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
         if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
             raise ValueError(f"row groups of {', '.join(map(str, sizes[:3]))} lines, {parquet.metadata.num_rows} in all")
         self._starts: list[int] = list(accumulate(sizes, initial=0))
@@ -70,17 +71,17 @@ class FileLines:
             return None
         return self._last[1].select(columns)
 
-    def _row_group(self, parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
-        table = parquet.read_row_group(index, columns).replace_schema_metadata(None)
+    def _row_group(self, parquet: BoundedParquet, index: int, columns: Sequence[str]) -> pa.Table:
+        table = parquet.read(columns, [index]).replace_schema_metadata(None)
         table.validate(full=True)  # the file may be hostile: invalid UTF-8, list offsets beyond the values
         if list(columns) == SCHEMA.names:
             self._last = index, table  # steps are short: the next one most likely begins in this row group
         return table
 
     @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
+    def _opened(self) -> Iterator[BoundedParquet]:
         with self._file() as file:
-            yield pq.ParquetFile(file, page_checksum_verification=True)
+            yield BoundedParquet(file, use_threads=False)
 
     @contextmanager
     def _file(self) -> Iterator[Any]:
@@ -94,7 +95,7 @@ class FileLines:
         if len(self) > ROWS:
             return self
         with self._opened() as parquet:
-            return TableLines(parquet.read().replace_schema_metadata(None))
+            return TableLines(parquet.read(SCHEMA.names).replace_schema_metadata(None))
 
     def file_sha256(self) -> str:
         """sha256 of the file, in hex."""
@@ -127,8 +128,8 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
     UsageError if a newer bulkinfer wrote it.
     """
     with damage_as_run_error(path), open_regular(path, error=RunError) as file:
-        parquet = pq.ParquetFile(file, page_checksum_verification=True)
-        metadata = _checked_metadata(path, parquet.schema_arrow.metadata or {})
+        parquet = BoundedParquet(file, use_threads=False)
+        metadata = _checked_metadata(path, parquet.schema.metadata or {})
         lines = FileLines(path, file, parquet)
         if lines.schema != SCHEMA:
             raise ValueError("its columns are not those of a manifest")

@@ -22,6 +22,7 @@ from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
 from bulkinfer.results.rows import StepRows, Task
@@ -250,14 +251,14 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
     path = output / part_name(step)
     data = read_bytes(path, _MOST_BYTES)
     with _damage_as_run_error(path):
-        parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        parquet = BoundedParquet(pa.BufferReader(data), len(data))
         facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
             found = facts["fingerprint"][:8]
             raise ForeignError(f"{path} belongs to another job (fingerprint {found}, this one {fingerprint[:8]})")
         if (facts["partition"], facts["start"], facts["end"]) != (step.partition, step.start, step.end):
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
-        there = parquet.schema_arrow.names
+        there = parquet.schema.names
         wanted = [name for name in there if columns is None or name in {*KEY_COLUMNS, "stage", *columns}]
         table = parquet.read(wanted)
         kinds = {name: kind for name, kind in facts["columns"].items() if name in wanted}

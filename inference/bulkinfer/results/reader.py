@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Results:
         Each part is checked when it is read: page checksums, keys, its job; only `verify` also compares file hashes.
         Raises UsageError for an unknown column, RunError that names the file for a part that is damaged or of another job.
         """
+        columns = columns if isinstance(columns, str) else _names(columns)
         tables = list(self.tables(columns))
         if not tables:  # no part is published yet
             return self._select(schema(_NO_OUTPUTS).empty_table(), columns)
@@ -55,6 +56,7 @@ class Results:
         """The same rows, one table per part, for results larger than memory. Raises the errors of `table`."""
         if isinstance(columns, str):
             raise UsageError(f"columns is the string {columns!r}: give a list of names")
+        columns = _names(columns)
         for step in self._steps:
             _, table = read_part(self.output, step, self.job["fingerprint"], columns)
             if columns is not None and not set(columns) <= set(table.column_names):
@@ -73,6 +75,16 @@ class Results:
         if missing := [name for name in columns or () if name not in table.column_names]:
             raise UsageError(f"{self.output} has no column {missing[0]!r}; there are {', '.join(table.column_names)}")
         return table if columns is None else table.select(columns)
+
+
+def _names(columns: Any) -> list[str] | None:
+    """The names of columns as a list. Raises UsageError if they are none."""
+    if columns is None:
+        return None
+    names = list(columns) if isinstance(columns, Iterable) else [columns]
+    if not isinstance(columns, Iterable) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"columns is {columns!r}: give a list of names")
+    return names
 
 
 def read_results(output: str | os.PathLike[str]) -> Results:

@@ -17,7 +17,8 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import retry
-from bulkinfer.results.job_file import JobFile, job_path
+from bulkinfer.results.find_output import require_job
+from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.verify import verify
 
@@ -55,7 +56,7 @@ def test_only_what_has_no_ok_row_is_run(first: LaunchConfig, tmp_path: Path, cap
         pq.read_schema(next(Path(second.output).glob("part-*"))).names
         == pq.read_schema(next(Path(first.output).glob("part-*"))).names
     )
-    described = JobFile.require(Path(second.output)).content
+    described = require_job(Path(second.output)).content
     assert described["skipped"]["outputs"] == [first.output]
     assert described["skipped"]["num_records"] == 9
     assert described["identity"]["skipped"] == described["skipped"]["sha256"]
@@ -99,7 +100,7 @@ def test_partitions_keep_their_numbers(first: LaunchConfig, tmp_path: Path) -> N
     assert launch(second).exit_code == 0
     assert len(records(Path(second.output))) == 3
     assert verify(Path(second.output)).faults == []
-    assert list(JobFile.require(Path(second.output)).partitions) == [0, 1, 2]
+    assert list(require_job(Path(second.output)).partitions) == [0, 1, 2]
 
 
 def test_a_resume_is_the_same_set(first: LaunchConfig) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UnreadableError, UsageError
+from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.layout import link_name
 from bulkinfer.records.manifest import Manifest, open_dataset
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
@@ -300,10 +301,10 @@ SHORTAGES = [
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=repr)
 def test_lack_of_memory_or_threads_is_no_damage(partitioned: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def read(_: Any) -> None:
+    def read(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(pq.ParquetFile, "read", read)
+    monkeypatch.setattr(BoundedParquet, "read", read)
     with pytest.raises(UnreadableError, match=rf"0/manifest\.parquet cannot be read \({str(error) or 'MemoryError'}\)"):
         open_dataset(partitioned)
     with pytest.raises(UnreadableError):  # and is not made again

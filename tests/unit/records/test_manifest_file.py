@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.records import manifest_file
+from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import FileLines, open_manifest
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Entry, Lines, TableLines, entries_table
@@ -174,13 +176,13 @@ def test_a_wrong_number_of_lines_is_damage(path: Path, monkeypatch: pytest.Monke
     """A changed byte of the footer, which no checksum covers: found by fuzzing, where one took all memory."""
     total = num_rows if num_rows == 1 << 28 else SIZE
     metadata = SimpleNamespace(row_group=lambda _index: SimpleNamespace(num_rows=num_rows), num_rows=total)
-    plain = pq.ParquetFile
+    metadata.num_row_groups = 1
+    plain = BoundedParquet
 
     def damaged(*words: Any, **options: Any) -> Any:
-        found = plain(*words, **options)
-        return SimpleNamespace(metadata=metadata, num_row_groups=1, schema_arrow=found.schema_arrow)
+        return SimpleNamespace(metadata=metadata, schema=plain(*words, **options).schema)
 
-    monkeypatch.setattr(pq, "ParquetFile", damaged)
+    monkeypatch.setattr(manifest_file, "BoundedParquet", damaged)
     with pytest.raises(
         RunError, match=rf"is damaged .row groups of {num_rows} lines, {total} in all.: run partition_dataset again"
     ):

@@ -115,3 +115,9 @@ def test_damage_is_never_read_over(output: Path) -> None:
     (output / part_name(Step(0, 2, 4))).write_bytes(b"")
     with pytest.raises(RunError, match="overlap"):
         read_results(output)
+
+
+@pytest.mark.parametrize("columns", [5, [1], [b"key"], {"key": 1}.values()])
+def test_columns_that_are_no_names_are_one_sentence(output: Path, columns: Any) -> None:
+    with pytest.raises(UsageError, match=r"columns is .*: give a list of names"):
+        read_results(output).table(columns)

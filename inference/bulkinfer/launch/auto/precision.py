@@ -5,6 +5,7 @@ A separate process, precision_trial.py, decodes the pictures and runs the networ
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from bulkinfer.files.atomic import canonical_json
 from bulkinfer.host.isolated_call import ask
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.measurements import add_measurement, read_measurements
@@ -65,13 +67,19 @@ class Verdict:
     reason: str
 
 
-class _Entry(TypedDict):
+class _Verdict(TypedDict):
     """One cached verdict; the conditions under which it holds are stored beside it."""
 
     objection: str
     figures: str
     is_measurable: bool
     pictures: int  # how many were compared; 0: the golden ones
+
+
+class _Entry(_Verdict, total=False):
+    """The same, with a hash of the files that were offered, of which some may not be readable."""
+
+    offered: str
 
 
 def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept: Path, *, only_kept: bool) -> Verdict | None:
@@ -95,7 +103,8 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
         }
     )
     for entry in reversed(read_measurements(kept, "judged", _Entry)):
-        holds = entry["is_measurable"] or entry["pictures"] >= min(len(offered), PICTURES)
+        enough = entry["pictures"] >= min(len(offered), PICTURES) or entry.get("offered") == _digest(offered)
+        holds = entry["is_measurable"] or enough
         if holds and all(entry.get(name) == value for name, value in facts.items()):
             return _verdict(question, entry)
     if only_kept:
@@ -107,9 +116,21 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
     found = ask("bulkinfer.launch.auto.precision_trial", {**asdict(question), "pictures": pictures}, subject, limit_s=_LIMIT_S)
     if isinstance(found, str):
         return Verdict(False, f"{question.precision} does not run: {found.removeprefix(f'{subject}: ')}")
-    entry = {**facts, **found}
+    entry = {**facts, **found, "offered": _digest(offered)}
     add_measurement(kept, "judged", _Entry, entry)
     return _verdict(question, entry)
+
+
+def _digest(offered: list[Record]) -> str:
+    """A hash of files as they are now: by path, size and time; a missing one counts too."""
+    found = []
+    for record in offered:
+        try:
+            status = os.stat(record.path)
+            found.append([os.fsdecode(record.path), status.st_size, status.st_mtime_ns])
+        except (OSError, ValueError):
+            found.append([os.fsdecode(record.path)])
+    return hashlib.sha256(canonical_json(found).encode()).hexdigest()
 
 
 def _as_read(facts: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +205,21 @@ def test_one_that_measured_no_agreement_holds_for_no_more_pictures(
     for count, asked in ((0, 1), (0, 1), (10, 2), (5, 2), (0, 2), (500, 3), (900, 3)):
         ask(question, records(count), tmp_path)
         assert counting.asked == asked, count
+
+
+def test_one_that_could_not_read_every_picture_holds_for_the_same_pictures(
+    counting: Counting, question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unreadable picture among a few: judged once, and not at every launch."""
+    counting.is_measurable = False
+    monkeypatch.setattr(precision, "ask", lambda *words, **options: counting(*words, **options) | {"pictures": 19})
+    pictures = list(photos(tmp_path, 20))
+    for _ in range(3):
+        ask(question, iter(pictures), tmp_path)
+        assert counting.asked == 1
+    os.utime(pictures[3].path, ns=(1, 1))  # repaired
+    ask(question, iter(pictures), tmp_path)
+    assert counting.asked == 2
 
 
 def test_pictures_that_appear_later_judge_anew(question: Question, tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Earlier jobs on the same folder of pictures: without --output, a job and its folder are named by what the folder holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import BulkinferError
+from bulkinfer.files.atomic import canonical_json, safe_name
+from bulkinfer.launch.job import job_name
+from bulkinfer.launch.saved_manifest import listed_before
+from bulkinfer.launch.skip_done import without_done
+from bulkinfer.records.manifest import Dataset
+from bulkinfer.results.find_output import RESULTS
+from bulkinfer.results.job_file import JobFile, json_sha256
+from bulkinfer.types import shell_word
+
+log = logging.getLogger("bulkinfer")
+
+_MOST_JOBS = 20  # that are looked at, the newest first
+
+
+def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -> Dataset:
+    """What an unfinished earlier job listed, if only its folder of pictures has changed since; else `dataset`.
+
+    `identity` is that of the job on `dataset`. Logs a warning where another job is gone on with, and where a finished one holds
+    rows of these pictures, with the command that reuses them.
+    """
+    own = Path(config.log_path) / job_name(str(identity["model_name"]), json_sha256(identity)) / RESULTS
+    if dataset.scan is None or JobFile.read(own) is not None:
+        return dataset
+    for output, begun in _earlier(config, identity, dataset):
+        if (listed := listed_before(replace(config, output=str(output)), identity, dataset, begun)) is not None:
+            rest = command_with(config, skip_done=(str(output),))
+            log.warning(
+                f"infer_launch: warning: {listed.root} has changed since the job in {output} began: it goes on with the "
+                f"{listed.num_records} pictures listed then; to run what came since, once it is done: {rest}"
+            )
+            return listed
+        there = replace(config, skip_done=(str(output),))
+        try:
+            done = without_done(there, identity, dataset).skipped
+        except BulkinferError as error:  # of a job that this one does not need
+            log.warning(f"infer_launch: warning: {error}")
+            continue
+        if done is not None and done.num_records:
+            log.warning(
+                f"infer_launch: warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
+                f"and all run again; to run only the others: {command_with(there)}"
+            )
+            return dataset
+    return dataset
+
+
+def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -> Iterator[tuple[Path, JobFile]]:
+    """The results folders and jobs, the newest first, that differ from `identity` only in which pictures the folder held."""
+    pattern = f"{safe_name(str(identity['model_name']))}-*/{RESULTS}"
+    folders = sorted(Path(config.log_path).glob(pattern), key=lambda folder: folder.stat().st_mtime_ns, reverse=True)
+    for folder in folders[:_MOST_JOBS]:
+        try:
+            begun = JobFile.read(folder)
+        except BulkinferError as error:
+            log.warning(f"infer_launch: warning: {error}")
+            continue
+        if begun is None or begun.source != dataset.source or begun.skipped is not None:
+            continue
+        if canonical_json({**begun.identity, "manifest": identity["manifest"]}) == canonical_json(identity):
+            yield folder, begun
+
+
+def command_with(config: LaunchConfig, **changes: Any) -> str:
+    """The command of `config`, with options changed: only those that are not the defaults."""
+    config = replace(config, dry_run=False, **changes)
+    words = ["infer_launch"]
+    for known in fields(config):
+        value = getattr(config, known.name)
+        if value == known.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{known.name}" if value else f"--no{known.name}")
+        else:
+            items = value if isinstance(value, tuple) else (value,)
+            words += [f"--{known.name}", *(shell_word(str(item)) for item in items)]
+    return " ".join(words)
