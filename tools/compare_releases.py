@@ -155,6 +155,29 @@ MADE: Mapping[str, Callable[[Release, Path], pa.Table | dict[str, str]]] = {
 }
 
 
+# -- what the new release does with what the old one made ------------------------------------------------------------------
+
+
+def go_on(release: Release, home: Path) -> None:
+    """Verify, resume, retry, export, adopt and validate in the home of the old release; exits if a command refuses."""
+    for output in ("demo-rows", "walk-rows", "retry-rows", "first-rows", "then-rows"):
+        release.run(home, "verify", output)
+    release.run(home, "infer_launch", *RUN, "--data_dir", home / "demo", "--output", home / "demo-rows")
+    words = ("--data_dir", home / "walk", "--output", home / "walk-rows", *ALL_OUTPUTS)
+    part = max((home / "walk-rows").glob("part-*"))
+    before = read_rows(home / "walk-rows")
+    part.unlink()
+    release.run(home, "infer_launch", *RUN, *words, code=ERROR_ROWS)
+    if found := difference(before, read_rows(home / "walk-rows")):
+        sys.exit(f"{release.name}: the rows of a part that was missing are others: {found}")
+    release.run(home, "retry", "walk-rows", code=ERROR_ROWS)
+    release.run(home, "get_model", "--model_name", NETWORK, "--batch_size", 2)
+    run = max((home / "runs").glob("*/checkpoints")).parent
+    release.run(home, "validate", run, "--again")
+    release.run(home, "train", "--resume", run, "--epochs", 16)
+    release.run(home, "get_model", "--checkpoint", run, "--name", "digits")
+
+
 # -- how it is compared --------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +259,9 @@ def main() -> int:
             found = difference(old, new)
             failed += bool(found)
             print(f"{name}: {contents(new)}: {f'DIFFERENT: {found}' if found else 'the same'}", flush=True)
+        if not words.only:
+            go_on(releases[1], homes[0])
+            print("what the old release made is verified, resumed, retried, exported, validated and trained on", flush=True)
     finally:
         shutil.rmtree(folder)
     print(f"{words.old} and {words.new}: {f'{failed} differences' if failed else 'bit-equal'}")

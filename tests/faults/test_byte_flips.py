@@ -28,6 +28,7 @@ ROWS_ARE_THERE = (0, 3)  # exit codes of infer_launch and retry
 LAUNCH = ("--model_name", "tiny", "--batch_size", 4, "--device", "cpu", "--precision", "fp32", "--engine", "inline",
           "--model_path", "models", "--log_path", "logs", "--data_dir", "datasets", "--output", "out", "--batches_per_step", 1,
           "--save", "topk,embedding")  # fmt: skip
+JOB_FOLDERS = ("out", ".out.bulkinfer", "datasets")
 RETRY = ("--data_dir", "datasets", "--model_path", "models", "--log_path", "logs")
 ADOPTED = ("--model_name", "adopted", "--batch_size", 4, "--device", "cpu", "--precision", "fp32", "--engine", "inline",
            "--model_path", "models", "--log_path", "logs", "--data_dir", "photos", "--batches_per_step", 1)  # fmt: skip
@@ -84,7 +85,7 @@ def files_of(*folders: Path) -> list[Path]:
 
 
 def job_files(job: Path) -> list[Path]:
-    return files_of(job / "out", job / "datasets")
+    return files_of(*(job / name for name in JOB_FOLDERS))
 
 
 def check_job(work: Path, flip: Flip, expected: pa.Table) -> set[str]:
@@ -187,9 +188,9 @@ def same_checkpoint(one: checkpoint.Checkpoint, other: checkpoint.Checkpoint) ->
 
 
 @pytest.mark.parametrize(("scene", "folders", "reader", "count"), [
-    ("job", ("out", "datasets"), read_job, 80), ("adopted", ("models",), read_network, 60), ("run", ("cut",), read_run, 60),
+    ("job", JOB_FOLDERS, read_job, 80), ("adopted", ("models",), read_network, 60), ("run", ("cut",), read_run, 60),
 ])  # fmt: skip
-def test_200_bits_through_the_readers(
+def test_c29_200_bits_through_the_readers(
     scene: str, folders: Sequence[str], reader: Callable[[Path], Callable[[Flip], set[str]]], count: int,
     tmp_path: Path, request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
@@ -208,7 +209,7 @@ def test_200_bits_through_the_readers(
 
 
 @long
-def test_800_bits_of_a_job(job: Path, tmp_path: Path) -> None:
+def test_c29_800_bits_of_a_job(job: Path, tmp_path: Path) -> None:
     before = rows(job / "out")
     seen = run_flips(
         job, choose(job, job_files(job), 800, SEED), lambda work, flip: check_job(work, flip, before), tmp_path / "w"
@@ -217,14 +218,14 @@ def test_800_bits_of_a_job(job: Path, tmp_path: Path) -> None:
 
 
 @long
-def test_800_bits_of_a_model_folder(adopted: Path, tmp_path: Path) -> None:
+def test_c29_800_bits_of_a_model_folder(adopted: Path, tmp_path: Path) -> None:
     before, places = rows(adopted / "before"), choose(adopted, files_of(adopted / "models"), 800, SEED)
     seen = run_flips(adopted, places, lambda work, flip: check_adopted(work, flip, before), tmp_path / "w")
     assert_all_seen(seen, 800)
 
 
 @long
-def test_400_bits_of_a_training_run(run: Path, tmp_path: Path) -> None:
+def test_c29_400_bits_of_a_training_run(run: Path, tmp_path: Path) -> None:
     places = choose(run, files_of(run / "cut"), 400, SEED)
     seen = run_flips(run, places, lambda work, flip: check_run(work, flip, run), tmp_path / "w")
     assert_all_seen(seen, 400)

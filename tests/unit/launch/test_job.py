@@ -72,7 +72,17 @@ FREE = {
 def test_every_setting_either_decides_or_is_free() -> None:
     """A new setting must be put into one of the two: does it change what the rows hold?"""
     named = {field.name for field in fields(LaunchConfig)}
-    assert named == {*DECIDING, *FREE, "model_name", "model_path", "synthetic", "generated", "save_precision", "skip_done"}
+    assert named == {
+        *DECIDING,
+        *FREE,
+        "model_name",
+        "model_path",
+        "synthetic",
+        "generated",
+        "save_precision",
+        "skip_done",
+        "labels",
+    }
 
 
 @pytest.mark.parametrize("name", DECIDING)
