@@ -15,6 +15,7 @@ from bulkinfer.errors import BulkinferError, DamagedError
 from bulkinfer.types import printable
 
 JSON_BYTES = 64 << 20  # most bytes of a control file
+JOB_BYTES = 1 << 30  # most bytes of a _job.json: one of a million parts has some 200 MB
 GRAPH_BYTES = 1 << 31  # most bytes of a graph: protobuf allows no more
 TEXT_BYTES = 64 << 20  # most bytes of a text that the user names: labels, options, tables
 _PIECE_BYTES = 1 << 20

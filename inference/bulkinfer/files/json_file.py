@@ -15,7 +15,7 @@ from typing import Any
 
 from bulkinfer.errors import DamagedError, UsageError, first_line
 from bulkinfer.files.atomic import canonical_json, publishing
-from bulkinfer.files.guarded import JSON_BYTES, read_bytes
+from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES, read_bytes
 from bulkinfer.types import printable, shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -23,6 +23,7 @@ log = logging.getLogger("bulkinfer")
 JSON_FORMAT = 2
 _UNSEALED_FORMAT = 1
 _FIELD_DIGITS = 12  # of the hash of a single field, which only names what was edited
+_JOB_STEM = "_job"  # of _job.json, and of the names under which an old one is kept
 _has_warned = False
 
 
@@ -56,7 +57,7 @@ def seal(path: Path) -> list[str]:
     Returns what has changed since it was written, as "changed: labels is now ['cat', 'dog']"; [] if nothing has.
     Raises UsageError if it is missing or no control file, DamagedError if it is not JSON.
     """
-    content, text_format = _read(path, JSON_BYTES)
+    content, text_format = _read(path, JOB_BYTES if path.name.startswith(_JOB_STEM) else JSON_BYTES)
     recorded = content.pop("checksum", None) if text_format == JSON_FORMAT else None
     now = _checksum(content)
     if recorded == now:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,25 +12,33 @@ from pathlib import Path
 from bulkinfer.errors import DamagedLockError, LockedError
 from bulkinfer.files import lease
 from bulkinfer.files.lease import Holder, Lease
-from bulkinfer.files.own_folder import make_own_folder
+from bulkinfer.files.own_folder import LOCK_FILE as LOCK_FILE
+from bulkinfer.files.own_folder import make_own_folder, other_places, own_folder
 
 log = logging.getLogger("bulkinfer")
 
-LOCK_FILE = "_lock.json"
+_REMOVAL_S = 10.0  # how long to wait for another launcher that removes a damaged lock
 
 
 @contextmanager
 def results_lock(output: Path, *, replaces_damaged: bool = False) -> Iterator[Lease]:
     """Lock a results folder, by a file in its own folder (see own_folder.py), which is made; `output` is not. See output_lock.
 
-    The lock of an earlier version, which lies in `output`, is respected too.
+    The lock of an earlier version, which lies in `output`, and one in the other place for own files are respected too. An own
+    folder that was made here and is not used is removed.
     """
+    was_there = own_folder(output).is_dir()
     folder = make_own_folder(output)
-    with output_lock(folder, flag="--output", shown=output, replaces_damaged=replaces_damaged) as lease_there:
-        if folder != output and os.path.lexists(output / LOCK_FILE):
-            with output_lock(output, flag="--output", replaces_damaged=replaces_damaged):
-                pass  # its holder has ended
-        yield lease_there
+    try:
+        with output_lock(folder, flag="--output", shown=output, replaces_damaged=replaces_damaged) as lease_there:
+            for other in other_places(output):
+                if os.path.lexists(other / LOCK_FILE):
+                    with output_lock(other, flag="--output", shown=output, replaces_damaged=replaces_damaged):
+                        pass  # its holder has ended
+            yield lease_there
+    finally:
+        if not was_there and folder != output and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 @contextmanager
@@ -58,7 +67,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         if not replaces_damaged or path.is_dir():
             raise
         log.warning(f"infer_launch: warning: {path} was damaged, and is replaced as --overwrite asks")
-        path.unlink(missing_ok=True)
+        _remove_damaged(path)
         found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):
         raise LockedError(
@@ -70,6 +79,21 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         yield found
     finally:
         found.release()
+
+
+def _remove_damaged(path: Path) -> None:
+    """Remove a damaged lock. Launchers do so one after the other, and each looks again: it may be the new lock of another."""
+    deadline = time.monotonic() + _REMOVAL_S
+    while not isinstance(turn := lease.take(path.with_name(f"{path.name}.removal")), Lease):
+        if time.monotonic() > deadline:
+            return  # the caller finds what is there
+        time.sleep(0.05)
+    try:
+        lease.read_holder(path)
+    except DamagedLockError:
+        path.unlink(missing_ok=True)
+    finally:
+        turn.release()
 
 
 def _named(holder: Holder) -> str:

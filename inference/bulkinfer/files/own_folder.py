@@ -6,37 +6,95 @@ beside the results folder NAME, in .NAME.bulkinfer; and where that is not possib
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 from pathlib import Path
 
+from bulkinfer.errors import UsageError
+from bulkinfer.files.atomic import temporary_path
+from bulkinfer.types import shell_word
+
 SUFFIX = ".bulkinfer"
+JOB_FILE = "_job.json"
+LOCK_FILE = "_lock.json"
 _LONGEST_NAME = 255  # bytes, in the usual file systems
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def own_folder(output: Path) -> Path:
     """The folder for the lock, _job.json and rows that are not published yet of a results folder. It need not exist.
 
-    A folder that lies in such a folder holds its own files itself.
+    The place that holds a _job.json is it; then the one that holds a lock, so that it stays the same during a launch.
+    A folder that lies in such a folder holds its own files itself. Raises UsageError if both places hold a _job.json.
     """
-    place = output.resolve() if output.is_symlink() or output.name in ("", "..") else output  # one folder has one lock
-    if place.parent.name.endswith(SUFFIX):
-        return output
-    inside, beside = place / SUFFIX, place.with_name(f".{place.name}{SUFFIX}") if place.name else place
-    return beside if _can_be_beside(place, beside) and not inside.is_dir() else inside
+    beside, *rest = _places(output)
+    if not rest:
+        return beside
+    (inside,) = rest
+    records = [folder / JOB_FILE for folder in (beside, inside) if os.path.lexists(folder / JOB_FILE)]
+    if len(records) > 1:
+        raise UsageError(f"{records[0]} and {records[1]} are both there: move away the one that does not belong to {output}")
+    if records:
+        return records[0].parent
+    locked = [folder for folder in (beside, inside) if os.path.lexists(folder / LOCK_FILE)]
+    if len(locked) == 1:
+        return locked[0]
+    if not _can_rename(beside.parent, inside.parent) or (inside.is_dir() and not beside.is_dir()):
+        return inside
+    return beside
 
 
 def make_own_folder(output: Path) -> Path:
-    """The own folder of `output`, made with the folders above it; inside of `output` that is `output` itself, too."""
+    """The own folder of `output`, made with the folders above it; inside of `output` that is `output` itself, too.
+
+    Raises UsageError if files of the place that holds _job.json cannot be renamed into `output`, which is a mount point.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
-    folder = own_folder(output)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, inside = own_folder(output), _places(output)[-1]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = temporary_path(folder / "probe")  # rights do not tell: file servers have rules of their own
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        is_used = any(os.path.lexists(folder / name) for name in (JOB_FILE, LOCK_FILE))
+        if error.errno not in _NOT_WRITABLE or is_used or folder == inside:
+            raise
+        inside.mkdir(parents=True, exist_ok=True)
+        return inside
+    if not _can_rename(folder, output):
+        here, there = shell_word(folder), shell_word(inside)
+        raise UsageError(
+            f"{output} is a mount point, so that files in {folder} cannot be renamed into it: move them into it: "
+            f"cp -r {here}/. {there} && rm -r {here}"
+        )
     return folder
 
 
-def _can_be_beside(place: Path, beside: Path) -> bool:
-    """False at a mount point: what lies beside it is lost with a container, and cannot be renamed into it."""
-    if beside == place or len(os.fsencode(beside.name)) > _LONGEST_NAME:
-        return False
-    if place.exists() and (place.stat().st_dev != place.parent.stat().st_dev or os.path.ismount(place)):
-        return False
-    return beside.is_dir() or not place.parent.exists() or os.access(place.parent, os.W_OK | os.X_OK)
+def other_places(output: Path) -> list[Path]:
+    """The folders besides own_folder(output) in which a launcher of this or an earlier version may hold a lock."""
+    return [folder for folder in (output, *_places(output)) if folder != own_folder(output)]
+
+
+def _places(output: Path) -> list[Path]:
+    """The folders that can be the own folder of `output`: beside it, if a name allows that, and inside it."""
+    place = output.resolve() if output.is_symlink() or output.name in ("", "..") else output  # one folder has one lock
+    if place.parent.name.startswith(".") and place.parent.name.endswith(SUFFIX):
+        return [output]
+    inside, name = place / SUFFIX, f".{place.name}{SUFFIX}"
+    return [inside] if not place.name or len(os.fsencode(name)) > _LONGEST_NAME else [place.with_name(name), inside]
+
+
+def _can_rename(folder: Path, output: Path) -> bool:
+    """False if `output` is a mount point: what lies beside it is lost with a container, and cannot be renamed into it.
+
+    A bind mount has the device number of the folder above. But the kernel compares the mounts before it looks for the file.
+    """
+    name = f"_{secrets.token_hex(8)}"  # of no file
+    try:
+        os.rename(folder / name, output / name)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+    return not (folder.is_dir() and output.is_dir()) or folder.stat().st_dev == output.stat().st_dev

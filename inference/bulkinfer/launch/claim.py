@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError
 from bulkinfer.files.atomic import file_sha256, remove_stale_temporaries
+from bulkinfer.files.guarded import JOB_BYTES
+from bulkinfer.files.json_file import read_json
 from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
@@ -20,7 +22,8 @@ from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
 from bulkinfer.launch.plan import Plan
-from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry
+from bulkinfer.results.find_output import find_record
+from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
 from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
 from bulkinfer.types import Step
@@ -60,7 +63,7 @@ def claim(plan: Plan) -> Iterator[Launch]:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
         with results_lock(output, replaces_damaged=replaces) as lease:
-            if not output.is_dir():
+            if _is_gone(output) or are_parts_gone(output):
                 _forget_gone_results(output)
             output.mkdir(exist_ok=True)
             job_file = claim_output(job, output)
@@ -84,16 +87,29 @@ def claim_output(job: Job, output: Path) -> JobFile:
     return new_job_file(job)
 
 
+def _is_gone(output: Path) -> bool:
+    """False also if a file server does not say what is there: that is raised."""
+    try:
+        os.lstat(output)
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _forget_gone_results(output: Path) -> None:
-    """Before a results folder is made: what an earlier one of this name left in the own folder is not of this one.
+    """Before a results folder is made or filled: what an earlier one of this name left in the own folder is not of this one.
 
     If that folder was only renamed, its _job.json is still needed: it stays under another name (see require_job).
     """
     if (path := own_folder(output) / JOB_FILE).exists():
-        path.rename(path.with_name(f"{Path(JOB_FILE).stem}-{file_sha256(path)[:8]}.json"))
+        _keep_record(path)
     for left_over in _all_result_files(output):
         left_over.unlink()
     remove_if_empty(own_folder(output) / STAGING)
+
+
+def _keep_record(path: Path) -> None:
+    path.rename(path.with_name(f"{Path(JOB_FILE).stem}-{file_sha256(path)[:8]}.json"))
 
 
 def remove_temporaries(output: Path) -> None:
@@ -103,13 +119,26 @@ def remove_temporaries(output: Path) -> None:
 
 
 def _collect_own_files(output: Path) -> None:
-    """Move what an earlier version kept in the output to its own folder, so that readers of the output find parts only."""
+    """Move what an earlier version kept in the output to its own folder, so that readers of the output find parts only.
+
+    The _job.json of another job that lies there stays, under another name.
+    """
     folder = make_own_folder(output)
     if folder == output:
         return
+    old, new = folder / JOB_FILE, output / JOB_FILE
+    if old.exists() and new.exists() and not _are_of_one_job(old, new):
+        _keep_record(old)
     for path in sorted(output.iterdir()):
         if path.name in (JOB_FILE, STAGING) or is_set_aside(path.name):
             os.replace(path, folder / path.name)
+
+
+def _are_of_one_job(*paths: Path) -> bool:
+    try:
+        return len({read_json(path, most_bytes=JOB_BYTES).get("fingerprint") for path in paths}) == 1
+    except BulkinferError:  # the one that is damaged may be of any job
+        return False
 
 
 def preview(plan: Plan) -> None:
@@ -133,7 +162,9 @@ def preview(plan: Plan) -> None:
 
 
 def _strangers(output: Path, published: list[Step]) -> RunError:
-    return RunError(f"{output} holds {len(published)} parts but no {JOB_FILE}: give another --output, or --overwrite")
+    otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
+    todo = find_record(output, published[0], otherwise)
+    return RunError(f"{output} holds {len(published)} parts, but {job_path(output)} does not exist: {todo}")
 
 
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
@@ -206,13 +237,19 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
-    """The ranges that no sound published part covers. Damaged parts are set aside; `job_file` gets the sound ones."""
+    """The ranges that no sound published part covers. Damaged parts are set aside; `job_file` gets the sound ones.
+
+    Raises RunError if a part is of another job or of no partition.
+    """
     done, known = [], job_file.parts
     for step in published_steps(output):
         if step.partition not in job.counts:
             raise RunError(f"{output / part_name(step)} belongs to no partition of {job.config.data_dir or 'this job'}")
         try:
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
+        except ForeignError as error:  # its rows are sound, and may be the only ones
+            otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
+            raise RunError(f"{error}: {find_record(output, step, otherwise)}") from None
         except RunError as error:
             log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step)}, its records run again")
             job_file.forget_part(part_name(step))

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.parquet_parts import listed_steps, recorded_fingerprint
 from bulkinfer.results.part_names import part_name
-from bulkinfer.types import printable, shell_word
+from bulkinfer.types import Step, printable, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -58,11 +59,19 @@ def require_job(output: Path) -> JobFile:
         return found
     if not (steps := list(listed_steps(output))):
         raise UsageError(f"{output} holds no {JOB_FILE}: give the results folder of a job")
-    name = part_name(steps[0])
-    advice = f"{own_folder(output)} belongs to it, and is moved and copied together with it"
-    if (other := _job_file_of(output / name, output)) is not None:
-        advice = f"{printable(bytes(other))} is its {JOB_FILE}: cp {shell_word(other)} {shell_word(output / JOB_FILE)}"
-    raise UsageError(f"{output} holds {len(steps)} parts, but {job_path(output)} does not exist: {advice}")
+    raise UsageError(
+        f"{output} holds {len(steps)} parts, but {job_path(output)} does not exist: {find_record(output, steps[0])}"
+    )
+
+
+def find_record(output: Path, step: Step, otherwise: str = "") -> str:
+    """What to do about a part in `output` whose _job.json is not there: the command that copies one that is found nearby.
+
+    `otherwise` is appended where none is found.
+    """
+    if (other := _job_file_of(output / part_name(step), output)) is not None:
+        return f"{printable(bytes(other))} is its {JOB_FILE}: cp {shell_word(other)} {shell_word(output / JOB_FILE)}"
+    return f"{own_folder(output)} belongs to it, and is moved and copied together with it{otherwise}"
 
 
 def _job_file_of(part: Path, output: Path) -> Path | None:
@@ -73,7 +82,7 @@ def _job_file_of(part: Path, output: Path) -> Path | None:
     above = output.resolve().parent
     for path in sorted([*above.glob(f".*.bulkinfer/{stem}*.json"), above / JOB_FILE]):
         try:
-            if path.exists() and read_json(path).get("fingerprint") == fingerprint:
+            if path.exists() and read_json(path, most_bytes=JOB_BYTES).get("fingerprint") == fingerprint:
                 return path
         except BulkinferError:
             continue

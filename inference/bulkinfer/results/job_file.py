@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.errors import RunError, advising
+from bulkinfer.errors import BulkinferError, RunError, advising
 from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.files.own_folder import own_folder
-from bulkinfer.results.parquet_parts import Part
+from bulkinfer.files.own_folder import JOB_FILE as JOB_FILE
+from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.results.parquet_parts import Part, listed_steps
 from bulkinfer.types import Step
 
-JOB_FILE = "_job.json"
-_MOST_BYTES = 1 << 30  # a job of a million parts has some 200 MB
 _WAYS_OUT = "run the job with --overwrite, or into another --output"
 
 
@@ -51,7 +50,7 @@ class PartEntry(TypedDict):
 def job_path(output: Path) -> Path:
     """Where the _job.json of `output` lies, or would be written.
 
-    Earlier versions wrote it into `output`. One that lies there was put there last, for it is moved at the first write.
+    Earlier versions wrote it into `output`. One that lies there was put there last: going on with it moves it.
     """
     old = output / JOB_FILE
     return old if old.exists() else own_folder(output) / JOB_FILE
@@ -101,17 +100,18 @@ class JobFile:
         if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
             return None
         with advising(_WAYS_OUT):
-            found = read_json(path, most_bytes=_MOST_BYTES)
+            found = read_json(path, most_bytes=JOB_BYTES)
         if fault := _fault(found):
             raise RunError(f"{path} is damaged ({fault}): {_WAYS_OUT}")
         return cls(found)
 
     def write(self, output: Path) -> None:
-        """Publish it in the own folder of `output`."""
-        folder = own_folder(output)
-        folder.mkdir(exist_ok=True)
-        if (old := output / JOB_FILE).exists() and folder != output:
-            os.replace(old, folder / JOB_FILE)  # the one in `output` is always the newer one: see job_path
+        """Publish it in the own folder of `output`. Raises RunError if one lies in `output`: see job_path."""
+        folder = make_own_folder(output)
+        if (other := output / JOB_FILE).exists() and folder != output:
+            raise RunError(
+                f"{other} was put there during this launch, maybe by an earlier version: move it away, then run again"
+            )
         write_json(folder / JOB_FILE, self.content)
 
     # -- what it says ----------------------------------------------------------------------------------------------------
@@ -208,6 +208,22 @@ class JobFile:
         for step in published:
             counted[step.partition] += len(step)
         self.content["complete"] = all(counted[index] == entry["num_records"] for index, entry in self.partitions.items())
+
+
+def read_begun(output: Path) -> JobFile | None:
+    """The job that a launch on `output` goes on with, as JobFile.read; None also if its parts are gone: see are_parts_gone."""
+    return None if are_parts_gone(output) else JobFile.read(output)
+
+
+def are_parts_gone(output: Path) -> bool:
+    """True if the own folder of `output` records parts and `output` has none: they were moved away or removed."""
+    path = own_folder(output) / JOB_FILE
+    if job_path(output) != path or path.parent == output or not path.exists() or listed_steps(output):
+        return False
+    try:
+        return bool(read_json(path, most_bytes=JOB_BYTES).get("parts"))
+    except BulkinferError:  # JobFile.read says so, unless --overwrite removes it
+        return False
 
 
 def json_sha256(value: Any) -> str:

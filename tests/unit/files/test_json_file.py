@@ -122,3 +122,15 @@ def test_a_file_of_an_earlier_version_is_read_with_one_warning(tmp_path: Path, m
     assert lines[0].endswith(f"bulkinfer seal '{old}'")
     assert seal(old) == ["added: the checksum, which an earlier version did not write"]
     assert read_json(old) == VALUE
+
+
+@pytest.mark.parametrize("name", ["_job.json", "_job-01234567.json"])
+def test_a_job_file_of_any_size_that_is_read_can_be_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path, other = tmp_path / name, tmp_path / "card.json"
+    for file in (path, other):
+        write_json(file, {"parts": "x" * 200})
+        edited(file, parts="y" * 200)
+    monkeypatch.setattr(json_file, "JSON_BYTES", 100)
+    assert seal(path) == [f"changed: parts is now {json.dumps('y' * 200)[:100]}…"]
+    with pytest.raises(DamagedError, match="such a file has at most 100"):
+        seal(other)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.errors import LockedError, RunError
+from bulkinfer.errors import DamagedLockError, LockedError, RunError
 from bulkinfer.files import lease as lease_module
 from bulkinfer.files.output_lock import LOCK_FILE, output_lock
 from bulkinfer.host import process_identity as processes
@@ -401,3 +401,30 @@ def test_several_heirs_over_a_lock_of_another_host_have_one_winner(tmp_path: Pat
         for heir in heirs:
             heir.communicate()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_lock_is_not_removed_if_another_launcher_has_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both saw the damaged lock, and the other was faster."""
+    monkeypatch.setattr(lease_module, "_WRITING_S", 0.1)
+    path, plain = tmp_path / LOCK_FILE, lease_module.take
+    path.write_bytes(b"garbage")
+    others = list[lease_module.Lease]()
+
+    def overtaken(wanted: Path, **options: Any) -> Any:
+        try:
+            return plain(wanted, **options)
+        except DamagedLockError:
+            wanted.unlink()
+            other = plain(wanted)
+            assert isinstance(other, lease_module.Lease)
+            others.append(other)
+            raise
+
+    monkeypatch.setattr(lease_module, "take", overtaken)
+    with pytest.raises(LockedError, match="is in use by"), output_lock(tmp_path, flag="--output", replaces_damaged=True):
+        pass
+    (other,) = others
+    other.check()
+    assert [entry.name for entry in tmp_path.iterdir()] == [LOCK_FILE]

@@ -209,8 +209,13 @@ def test_another_job_is_refused(job: Job, output: Path) -> None:
 
 def test_parts_without_a_description_are_somebody_elses(job: Job, output: Path) -> None:
     publish(output, job, Step(0, 0, 5))
-    with pytest.raises(RunError, match=r"holds 1 parts but no _job\.json: give another --output, or --overwrite"):
+    with pytest.raises(RunError) as caught:
         claim_output(job, output)
+    own = own_folder(output)
+    assert str(caught.value) == (
+        f"{output} holds 1 parts, but {own}/_job.json does not exist: {own} belongs to it, and is moved and copied together "
+        "with it; for a new job give another --output, or --overwrite to remove these parts"
+    )
 
 
 DAMAGED = ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "fingerprint": "x", "parts": {}}', '{"format": 2}', "\0" * 100]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bulkinfer.commands import retry as retry_command
 from bulkinfer.commands import verify as verify_command
-from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files import lease
-from bulkinfer.files.output_lock import output_lock
+from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch.launcher import launch
-from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.reader import read_results
 from bulkinfer.results.verify import verify
 
@@ -89,6 +93,109 @@ def test_c48_another_job_may_take_the_name_of_a_results_folder_that_is_gone(tmp_
     shutil.rmtree(tmp_path / "out")
     assert launch(replace(config, top_k=2)).exit_code == 0
     assert verify(tmp_path / "out").faults == []
+
+
+def test_a_launch_into_a_renamed_results_folder_names_its_record_not_overwrite(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline")
+    assert launch(config).exit_code == 0
+    (tmp_path / "out").rename(tmp_path / "kept")
+    moved = replace(config, output=str(tmp_path / "kept"))
+    with pytest.raises(RunError) as caught:
+        launch(moved)
+    told = str(caught.value)
+    assert f"kept holds 3 parts, but {tmp_path / '.kept.bulkinfer'}/_job.json does not exist: " in told
+    assert "--overwrite" not in told
+    assert not (tmp_path / ".kept.bulkinfer").exists()  # it was made for the lock only
+    subprocess.run(told.rpartition(": ")[2], shell=True, check=True)
+    assert launch(moved).exit_code == 0
+    assert verify(tmp_path / "kept").faults == []
+
+
+def test_parts_of_another_job_are_refused_and_never_set_aside(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline")
+    other = replace(config, top_k=2, output=str(tmp_path / "b"))
+    assert launch(config).exit_code == launch(other).exit_code == 0
+    (tmp_path / "out").rename(tmp_path / "a")
+    (tmp_path / "b").rename(tmp_path / "out")
+    found = records(tmp_path / "out")
+    with pytest.raises(RunError, match=r"part-.* belongs to another job") as caught:
+        launch(config)
+    assert records(tmp_path / "out") == found
+    told = str(caught.value)
+    assert f"{tmp_path / '.b.bulkinfer'}/_job.json is its _job.json: cp " in told
+    subprocess.run(told.rpartition(": ")[2], shell=True, check=True)
+    assert launch(replace(other, output=config.output)).exit_code == 0
+    assert (records(tmp_path / "out"), verify(tmp_path / "out").faults) == (found, [])
+    with pytest.raises(UsageError) as caught_usage:  # the record of the other job stayed, under another name
+        verify(tmp_path / "a")
+    subprocess.run(str(caught_usage.value).rpartition(": ")[2], shell=True, check=True)
+    assert verify(tmp_path / "a").faults == []
+
+
+@pytest.mark.parametrize("how", only_first(["mv", "rm"]))
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_an_emptied_results_folder_is_new_and_the_old_record_stays(tmp_path: Path, how: str, overwrite: bool) -> None:
+    config = config_of(tmp_path, engine="inline")
+    output, kept = tmp_path / "out", tmp_path / "kept"
+    assert launch(config).exit_code == 0
+    if how == "mv":
+        output.rename(kept)
+        output.mkdir()
+    else:
+        kept.mkdir()
+        for path in output.iterdir():
+            path.rename(kept / path.name)
+    assert launch(replace(config, top_k=2, overwrite=overwrite)).exit_code == 0
+    assert verify(output).faults == []
+    with pytest.raises(UsageError) as caught:
+        verify(kept)
+    subprocess.run(str(caught.value).rpartition(": ")[2], shell=True, check=True)
+    assert verify(kept).faults == []
+
+
+def test_a_results_folder_that_the_file_server_does_not_show_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(path: Path, **options: Any) -> os.stat_result:
+        if path == tmp_path / "out":
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return os.stat(path, follow_symlinks=False)
+
+    monkeypatch.setattr(claim_module.os, "lstat", stale)
+    monkeypatch.setattr(Path, "is_dir", lambda _: False)
+    with pytest.raises(OSError, match="Stale file handle"):
+        claim_module._is_gone(tmp_path / "out")
+    assert claim_module._is_gone(tmp_path / "absent")
+
+
+def test_a_refused_launch_leaves_no_own_folder(tmp_path: Path) -> None:
+    output = tmp_path / ("x" * 250)  # its own files lie inside
+    with results_lock(output):
+        assert (output / ".bulkinfer" / "_lock.json").exists()
+    assert not (output / ".bulkinfer").exists()
+
+
+@pytest.mark.parametrize("first", [".out.bulkinfer", "out/.bulkinfer"])
+def test_a_lock_in_either_place_excludes_all(tmp_path: Path, first: str) -> None:
+    """As where the launchers do not have the same rights, and begin at the same time."""
+    for place in (".out.bulkinfer", "out/.bulkinfer"):
+        (tmp_path / place).mkdir(parents=True)
+    second = {".out.bulkinfer": "out/.bulkinfer", "out/.bulkinfer": ".out.bulkinfer"}[first]
+    with output_lock(tmp_path / first, flag="--output"):
+        (tmp_path / second / "_job.json").touch()
+        with pytest.raises(LockedError, match="out is in use by a launcher"), results_lock(tmp_path / "out"):
+            pass
+    with results_lock(tmp_path / "out"):
+        pass
+
+
+def test_a_record_that_appears_during_a_launch_is_not_overwritten(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / JOB_FILE).write_text("of an earlier version")
+    with pytest.raises(RunError, match=r"_job.json was put there during this launch, .*: move it away, then run again"):
+        JobFile({}).write(output)
+    assert (output / JOB_FILE).read_text() == "of an earlier version"
 
 
 # -- the folder that is meant --------------------------------------------------------------------------------------------
