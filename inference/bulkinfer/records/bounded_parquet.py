@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 
 from bulkinfer.records.parquet_footer import read_chunks
 
-_MOST_BYTES = 1 << 29  # of a table in memory. A step has at most 256 MiB of saved outputs, or one batch
+_MOST_BYTES = 448 << 20  # of a table in memory; reading takes twice that. Saved outputs of a step: 256 MiB, or one batch
 _MOST_GROWTH = 32  # times the size of the file: large batches may take more, but do not shrink that much in a file
-_LEVEL_BYTES = 4  # of a value in a list, while it is read
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 16}  # by physical type; a text is a code of 4 bytes
 
 
@@ -59,8 +58,7 @@ class BoundedParquet:
             if chunk.name in names:
                 kind = self.schema.field(chunk.name).type
                 values = max(chunk.num_values, num_rows * (kind.list_size if pa.types.is_fixed_size_list(kind) else 1))
-                nested = _LEVEL_BYTES if pa.types.is_nested(kind) else 0
-                total += values * (_WIDTHS.get(chunk.kind, 16) + nested) + chunk.size_bytes
+                total += values * _WIDTHS.get(chunk.kind, 16) + chunk.size_bytes
         return total
 
 
