@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from bulkinfer.host.console import print_log_lines
@@ -14,20 +16,47 @@ from tests.openvino import VARIABLE, offered, plugin
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print what the library logs, as a command does, take SIGINT as a terminal gives it, and hide the plugin if asked to.
+    """Print what the library logs, as a command does, take signals as a terminal gives them, and hide the plugin if asked to.
 
-    A shell without job control starts what it puts in the background with SIGINT ignored. The commands respect that, also for
-    the processes that they start, so tests that interrupt them would wait for nothing.
+    A shell without job control starts what it puts in the background with SIGINT ignored, and nohup with SIGHUP ignored. The
+    commands respect that, also for the processes that they start, so tests that stop them would wait for nothing.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # what tests start is not traced: it would take a third longer
+    with _untraced():  # imports of large packages take twice as long where they are traced
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import timm  # noqa: F401
+        import torch  # noqa: F401
     print_log_lines()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if mode := os.environ.get(VARIABLE):
         stand_in = plugin(mode)
         stand_in.__enter__()
         config.add_cleanup(lambda: stand_in.__exit__(None, None, None))
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Coverage is not measured inside."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Coverage is measured of unit tests; others start processes, compute, or repeat themselves, which tracing makes slower."""
+    if "unit" in item.path.parts and item.get_closest_marker("hypothesis") is None:
+        return (yield)
+    with _untraced():
+        return (yield)
 
 
 @pytest.fixture

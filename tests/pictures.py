@@ -172,10 +172,10 @@ def profile(space: bytes, connection: bytes, tags: dict[bytes, bytes]) -> bytes:
     return head.ljust(68, b"\0") + white + bytes(48) + table + body
 
 
-def grey_profile() -> bytes:
-    """Grey levels that are proportional to light: 64 of 255 is shown as 137."""
+def grey_profile(gamma: int = 256) -> bytes:
+    """Grey levels that are proportional to light: 64 of 255 is shown as 137. `gamma` is in parts of 256."""
     white = b"XYZ \0\0\0\0" + struct.pack(">lll", 63190, 65536, 54061)
-    return profile(b"GRAY", b"XYZ ", {b"wtpt": white, b"kTRC": b"curv\0\0\0\0" + struct.pack(">LH", 1, 256)})
+    return profile(b"GRAY", b"XYZ ", {b"wtpt": white, b"kTRC": b"curv\0\0\0\0" + struct.pack(">LH", 1, gamma)})
 
 
 def cmyk_profile() -> bytes:

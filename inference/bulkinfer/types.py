@@ -28,6 +28,11 @@ def printable(name: bytes) -> str:
     return escaped(key_text(name))
 
 
+def printable_path(path: str | os.PathLike[str]) -> str:
+    """A path for messages, see printable()."""
+    return printable(os.fsencode(path))
+
+
 def shell_word(path: str | os.PathLike[str]) -> str:
     """A path as a word for bash, for commands in messages; one with control characters as in $'a\\x0ab'."""
     text = os.fspath(path)

@@ -80,7 +80,7 @@ def test_a_value_may_start_with_a_dash(place: Path) -> None:
     (("resnext101_32x4d",), "word that belongs to no flag: 'resnext101_32x4d'; see infer_launch --help"),
     (("--dry_run", "syntetic"), "word that belongs to no flag: 'syntetic'; did you mean --synthetic?"),
     (("--batchsize", "6"), "unknown flag: '--batchsize'; did you mean --batch_size?"),
-    (("--num-ipu=6",), "unknown flag: '--num-ipu=6'; did you mean --num_ipus?"),
+    (("--num-ipu=6",), "unknown flag: '--num-ipu'; did you mean --num_ipus?"),
     (("--device", "gpu9"), "--device gpu9: known are auto, cuda, tensorrt, cpu, openvino, openvino:gpu, openvino:npu"),
     (("--synthetic", "--save", "topk", "everything"), "--save everything: resnext101_32x4d has only topk, logits"),
     (("--batch_size",), "--batch_size needs a value"),

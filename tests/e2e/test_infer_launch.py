@@ -396,7 +396,7 @@ def test_missing_model_names_the_command_to_type(place: Path) -> None:
     assert found.stderr.strip().endswith("run get_model --model_name tiny --batch_size 16")
     found = launch(place, model="tynie")
     assert found.returncode == 2
-    assert "get_model --model_name tynie" in found.stderr
+    assert "none is called so; nearest of what models holds: tiny" in found.stderr
 
 
 @pytest.mark.parametrize(

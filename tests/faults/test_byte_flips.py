@@ -188,7 +188,7 @@ def same_checkpoint(one: checkpoint.Checkpoint, other: checkpoint.Checkpoint) ->
 
 
 @pytest.mark.parametrize(("scene", "folders", "reader", "count"), [
-    ("job", JOB_FOLDERS, read_job, 80), ("adopted", ("models",), read_network, 60), ("run", ("cut",), read_run, 60),
+    ("job", JOB_FOLDERS, read_job, 50), ("adopted", ("models",), read_network, 80), ("run", ("cut",), read_run, 70),
 ])  # fmt: skip
 def test_c29_200_bits_through_the_readers(
     scene: str, folders: Sequence[str], reader: Callable[[Path], Callable[[Flip], set[str]]], count: int,

@@ -52,8 +52,8 @@ def listed_pictures(folder: Path) -> dict[bytes, list[bytes]]:
     found: dict[bytes, list[bytes]] = {}
     without = []
     for picture in scan.pictures:
-        if picture.key in labels:
-            found.setdefault(labels[picture.key], []).append(picture.key)
+        if picture.key in labels.by_key:
+            found.setdefault(labels.by_key[picture.key], []).append(picture.key)
         else:
             without.append(picture.key)
     log.info(f"the classes of the pictures in {folder} come from {table.shown}")
@@ -62,6 +62,8 @@ def listed_pictures(folder: Path) -> dict[bytes, list[bytes]]:
             f"warning: left out of {folder}: {counted(len(without), 'picture')} without a label in {table.shown}: "
             f"{first_names(without)}"
         )
+    for line in labels.elsewhere_lines(table):
+        log.warning(f"warning: {line}")
     return found
 
 

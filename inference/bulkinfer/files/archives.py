@@ -31,7 +31,13 @@ _AR_HEADER_BYTES = 60
 _BLOCK_BYTES = 1 << 20
 _MOST_FILES = 1_000_000  # where there is a bound at all: empty files take no bytes, but a place on the disk each
 _HEADERS_BYTES = 64 << 20
-_IN_MEMORY = (*(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),)
+_IN_MEMORY = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),

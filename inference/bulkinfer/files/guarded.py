@@ -12,7 +12,7 @@ import os
 import stat
 
 from bulkinfer.errors import BulkinferError, DamagedError
-from bulkinfer.types import printable
+from bulkinfer.types import printable_path
 
 JSON_BYTES = 64 << 20  # most bytes of a control file
 JOB_BYTES = 1 << 30  # most bytes of a _job.json: one of a million parts has some 200 MB
@@ -40,13 +40,13 @@ def open_regular(
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as failure:
         if failure.errno == errno.ENXIO:  # what opening a socket gives
-            raise error(f"{_shown(path)} is a socket or a device, not a file") from None
+            raise error(f"{printable_path(path)} is a socket or a device, not a file") from None
         raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "of an unknown kind")
-            raise error(f"{_shown(path)} is {kind}, not a file")
+            raise error(f"{printable_path(path)} is {kind}, not a file")
         if most_bytes is not None and found.st_size > most_bytes:
             raise error(_too_large(path, found.st_size, most_bytes))
         return io.BufferedReader(io.FileIO(descriptor))
@@ -58,15 +58,23 @@ def open_regular(
 def read_bytes(path: str | os.PathLike[str], most_bytes: int, *, error: type[BulkinferError] = DamagedError) -> bytes:
     """All bytes of a regular file; see open_regular."""
     with open_regular(path, most_bytes=most_bytes, error=error) as file:
-        # files of /proc say that they have no bytes, and one read() would first take memory for all that it may read
-        pieces, count = list[bytes](), 0
-        while count <= most_bytes and (piece := file.read(min(_PIECE_BYTES, most_bytes + 1 - count))):
-            pieces.append(piece)
-            count += len(piece)
-    data = b"".join(pieces)
+        size = os.fstat(file.fileno()).st_size
+        # one byte more than the file says that it has: a file that grew is seen, and memory for it is taken once
+        data = file.read(min(size, most_bytes) + 1) if size else _of_unknown_size(file, most_bytes + 1)
+        if len(data) > size > 0:
+            data += _of_unknown_size(file, most_bytes + 1 - len(data))
     if len(data) > most_bytes:
         raise error(_too_large(path, len(data), most_bytes))
     return data
+
+
+def _of_unknown_size(file: io.BufferedReader, most: int) -> bytes:
+    """The rest of a file, `most` bytes at most, in pieces: one read() would first take memory for all that it may read."""
+    pieces, count = list[bytes](), 0
+    while count < most and (piece := file.read(min(_PIECE_BYTES, most - count))):
+        pieces.append(piece)
+        count += len(piece)
+    return b"".join(pieces)
 
 
 def read_text(path: str | os.PathLike[str], most_bytes: int, *, error: type[BulkinferError] = DamagedError) -> str:
@@ -74,9 +82,5 @@ def read_text(path: str | os.PathLike[str], most_bytes: int, *, error: type[Bulk
     return read_bytes(path, most_bytes, error=error).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _shown(path: str | os.PathLike[str]) -> str:
-    return printable(os.fsencode(path))
-
-
 def _too_large(path: str | os.PathLike[str], size: int, most_bytes: int) -> str:
-    return f"{_shown(path)} has {size:,} bytes or more; such a file has at most {most_bytes:,}"
+    return f"{printable_path(path)} has {size:,} bytes or more; such a file has at most {most_bytes:,}"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import DamagedError, UsageError, first_line
 from bulkinfer.files.atomic import canonical_json, publishing
 from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES, read_bytes
-from bulkinfer.types import printable, shell_word
+from bulkinfer.types import printable_path, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -47,7 +46,7 @@ def read_json(path: Path, *, most_bytes: int = JSON_BYTES) -> dict[str, Any]:
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
         again = f"after an edit by hand, run: bulkinfer seal {shell_word(path)}"
-        raise DamagedError(f"{_shown(path)} is damaged (its content does not match its checksum; {again})")
+        raise DamagedError(f"{printable_path(path)} is damaged (its content does not match its checksum; {again})")
     return content
 
 
@@ -84,18 +83,19 @@ def _read(path: Path, most_bytes: int) -> tuple[dict[str, Any], int]:
     try:
         value = json.loads(read_bytes(path, most_bytes))
     except FileNotFoundError:
-        raise UsageError(f"{_shown(path)} does not exist") from None
+        raise UsageError(f"{printable_path(path)} does not exist") from None
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{_shown(path)} is damaged (not JSON: {first_line(error)})") from None
+        raise DamagedError(f"{printable_path(path)} is damaged (not JSON: {first_line(error)})") from None
     if not isinstance(value, dict):
-        raise DamagedError(f"{_shown(path)} is damaged (not a JSON object)")
+        raise DamagedError(f"{printable_path(path)} is damaged (not a JSON object)")
     found = value.pop("format", None)
     if type(found) is int and found > JSON_FORMAT:
         raise UsageError(
-            f"{_shown(path)} has format {found}; this bulkinfer reads formats up to {JSON_FORMAT}: install a newer bulkinfer"
+            f"{printable_path(path)} has format {found}; this bulkinfer reads formats up to {JSON_FORMAT}: "
+            "install a newer bulkinfer"
         )
     if type(found) is not int or found not in (_UNSEALED_FORMAT, JSON_FORMAT):
-        raise DamagedError(f"{_shown(path)} is damaged (its format is {json.dumps(found)[:40]}, not {JSON_FORMAT})")
+        raise DamagedError(f"{printable_path(path)} is damaged (its format is {json.dumps(found)[:40]}, not {JSON_FORMAT})")
     return value, found
 
 
@@ -113,13 +113,9 @@ def _warn_once(path: Path) -> None:
     if not _has_warned:
         _has_warned = True
         log.warning(
-            f"warning: {_shown(path)} was written by an earlier version, without a checksum: damage to it may not be "
+            f"warning: {printable_path(path)} was written by an earlier version, without a checksum: damage to it may not be "
             f"noticed; to add one: bulkinfer seal {shell_word(path)}"
         )
-
-
-def _shown(path: Path) -> str:
-    return printable(os.fsencode(path))
 
 
 def _short(value: Any) -> str:

@@ -33,7 +33,7 @@ _EXTRA_OF = {"bulkinfer train": "train", "bulkinfer validate": "train"}  # by co
 
 
 def install_command(extra: str | None, *options: str) -> str:
-    """The command that installs an extra, or without one bulkinfer itself, as in `pip install '.[fast]'` in a checkout.
+    """The command that installs an extra, or without one bulkinfer itself, as in `pip install '.[zoo]'` in a checkout.
 
     Elsewhere it has the path of the checkout or wheel; where neither is known, the user has to give it. `options` are further
     ones of pip install.

@@ -105,7 +105,18 @@ def work_ends() -> None:
 
 
 def stopping_signal(error: BaseException) -> int:
-    """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did."""
+    """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did.
+
+    A signal that a library has swallowed did not end the work that went on: an error after it is about something else.
+    """
     if isinstance(error, KeyboardInterrupt):
         return error.number if isinstance(error, Stopped) else signal.SIGINT
-    return _watch.number if _watch is not None else 0
+    pending, seen = [error], set[int]()
+    while pending:
+        found = pending.pop()
+        if isinstance(found, Stopped):
+            return found.number
+        if id(found) not in seen:
+            seen.add(id(found))
+            pending += [each for each in (found.__cause__, found.__context__) if each is not None]
+    return 0

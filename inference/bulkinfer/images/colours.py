@@ -6,7 +6,6 @@ docs/pixels.md says the rules.
 from __future__ import annotations
 
 import io
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from PIL import Image, ImageCms, features
 from bulkinfer.errors import RecordError
 from bulkinfer.images.jpeg import Header
 from bulkinfer.images.pillow_warnings import count_notice
+from bulkinfer.images.profile_digest import Kept, content_digest, digest_of
 from bulkinfer.model.recipe import SRGB, STORED
 
 IGNORED_PROFILE = "icc_profile"
@@ -22,12 +22,15 @@ SCALED = "scaled_16bit"
 _SPACES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # of profiles -> the mode of pixels that they describe
 _SAME = 3  # grey levels by which a profile may differ from sRGB and still be it: writers round its curve
 _STEPS = 9  # of each channel, where profiles are compared
-_MOST_PROFILES = 16  # kept: a data set has a few
 _MOST_PROFILE_BYTES = 4 << 20  # those of printers have two or three million
 _SEGMENT_HEAD = 14  # bytes of a JPEG's segment before its part of the profile: its name, number and count
 _UNKNOWN_RANGE = {"I": "32-bit integers, range unknown", "F": "32-bit floats, range unknown", "LAB": "Lab colours"}
 
 Alpha = tuple[int, int, int] | None
+Described = tuple[str, bytes]  # the mode of pixels that a profile describes, "" if it is to be ignored; digest of its content
+
+_described = Kept[Described](4096)
+_transforms = Kept[ImageCms.ImageCmsTransform](48)  # each of up to two megabytes
 
 
 def to_rgb(image: Image.Image, profile: bytes, colour: str, alpha_over: Alpha) -> tuple[Image.Image, tuple[str, ...]]:
@@ -69,7 +72,10 @@ def by_profile(image: Image.Image, profile: bytes, colour: str) -> tuple[Image.I
     assert colour in (STORED, SRGB), colour
     if profile and colour == SRGB and not features.check("littlecms2"):
         raise RecordError("decode", "unsupported: this Pillow was built without LittleCMS, which `colour` srgb needs")
-    if not 0 < len(profile) <= _MOST_PROFILE_BYTES or (mode := _mode_unless_srgb(profile)) == "":
+    if not 0 < len(profile) <= _MOST_PROFILE_BYTES:
+        return image, ()
+    mode, content = _describe(profile)
+    if not mode:
         return image, ()
     if colour == STORED:
         return image, (IGNORED_PROFILE,)
@@ -77,7 +83,7 @@ def by_profile(image: Image.Image, profile: bytes, colour: str) -> tuple[Image.I
     if pixels is None:
         count_notice(f"colour profile of {mode} in a picture of {image.mode}: ignored")
         return image, (IGNORED_PROFILE,)
-    converted = ImageCms.applyTransform(pixels, _to_srgb(profile, mode))
+    converted = ImageCms.applyTransform(pixels, _to_srgb(profile, mode, content))
     assert converted is not None
     return converted, ()
 
@@ -88,8 +94,19 @@ def _may_be(image_mode: str, profile_mode: str) -> bool:
     return {"L": is_grey, "RGB": image_mode not in ("CMYK",) and not is_grey, "CMYK": False}[profile_mode]
 
 
-@lru_cache(maxsize=_MOST_PROFILES)
-def _mode_unless_srgb(profile: bytes) -> str:
+def _describe(profile: bytes) -> Described:
+    """What is known of the profile, or of another one that moves colours alike."""
+    digest = digest_of(profile)
+    if (known := _described.get(digest)) is None:
+        content = content_digest(profile) or digest
+        if (known := _described.get(content)) is None:
+            known = (_mode_unless_srgb(profile, content), content)
+            _described.keep(content, known)
+        _described.keep(digest, known)
+    return known
+
+
+def _mode_unless_srgb(profile: bytes, content: bytes) -> str:
     """The mode of pixels that a profile describes; "" if it is sRGB, or cannot be read."""
     try:
         space = ImageCms.ImageCmsProfile(io.BytesIO(profile)).profile.xcolor_space.strip()
@@ -97,31 +114,36 @@ def _mode_unless_srgb(profile: bytes) -> str:
         if not mode:
             count_notice(f"colour profile of {space[:8]}: ignored")
             return ""
-        return "" if mode != "CMYK" and _differs_at_most(profile, mode) <= _SAME else mode
+        return "" if mode != "CMYK" and _largest_difference(profile, mode, content) <= _SAME else mode
+    except MemoryError:  # says nothing about the profile
+        raise
     except Exception as error:  # PyCMSError, OSError, TypeError: the pixels are good all the same
         count_notice(f"unreadable colour profile, ignored: {type(error).__name__}")
         return ""
 
 
-def _differs_at_most(profile: bytes, mode: str) -> int:
-    """By how many grey levels the profile moves the colours that it moves most."""
+def _largest_difference(profile: bytes, mode: str, content: bytes) -> int:
+    """The number of grey levels by which the profile moves the colours that it moves most."""
     steps = np.linspace(0, 255, _STEPS).round().astype(np.uint8)
     if mode == "L":
         colours: Any = steps[None]
     else:
         colours = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(_STEPS, -1, 3)
     before = Image.fromarray(colours)
-    after = ImageCms.applyTransform(before, _to_srgb(profile, mode))
+    after = ImageCms.applyTransform(before, _to_srgb(profile, mode, content))
     assert after is not None
     return int(np.abs(np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))).max())
 
 
-@lru_cache(maxsize=_MOST_PROFILES)
-def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
+def _to_srgb(profile: bytes, mode: str, content: bytes) -> ImageCms.ImageCmsTransform:
     """Threads may share it. Relative colorimetric, so that white stays white."""
+    if (known := _transforms.get(content)) is not None:
+        return known
     source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
     intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
-    return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
+    built = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
+    _transforms.keep(content, built)
+    return built
 
 
 def turbo_by_profile(image: Image.Image, header: Header, profile: bytes, colour: str) -> tuple[Image.Image, tuple[str, ...]]:

@@ -28,7 +28,7 @@ from bulkinfer.images.heic import PILLOW_NAME, check_sizes, require_heif
 from bulkinfer.images.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
 from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs
 from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
-from bulkinfer.images.reasons import END_MARKER, reason
+from bulkinfer.images.reasons import END_MARKER, is_of_pixels, reason
 from bulkinfer.images.side_blocks import without_side_blocks
 from bulkinfer.model.recipe import STORED
 
@@ -173,10 +173,11 @@ def decode(
         except RecordError:
             raise
         except Exception as error:
-            if (rest := without_side_blocks(data, content.name)) is None:
+            if is_of_pixels(error, content.name) or (rest := without_side_blocks(data, content.name)) is None:
                 raise
+            picture = _decode_as(content, rest, rules)
             count_notice(f"blocks of a {content.name} beside its pixels cannot be read, decoded without: {first_line(error)}")
-            return _decode_as(content, rest, rules)
+            return picture
     except RecordError:
         raise
     except Exception as error:  # decoders raise SyntaxError, struct.error, MemoryError ...: all of it is about this file
@@ -237,7 +238,7 @@ def _decode(file: io.BytesIO, data: bytes, name: str, header: Header | None, rul
     if _end_is_missing(data, name):
         raise RecordError("decode", f"truncated {name}: no end marker")
     if image is None:
-        _check_loaded(data, opened, header)
+        _check_loaded(data, opened, header, rules.max_pixels)
     turn = _UPRIGHT.get(_orientation(opened)) if is_upright else _UNDO.get(tiff_orientation)
     frames, frame_flags = _count_frames(opened, format_, data)
     profile = opened.info.get("icc_profile")
@@ -252,14 +253,14 @@ def _decode(file: io.BytesIO, data: bytes, name: str, header: Header | None, rul
     return Picture(image, format_, frames, width, height, flags + frame_flags)
 
 
-def _check_loaded(data: bytes, opened: Image.Image, header: Header | None) -> None:
+def _check_loaded(data: bytes, opened: Image.Image, header: Header | None, max_pixels: int) -> None:
     """Raises RecordError if the decoder made up pixels of a picture that Pillow has passed."""
     if header:
         check_jpeg(data, header, opened)
     elif opened.format == "TIFF":
         if fault := take_fault():
             raise RecordError("decode", f"corrupt TIFF: {fault}")
-        check_tiff_jpegs(data, opened)
+        check_tiff_jpegs(data, opened, max_pixels)
 
 
 def _jpeg_header(data: bytes) -> Header | None:
@@ -273,8 +274,7 @@ def _jpeg_header(data: bytes) -> Header | None:
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 to 8; 1 (normal) if there is none or the EXIF data are not in order."""
     try:
-        value = image.getexif().get(ExifTags.Base.Orientation, 1)
-        return int(value) if value in _UPRIGHT else 1
+        return int(value) if (value := image.getexif().get(ExifTags.Base.Orientation, 1)) in _UPRIGHT else 1
     except Exception as error:  # seen: SyntaxError, struct.error, ValueError; the pixels are good all the same
         count_notice(f"unreadable EXIF data, orientation taken as normal: {type(error).__name__}")
         return 1

@@ -15,6 +15,7 @@ from bulkinfer.images.side_blocks import TooManyBlocksError
 from bulkinfer.images.tiff import check_is_no_raw, entries_at, first_layout, whole_number
 
 MOST_FRAMES = 100_000  # counted; a file of more is one whose pictures could not be counted
+USUAL_TILE_PIXELS = 1 << 20  # of a TIFF, allowed whatever the limit on pixels
 MOST_CHUNKS = 1_000_000  # of a PNG: 100 million pixels in chunks of 1 kB are a third of that
 _MOST_OTHER_CHUNKS = 10_000  # of a PNG that hold no pixels: Pillow keeps each, at many times its size
 _MOST_BLOCKS = 1_000_000  # of a GIF before its first picture; Pillow keeps those of comments
@@ -151,7 +152,7 @@ def _tiff(data: bytes, max_pixels: int) -> None:
         if entry.tag in sides and (value := whole_number(layout, entry)) is not None:
             sides[entry.tag] = max(sides[entry.tag], value)
     width, length = sides.values()
-    if width * length > max(max_pixels, _LEAST_TILE_PIXELS**2):  # a small limit does not forbid tiles of usual size
+    if width * length > max(max_pixels, USUAL_TILE_PIXELS):  # a small limit does not forbid tiles of usual size
         raise _refusal("TIFF", f"tiles of {width}x{length} pixels, limit {max_pixels}")
     check_is_no_raw(data, layout, at)
 

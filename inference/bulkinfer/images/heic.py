@@ -39,7 +39,9 @@ def check_sizes(data: bytes, max_pixels: int) -> None:
     Of any, since a picture that is shown may be cut out of a larger one, which is decoded first.
     """
     at, boxes = 0, 0
-    while at + 8 <= len(data) and boxes < _MOST_BOXES:
+    while at + 8 <= len(data):
+        if boxes == _MOST_BOXES:
+            raise RecordError("decode", f"corrupt HEIC: more than {_MOST_BOXES} boxes")
         length, kind = struct.unpack_from(">L4s", data, at)
         if length == 1 and at + 16 <= len(data):
             (length,) = struct.unpack_from(">Q", data, at + 8)

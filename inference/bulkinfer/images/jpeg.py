@@ -50,7 +50,7 @@ def require_turbo() -> None:
     if not hasattr(Image, "fromarrow"):
         missing.append(f"Pillow 11.3 or newer, {PIL.__version__} is installed")
     if missing:
-        raise UsageError(f"--decode fast needs {', and '.join(missing)}: {install_command('fast', '--upgrade')}")
+        raise UsageError(f"--decode fast needs {', and '.join(missing)}: {install_command(None, '--upgrade')}")
     if _turbo() is None:
         raise UsageError(
             "--decode fast needs simplejpeg, and the one installed does not load: pip install --force-reinstall simplejpeg"

@@ -13,12 +13,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import math
 import re
 from typing import Any
 
 from PIL import Image
 
 from bulkinfer.errors import RecordError, first_line
+from bulkinfer.images.header_limits import USUAL_TILE_PIXELS, check_size
 from bulkinfer.images.jpeg import SCAN, Header, read_header
 from bulkinfer.images.pillow_warnings import count_notice
 
@@ -31,6 +33,7 @@ _MARKER = re.compile(rb"\xff+[^\x00\xff]", re.DOTALL)  # in pixel data, with the
 _END, _RESTARTS = 0xD9, range(0xD0, 0xD8)
 _OTHER_BYTES = bytes.fromhex("5ac396a5693c1ed2") * 8  # any that decode to something else than zeros do, without 0xFF
 _ARITHMETIC = (0xC9, 0xCA, 0xCB)  # frames whose sound pixel data may go on beyond their end, in zeros
+_MOST_TABLE_BYTES = 1 << 14  # of a TIFF: all that JPEG knows are 3 kB
 _ROWS = 256  # compared at once
 _INKS = 4  # channels of a CMYK JPEG
 
@@ -46,22 +49,51 @@ def check_jpeg(data: bytes, header: Header, image: Image.Image) -> None:
         raise RecordError("decode", "corrupt JPEG: premature end of data segment")
 
 
-def check_tiff_jpegs(data: bytes, opened: Image.Image) -> None:
-    """Raises RecordError("decode") if a strip or tile of a TIFF is a JPEG that lacks pixels. Others, and other TIFFs, pass."""
+def check_tiff_jpegs(data: bytes, opened: Image.Image, max_pixels: int) -> None:
+    """Raises RecordError("decode") if a strip or tile of a TIFF is a JPEG that lacks pixels. Others, and other TIFFs, pass.
+
+    Also raises it for a strip or tile of more than `max_pixels`. No byte of the file is read twice.
+    """
     tags: Any = getattr(opened, "tag_v2", {})
     if tags.get(259) != 7:  # JPEG
         return
     tables = bytes(tags.get(347, b""))
-    places, sizes = (tags.get(tile, tags.get(strip, ())) for tile, strip in ((324, 273), (325, 279)))
-    for at, size in zip(places, sizes, strict=False):
-        stream = data[at : at + size]
+    if len(tables) > _MOST_TABLE_BYTES:  # they are read once for each strip
+        raise RecordError("decode", f"corrupt TIFF: {len(tables)} bytes of JPEG tables, limit {_MOST_TABLE_BYTES}")
+    for at, end in _stretches(tags, len(data)):
+        stream = data[at:end]
         whole = tables[:-2] + stream[2:] if tables else stream  # without the end of the one, and the start of the other
         try:
-            channels = read_header(whole).channels
+            header = read_header(whole)
         except IndexError:
             raise RecordError("decode", "truncated TIFF: a strip or tile without pixels") from None
-        if (warning := _first_warning(whole, channels)) and (found := _LOSSES.search(warning)):
+        check_size(*header.size, max(max_pixels, USUAL_TILE_PIXELS))
+        if (warning := _first_warning(whole, header.channels)) and (found := _LOSSES.search(warning)):
             raise RecordError("decode", f"corrupt TIFF: {found.group()}")
+
+
+def _stretches(tags: Any, size: int) -> list[tuple[int, int]]:
+    """Where the strips or tiles of a TIFF of `size` bytes begin and end: those of its picture, each once, without overlaps.
+
+    Their list may be longer than the picture needs, and all of it may point to the same bytes.
+    """
+    width, height, rows = (_number(tags, tag) for tag in (256, 257, 278))
+    planes = _number(tags, 277) if tags.get(284) == 2 else 1  # a strip of each channel
+    if 324 in tags:
+        places, sizes, across, rows = tags[324], tags.get(325, ()), _number(tags, 322), _number(tags, 323)
+    else:
+        places, sizes, across, rows = tags.get(273, ()), tags.get(279, ()), width, rows or height
+    used = planes * math.ceil(width / max(across, 1)) * math.ceil(height / max(rows, 1))
+    shortest: dict[int, int] = {}
+    for at, length in zip(places[:used], sizes, strict=False):
+        shortest[at] = min(length, shortest.get(at, length))
+    starts = sorted(shortest)
+    return [(at, min(at + shortest[at], after)) for at, after in zip(starts, [*starts[1:], size], strict=True)]
+
+
+def _number(tags: Any, tag: int) -> int:
+    value = tags.get(tag)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _first_warning(data: bytes, channels: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PIL import UnidentifiedImageError, features
 
 END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
+_PIXEL_FAULTS = ("image file is truncated", "broken data stream")  # how Pillow begins what it says of pixels
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
 
 
@@ -33,3 +34,13 @@ def _ends_early(data: bytes, name: str) -> bool:
     if name == "TIFF":  # its directory of tags usually stands at the end
         return len(data) < int.from_bytes(data[4:8], "little" if data.startswith(b"II") else "big")
     return False
+
+
+def is_of_pixels(error: Exception, name: str) -> bool:
+    """Whether a decoder failed for lack of memory, or on pixels: without the blocks beside them it would fail again.
+
+    Those of a PNG may be cut apart by such a block.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    return name == "JPEG" and isinstance(error, OSError) and str(error).startswith(_PIXEL_FAULTS)

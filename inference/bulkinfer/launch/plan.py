@@ -82,7 +82,7 @@ def require_fast_decoder() -> None:
     except ModuleNotFoundError as error:
         if error.name != "PIL":
             raise
-        raise UsageError(f"--decode fast needs Pillow, which is not installed: {install_command('fast')}") from None
+        raise UsageError(f"--decode fast needs Pillow, which is not installed: {install_command(None)}") from None
     require_turbo()
 
 

@@ -161,6 +161,7 @@ def test_c47_a_network_without_classes_becomes_a_folder_of_embeddings(
     assert "model_2.onnx is already there" in capsys.readouterr().out
 
 
+@long
 def test_c47_the_test_size_is_a_recipe_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"model_path": str(tmp_path), "weights": "random", "batch_size": 2}
     patched_zoo(monkeypatch)

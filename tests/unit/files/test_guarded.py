@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,25 @@ def test_a_file_beyond_the_bound_is_refused_before_it_is_read(tmp_path: Path) ->
         read_bytes(tmp_path / "sparse", 1000)
     with pytest.raises(UsageError, match=r"has 11 bytes or more; such a file has at most 10$"):
         read_bytes("/proc/self/stat", 10, error=UsageError)  # its size is said to be 0
+
+
+def test_memory_for_a_file_is_taken_once(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(32 << 20))
+    tracemalloc.start()
+    try:
+        assert len(read_bytes(tmp_path / "large", 1 << 40)) == 32 << 20
+        assert tracemalloc.get_traced_memory()[1] < 36 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_without_a_size_and_one_that_grew_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_bytes("/proc/self/cmdline", 1 << 20) == Path("/proc/self/cmdline").read_bytes()
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_bytes(tmp_path / "file", 10) == b"0123456789"
+    status = list(os.stat(tmp_path / "file"))
+    status[6] = 4  # what it had before
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result(status))
+    assert read_bytes(tmp_path / "file", 10) == b"0123456789"
+    with pytest.raises(DamagedError, match="has 9 bytes or more; such a file has at most 8"):
+        read_bytes(tmp_path / "file", 8)

@@ -80,6 +80,28 @@ def test_a_signal_that_a_library_turns_into_another_error() -> None:
     assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
 
+def test_an_error_after_a_signal_that_a_library_swallowed_is_told_itself() -> None:
+    work = """
+        try:
+            send(signal.SIGINT)
+        except BaseException:
+            pass
+        raise OSError(28, "No space left on device", "rows")"""
+    assert run(work) == (1, "tidied\n", "act: No space left on device: rows\n")
+
+
+def test_a_signal_is_found_behind_several_errors() -> None:
+    work = """
+        try:
+            try:
+                send()
+            finally:
+                raise OSError(28, "No space left on device")
+        except OSError:
+            raise RuntimeError("callback failed") from None"""
+    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
+
+
 def test_a_terminal_that_is_gone_costs_the_sentence_only(tmp_path: Path) -> None:
     code = WORK.format(work="send()", number="SIGHUP").replace('print("tidied")', f"open({str(tmp_path / 'tidied')!r}, 'w')")
     with Path("/dev/full").open("w") as full:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bulkinfer.images import colours
 from bulkinfer.images.decode import Picture, decode, prepare_decoder
 from bulkinfer.images.heic import require_heif
 from bulkinfer.images.pillow_warnings import warning_counts
+from bulkinfer.images.profile_digest import Kept, content_digest
 from PIL import Image, ImageCms, features
 
 from tests import pictures
@@ -117,8 +119,71 @@ def test_c59_without_littlecms_srgb_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_c59_profiles_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(photo(), "JPEG", icc_profile=other_profile())
     decoded(data)
-    monkeypatch.setattr(colours, "_differs_at_most", lambda *_: pytest.fail("compared again"))
+    monkeypatch.setattr(colours, "_largest_difference", lambda *_: pytest.fail("compared again"))
     assert decoded(data).flags == ("icc_profile",)
+
+
+def dated(profile: bytes, number: int) -> bytes:
+    """The profile with another date, and another digest in it."""
+    return profile[:24] + bytes([7, 208, 0, 1, 0, number] * 2) + profile[36:84] + bytes([number]) * 16 + profile[100:]
+
+
+def retold(profile: bytes, text: bytes) -> bytes:
+    """The profile with another description at its end."""
+    at = profile.index(b"desc", 128)
+    size = len(profile) + len(text)
+    entry = b"desc" + struct.pack(">LL", len(profile), len(text))
+    return struct.pack(">L", size) + profile[4:at] + entry + profile[at + 12 :] + text
+
+
+@pytest.mark.parametrize("colour", ["stored", "srgb"])
+def test_c59_profiles_that_move_colours_alike_are_compared_once(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that differ in a date, a digest or a text."""
+    for profile in (srgb_profile(), other_profile()):
+        first = decoded(encode(photo(), "JPEG", icc_profile=profile), colour)
+        with monkeypatch.context() as patched:
+            patched.setattr(ImageCms, "buildTransform", lambda *_: pytest.fail("built again"))
+            for number in range(60):
+                for other in (dated(profile, number), retold(profile, b"text\0\0\0\0" + bytes([65 + number] * 4 * number))):
+                    again = decoded(encode(photo(), "JPEG", icc_profile=other), colour)
+                    assert (again.flags, again.image.tobytes()) == (first.flags, first.image.tobytes())
+
+
+def test_c59_forty_profiles_in_rotation_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [encode(photo().convert("L"), icc_profile=grey_profile(256 + 8 * number)) for number in range(40)]
+    flags = [decoded(data).flags for data in files]
+    assert flags.count(("icc_profile",)) > 30
+    monkeypatch.setattr(ImageCms, "buildTransform", lambda *_: pytest.fail("built again"))
+    assert [decoded(data).flags for data in files] == flags
+
+
+def test_c59_a_curve_or_a_matrix_makes_another_profile() -> None:
+    assert content_digest(srgb_profile()) == content_digest(dated(retold(srgb_profile(), b"text\0\0\0\0new\0"), 3))
+    found = {content_digest(each) for each in (srgb_profile(), other_profile(), grey_profile(), grey_profile(300))}
+    assert len(found) == 4
+    assert None not in found
+
+
+def test_c59_profiles_out_of_order_have_no_content() -> None:
+    whole = srgb_profile()
+    tags = int.from_bytes(whole[128:132], "big")
+    for damaged in (whole[:-1], whole[:140], b"", whole[:128] + b"\xff" * 4 + whole[132:]):
+        assert content_digest(damaged) is None
+    beyond = whole[:136] + b"\xff" * 4 + whole[140:]
+    all_of_it = whole[:132] + b"".join(
+        struct.pack(">4sLL", b"t%03d" % number, number, len(whole) - number) for number in range(tags)
+    ) + whole[132 + 12 * tags :]  # fmt: skip
+    texts = whole[132:136] in (b"desc", b"cprt")
+    assert texts or content_digest(beyond) is None
+    assert content_digest(all_of_it) is None
+
+
+def test_c59_no_more_is_kept_than_the_bound() -> None:
+    kept = Kept[int](3)
+    for number in range(9):
+        kept.keep(bytes([number % 5]), number)
+    assert [kept.get(bytes([number])) for number in range(5)].count(None) == 2
+    assert kept.get(bytes([3])) == 8
 
 
 # Alpha

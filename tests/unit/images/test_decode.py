@@ -234,6 +234,14 @@ def test_c58_heic_is_bounded_by_the_size_of_any_of_its_pictures(monkeypatch: pyt
     assert reason(larger) == "too large: 60000x60000 = 3600000000 pixels, limit 100000000"
 
 
+def test_c58_heic_of_many_boxes_is_refused() -> None:
+    """Their sizes are looked at, however many boxes stand before them."""
+    data = heic(photo(300, 200))
+    start = int.from_bytes(data[:4], "big")
+    free = b"\0\0\0\x08free"
+    assert reason(data[:start] + free * 10_000 + data[start:]) == "corrupt HEIC: more than 10000 boxes"
+
+
 def test_c58_damaged_heic_is_an_error_and_broken_exif_is_not() -> None:
     data = heic(photo(300, 200))
     for fraction in (0.05, 0.3, 0.9):

@@ -163,6 +163,57 @@ def test_c27_a_tiff_of_jpegs_whose_strips_have_no_pixels() -> None:
     assert "remature end" in reason(halved)
 
 
+def with_strips(data: bytes, places: list[int], sizes: list[int]) -> bytes:
+    """A little-endian TIFF with another list of strips, at its end."""
+    count, at = len(places), len(data)
+    entries, lists = int.from_bytes(data[4:8], "little") + 2, struct.pack(f"<{2 * count}L", *places, *sizes)
+    changed = bytearray(data + lists)
+    for entry in range(entries, entries + 12 * struct.unpack_from("<H", data, entries - 2)[0], 12):
+        tag = struct.unpack_from("<H", data, entry)[0]
+        if tag in (273, 279):
+            struct.pack_into("<HHLL", changed, entry, tag, 4, count, at + 4 * count * (tag == 279))
+    return bytes(changed)
+
+
+def strips(data: bytes) -> tuple[list[int], list[int]]:
+    with Image.open(io.BytesIO(data)) as opened:
+        tags: Any = opened.tag_v2  # type: ignore[attr-defined]
+        return list(tags[273]), list(tags[279])
+
+
+def test_c27_only_the_strips_of_the_picture_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, and no byte twice, however long the list of strips is."""
+    whole = encode(photo(256, 256), "TIFF", compression="jpeg")
+    places, sizes = strips(whole)
+    looked: list[int] = []
+    monkeypatch.setattr(lost_pixels, "_first_warning", lambda data, _: looked.append(len(data)) or "")
+    assert decoded(whole).width == 256
+    expected = list(looked)
+    assert len(expected) == len(places) == 3
+    looked.clear()
+    assert decoded(with_strips(whole, places + places[:1] * 10_000, sizes + sizes[:1] * 10_000)).width == 256
+    assert looked == expected
+    looked.clear()
+    assert decoded(with_strips(whole, places, [len(whole) - place for place in places])).width == 256
+    assert len(looked) == len(expected)
+    assert sum(looked) < 2 * len(whole) + 700 * len(looked)  # the tables are beside each
+    looked.clear()
+    assert decoded(with_strips(whole, places[:1] * len(places), sizes[:1] * len(places))).width == 256
+    assert looked == expected[:1]
+
+
+def test_c27_the_size_in_a_strip_has_the_limit_on_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = encode(photo(256, 256), "TIFF", compression="jpeg")
+    with Image.open(io.BytesIO(whole)) as opened:
+        opened.load()
+        monkeypatch.setattr(lost_pixels, "read_header", lambda data: replace(read_header(data), size=(20_000, 20_000)))
+        with pytest.raises(RecordError, match="too large: 20000x20000"):
+            lost_pixels.check_tiff_jpegs(whole, opened, 10**8)
+        monkeypatch.setattr(lost_pixels, "_MOST_TABLE_BYTES", 99)
+        with pytest.raises(RecordError, match="bytes of JPEG tables, limit 99"):
+            lost_pixels.check_tiff_jpegs(whole, opened, 10**8)
+
+
 @pytest.mark.parametrize(
     "short", [lambda: encode(photo(), "GIF"), lambda: encode(photo(), "PNG"), lambda: encode(photo(), "WEBP", lossless=True)]
 )

@@ -129,3 +129,36 @@ def test_c36_other_formats_pass_over_their_side_blocks(format: str) -> None:
     for options in kept:
         picture = decoded(encode(photo(), format, **options))
         assert (picture.width, picture.flags) == (64, ())
+
+
+def notices() -> int:
+    return sum(count for kind, count in warning_counts().items() if "beside its pixels cannot be read" in kind)
+
+
+def test_c36_a_block_is_told_of_only_where_its_picture_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = notices()
+    with pytest.raises(RecordError, match=r"^truncated PNG: "):
+        decoded(with_chunk(encode(photo()), BROKEN["large_ztxt"], "before")[:-400])
+    assert notices() == before
+    decoded(with_chunk(encode(photo()), BROKEN["large_ztxt"], "before"))
+    assert notices() == before + 1
+
+
+def test_c36_a_fault_of_the_pixels_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bulkinfer.images.decode.without_side_blocks", lambda *_: pytest.fail("taken apart"))
+    with pytest.raises(RecordError, match=r"^truncated JPEG: "):
+        decoded(encode(photo(), "JPEG", comment=b"hello")[:-300])
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("bulkinfer.images.decode._decode_as", no_memory)
+    with pytest.raises(RecordError, match="out of memory"):
+        decoded(with_chunk(encode(photo()), BROKEN["private"], "before"))
+
+
+def test_c36_a_block_between_pixels_is_taken_out() -> None:
+    data = encode(photo())
+    at, body = data.index(b"IDAT") - 4, data[data.index(b"IDAT") + 4 : -16]
+    apart = data[:at] + chunk(b"IDAT", body[:99]) + chunk(b"tEXt", b"a\0b") + chunk(b"IDAT", body[99:]) + data[-12:]
+    assert (np.asarray(decoded(apart).image) == np.asarray(photo())).all()

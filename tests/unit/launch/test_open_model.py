@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_with_the_command(tmp_path: Path) -> None:
         open_model(folder, batch_size=5, **ON_CPU)
     with pytest.raises(UsageError, match="batch_size is 0: it must be at least 1"):
         open_model(folder, batch_size=0, **ON_CPU)
-    with pytest.raises(UsageError, match=rf"{tmp_path}/other/card\.json does not exist: run get_model"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}/other/card\.json does not exist: get_model makes the networks that"):
         open_model(tmp_path / "other", **ON_CPU)
     with pytest.raises(UsageError, match="--device abacus: known are auto"):
         open_model(folder, device="abacus")

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.records.parquet_footer import Chunk, read_chunks
 
+from tests.forms import long
+
 
 def written(rows: int = 10) -> bytes:
     table = pa.table({"a": range(rows), "lists": [[0.5] * number for number in range(rows)], "text": ["x"] * rows})
@@ -30,6 +32,7 @@ def test_it_says_what_pyarrow_says() -> None:
     assert isinstance(found[0][0], Chunk)
 
 
+@long
 def test_damage_is_a_value_error_or_other_numbers() -> None:
     data, draw = written(), random.Random(1)
     for length in (0, 4, 11, len(data) - 9):

@@ -10,6 +10,7 @@ in a URL, annotations have no category. What they say is taken; what cannot be u
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
 import re
@@ -23,13 +24,12 @@ from typing import Any, NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import DamagedError, UsageError
-from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.guarded import open_regular
+from bulkinfer.errors import UsageError
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.sources.folder import Picture, Scan
 from bulkinfer.records.sources.match_names import leads_out, match_names
-from bulkinfer.types import printable
+from bulkinfer.records.sources.named_file import read_named_file
+from bulkinfer.types import printable, printable_path
 
 _COCO_NAME_GROUP = r"COCO_[A-Za-z]+[0-9]{4}_(?P<id>[0-9]{12})\.[A-Za-z]+"
 _COCO_NAME = re.compile(_COCO_NAME_GROUP.encode())
@@ -115,20 +115,18 @@ class EntriesByName(Sequence[Entry]):
 
 def read_annotations(path: Path) -> Annotations:
     """The content of a COCO JSON file. Raises UsageError if it is missing or not of that shape."""
+    data = read_named_file(path, "--annotations")
+    sha256, shown = hashlib.sha256(data).hexdigest(), printable_path(path)
     try:
-        sha256 = file_sha256(path)
-        with open_regular(path) as file:
-            content = json.loads(file.read().decode("utf-8-sig"), object_hook=_keep_wanted)
-    except OSError as error:
-        raise UsageError(f"--annotations: {path} cannot be read: {error.strerror}") from None
-    except DamagedError as error:
-        raise UsageError(f"--annotations: {error}") from None
+        text = data.decode("utf-8-sig")
+        del data  # up to half a gigabyte
+        content = json.loads(text, object_hook=_keep_wanted)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--annotations: {path} is not JSON ({error}): give an instances_*.json of COCO") from None
+        raise UsageError(f"--annotations: {shown} is not JSON ({error}): give an instances_*.json of COCO") from None
     try:
         return _annotations(content, sha256)
     except _ShapeError as error:
-        raise UsageError(f"--annotations: {path} is not a COCO file: {error}") from None
+        raise UsageError(f"--annotations: {shown} is not a COCO file: {error}") from None
 
 
 class _ShapeError(Exception):
@@ -248,7 +246,7 @@ def labels_of_categories(annotations: Annotations, entries: Iterable[Entry]) -> 
 def match_images(images: Iterable[Image], scan: Scan) -> Matched:
     """Join the images to the files; see match_names.py. Raises UsageError where a name matches several files."""
     images = list(images)
-    claimed = match_names((image.name for image in images), scan, "--annotations")
+    claimed = match_names((image.name for image in images), scan, "--annotations", any_folder=True).pictures
     entries = []
     for image in images:
         picture = claimed.get(image.name) or Picture(image.name, None)

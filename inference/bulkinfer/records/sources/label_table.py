@@ -10,40 +10,28 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.errors import DamagedError, UsageError
-from bulkinfer.files.guarded import open_regular
-from bulkinfer.types import printable
+from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS
+from bulkinfer.records.sources.named_file import read_named_file
+from bulkinfer.types import printable, printable_path
+
+log = logging.getLogger("bulkinfer")
 
 # Names of columns, in lower case.
-_NAMES = frozenset(
-    (
-        *(
-            "file",
-            "filename",
-            "file_name",
-            "filepath",
-            "id",
-            "id_code",
-            "image",
-            "image_id",
-            "image_name",
-            "image_path",
-            "imageid",
-        ),
-        *("imagename", "img", "key", "name", "path", "picture"),
-    )
-)
-_LABELS = frozenset(
-    (
-        *("label", "class", "class_id", "class_name", "classid", "category", "category_id", "target", "wnid", "synset", "y"),
-        "predictionstring",
-    )
-)
+_NAMES = frozenset([
+    "file", "filename", "file_name", "filepath", "id", "id_code", "image", "image_id", "image_name", "image_path",
+    "imageid", "imagename", "img", "key", "name", "path", "picture",
+])  # fmt: skip
+_LABELS = frozenset([
+    "label", "class", "class_id", "class_name", "classid", "category", "category_id", "target", "wnid", "synset", "y",
+    "predictionstring",
+])  # fmt: skip
 _BOXES = "predictionstring"  # of ImageNet at Kaggle: the class, then the corners of its box
 _MOST_BYTES = 1 << 30
 _NO_LABEL = (b"", b"-1")
@@ -60,18 +48,14 @@ class LabelTable:
 
 def read_label_table(path: Path, flag: str) -> LabelTable:
     """Read a table of labels. Raises UsageError, which begins with `flag`, if it is missing or no such table."""
-    shown = printable(bytes(path))
+    shown = printable_path(path)
+    data = read_named_file(path, flag, _MOST_BYTES)
     try:
-        with open_regular(path, most_bytes=_MOST_BYTES) as file:
-            data = file.read(_MOST_BYTES)
-    except OSError as error:
-        raise UsageError(f"{flag}: {shown} cannot be read: {error.strerror}") from None
-    except DamagedError as error:
-        raise UsageError(f"{flag}: {error}") from None
-    try:
-        labels = _labels(data)
+        labels, has_header = _labels(data)
     except (_TableError, csv.Error) as error:
         raise UsageError(f"{flag}: {shown} is not a table of file names and labels: {error}") from None
+    if has_header:
+        log.info(f"{shown}: line 1 was taken as names of columns")
     return LabelTable(labels, hashlib.sha256(data).hexdigest(), shown)
 
 
@@ -79,7 +63,8 @@ class _TableError(Exception):
     """The text is no table of names and labels; the message says where."""
 
 
-def _labels(data: bytes) -> dict[bytes, bytes]:
+def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool]:
+    """The label of each picture by its normalised name, and whether the first line has names of columns."""
     if b"\0" in data:
         raise _TableError("it is no text")
     rows = list(_rows(data.decode("utf-8-sig", "surrogateescape")))
@@ -100,7 +85,7 @@ def _labels(data: bytes) -> dict[bytes, bytes]:
             raise _TableError(f"{printable(name)} is {printable(labels[name])} and, in line {number}, {printable(value)}")
     if not labels:
         raise _TableError("it has no labels")
-    return labels
+    return labels, has_header
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -121,6 +106,8 @@ def _columns(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, in
     labels = [column for column, cell in enumerate(first) if cell in _LABELS]
     if len(first) < 2:
         raise _TableError("line 1 has 1 column: write a name and a label, separated by a comma, a tab or a blank")
+    if _is_picture(first[0]):
+        return 0, 1, False
     if names and labels:
         return names[0], labels[0], True
     if len(first) == 2 and (names or labels):
@@ -129,6 +116,11 @@ def _columns(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, in
     if names or labels:
         raise _TableError(f"which of its columns {', '.join(first)} are meant is not clear: call them file and label")
     return 0, 1, _is_header(first, others)
+
+
+def _is_picture(cell: str) -> bool:
+    _, dot, extension = cell.rpartition(".")
+    return bool(dot) and extension.encode("utf-8", "surrogateescape") in PICTURE_EXTENSIONS
 
 
 def _is_header(first: Sequence[str], others: Iterable[list[str]]) -> bool:

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, counted, first_names
 from bulkinfer.records.sources.label_table import LabelTable, read_label_table
-from bulkinfer.records.sources.match_names import match_names
+from bulkinfer.records.sources.match_names import in_other_folders, match_names, with_slashes
 from bulkinfer.types import key_text, printable, shell_word
 
 FOLDERS, ANNOTATIONS = "folders", "annotations"  # values of --labels beside the path of a table
@@ -74,50 +74,71 @@ def _of_folders(scan: Scan) -> Labels:
     return Labels(of, {"from": FOLDERS, "classes": _listed(numbers)}, _lines(len(scan.pictures), loose, len(numbers)))
 
 
-def labels_by_key(table: LabelTable, scan: Scan, flag: str) -> dict[bytes, bytes]:
-    """The label of each picture that a table names, by its key.
+class FoundLabels(NamedTuple):
+    """The label of each picture by its key; `elsewhere`: names of the table -> the key of a picture in another folder."""
+
+    by_key: dict[bytes, bytes]
+    elsewhere: dict[bytes, bytes]
+
+    def elsewhere_lines(self, table: LabelTable) -> list[str]:
+        """What the user is told of those names: a line, or none."""
+        if not self.elsewhere:
+            return []
+        name, key = next(iter(self.elsewhere.items()))
+        count = f"{counted(len(self.elsewhere), 'name')} of {table.shown}"
+        return [f"not matched, since the folders differ: {count}, for example {printable(name)}, which is not {printable(key)}"]
+
+
+def labels_by_key(table: LabelTable, scan: Scan, flag: str) -> FoundLabels:
+    """The label of each picture that a table names.
 
     Raises UsageError, which begins with `flag`, if it names none, or if a name may be that of several pictures.
     """
-    claimed = match_names(table.labels, scan, flag)
+    claimed, elsewhere = match_names(table.labels, scan, flag, any_folder=False)
     keys = {name: picture.key for name, picture in claimed.items()}
-    keys |= _without_extension([name for name in table.labels if name not in keys], scan, flag)
-    found = {key: table.labels[name] for name, key in keys.items()}
-    if not any(picture.key in found for picture in scan.pictures):
+    stems, others = _without_extension([name for name in table.labels if name not in keys], scan, flag)
+    keys |= stems
+    found = FoundLabels({key: table.labels[name] for name, key in keys.items()}, elsewhere | others)
+    if not any(picture.key in found.by_key for picture in scan.pictures):
         first = printable(next(iter(table.labels)))
-        raise UsageError(f"{flag}: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'")
+        more = "".join(f"; {line}" for line in found.elsewhere_lines(table))
+        raise UsageError(f"{flag}: {table.shown} names no picture of {scan.shown_root}; its first name is '{first}'{more}")
     return found
 
 
 def _of_table(table: LabelTable, scan: Scan) -> Labels:
     numbers = class_numbers(set(table.labels.values()), table.shown)
-    found = {key: numbers[label] for key, label in labels_by_key(table, scan, "--labels").items()}
+    labels = labels_by_key(table, scan, "--labels")
+    found = {key: numbers[label] for key, label in labels.by_key.items()}
     known = sum(picture.key in found for picture in scan.pictures)
     lines = list(_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
     if absent := len(table.labels) - known:
         lines.append(f"left out {counted(absent, 'name')} of {table.shown} without a picture here")
+    lines += labels.elsewhere_lines(table)
     facts = {"from": "table", "sha256": table.sha256, "classes": _listed(numbers)}
     return Labels(found.get, facts, tuple(lines))
 
 
-def _without_extension(names: list[bytes], scan: Scan, flag: str) -> dict[bytes, bytes]:
-    """The keys of names such as ILSVRC2012_val_00000001, which lack the extension of their file."""
+def _without_extension(names: list[bytes], scan: Scan, flag: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """The keys of names such as ILSVRC2012_val_00000001, which lack the extension of their file; those in other folders."""
     sought = [name for name in names if name.rpartition(b".")[2].lower() not in PICTURE_EXTENSIONS]
-    if not sought:
-        return {}
     stems: defaultdict[bytes, list[bytes]] = defaultdict(list)
-    for picture in scan.pictures:
+    for picture in scan.pictures if sought else ():
         stems[picture.key.rpartition(b"/")[2].rpartition(b".")[0]].append(picture.key)
-    found = {}
+    found, elsewhere = {}, {}
     for name in sought:
-        keys = stems.get(name.rpartition(b"/")[2], [])
-        if len(keys) > 1:
+        spelled = with_slashes(name)
+        keys = stems.get(spelled.rpartition(b"/")[2], [])
+        near = [key for key in keys if not in_other_folders(spelled, key)]
+        if len(near) > 1:
             raise UsageError(
-                f"{flag}: {printable(name)} could be {printable(keys[0])} or {printable(keys[1])}: write the whole file name"
+                f"{flag}: {printable(name)} could be {printable(near[0])} or {printable(near[1])}: write the whole file name"
             )
-        if keys:
-            found[name] = keys[0]
-    return found
+        if near:
+            found[name] = near[0]
+        elif keys:
+            elsewhere[name] = keys[0]
+    return found, elsewhere
 
 
 def _listed(numbers: dict[bytes, int]) -> list[list[Any]]:

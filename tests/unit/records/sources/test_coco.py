@@ -20,7 +20,7 @@ from bulkinfer.records.sources.coco import (
     read_annotations,
 )
 from bulkinfer.records.sources.folder import Picture, Scan
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 GOOD: dict[str, Any] = {
@@ -63,6 +63,7 @@ def test_image_id_from_name() -> None:
 NAME_PIECES = [b"COCO_", b"coco_", b"val2014_", b"val14_", b"000000000042", b"0042", b".jpg", b".", b"/", b"\n", b"\xe9"]
 
 
+@settings(deadline=None)  # the first call loads tables of Arrow
 @given(st.lists(st.lists(st.sampled_from(NAME_PIECES), max_size=8).map(b"".join), max_size=20))
 def test_image_ids_of_many_names(names: list[bytes]) -> None:
     names += [b"COCO_val2014_000000000042.jpg", b"a/COCO_val2014_000000000007.PNG", b"a/COCO_val2014_000000000007.PNG\n"]

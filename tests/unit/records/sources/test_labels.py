@@ -99,6 +99,35 @@ def test_c32_tables_that_are_refused(tmp_path: Path, text: str | bytes, sentence
         labels(table(tmp_path, text), "a.jpg", "b.jpg", "x/same.jpg", "y/same.png")
 
 
+@pytest.mark.parametrize("name", ["train/0001.jpg", "train\\0001.jpg", "/old/train/0001.jpg", "train/0001"])
+def test_c32_a_name_in_another_folder_labels_nothing(tmp_path: Path, name: str) -> None:
+    path = table(tmp_path, f"0002.jpg,dog\n{name},cat\nval/0003.jpg,dog\nold/deep/0004.jpg,cat\n")
+    keys = ("val/0001.jpg", "val/0002.jpg", "val/0003.jpg", "new/deep/0004.jpg")
+    assert labels(path, *keys) == {"val/0001.jpg": None, "val/0002.jpg": 1, "val/0003.jpg": 1, "new/deep/0004.jpg": 0}
+    (line,) = [line for line in find_labels(path, scan(*keys)).lines if "folders differ" in line]
+    assert line.startswith(f"not matched, since the folders differ: 1 name of {path}, for example ")
+    assert line.endswith(", which is not val/0001.jpg")
+    with pytest.raises(UsageError, match=r"names no picture of .* the folders differ: 1 name of .* which is not val/0001\.jpg"):
+        labels(table(tmp_path, f"{name},cat\n"), "val/0001.jpg")
+    assert labels(table(tmp_path, f"{name},cat\n"), "0001.jpg") == {"0001.jpg": 0}  # it lies in no folder
+
+
+@pytest.mark.parametrize("first", ["a.jpg,class", "A.JPG,cat", "a.jpg cat", "a.jpg,cat,name", "sub/a.jpg;y"])
+def test_c32_a_first_line_with_a_picture_is_no_header(tmp_path: Path, first: str, caplog: pytest.LogCaptureFixture) -> None:
+    mark = next(mark for mark in ",; " if mark in first)
+    caplog.set_level("INFO")
+    found = labels(table(tmp_path, f"{first}\nb.jpg{mark}7\nc.jpg{mark}8\n"), first.partition(mark)[0], "b.jpg")
+    assert None not in found.values()
+    assert "line 1" not in caplog.text
+
+
+@pytest.mark.parametrize("first", ["file,label", "what,which"])
+def test_c32_names_of_columns_are_told(tmp_path: Path, first: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert labels(table(tmp_path, f"{first}\na.jpg,7\n"), "a.jpg") == {"a.jpg": 7}
+    assert "labels.csv: line 1 was taken as names of columns" in caplog.text
+
+
 def test_c32_a_table_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         labels(str(tmp_path / "no.csv"), "a.jpg")

@@ -48,7 +48,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("  modle: x", "unknown flag: '--modle=x'; did you mean --model?"),
+        ("  modle: x", "unknown flag: '--modle'; did you mean --model?"),
         ("  epochs: many", "epochs"),
         ("  micro_batch_size: 1.5", "not a whole number"),
         ("  optimizer: best", "should be one of"),
