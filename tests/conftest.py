@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.host.console import print_log_lines
+from hypothesis import settings
 
 from tests.openvino import VARIABLE, offered, plugin
 
@@ -28,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
         import onnxruntime  # noqa: F401
         import timm  # noqa: F401
         import torch  # noqa: F401
+    settings.register_profile("no deadline", deadline=None)  # other work on the machine is no fault of an example
+    settings.load_profile("no deadline")
     print_log_lines()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -388,7 +388,7 @@ def test_jpegs_by_both_decoders(
 
 # What the README says of photographs with --decode fast: mean and largest difference in grey levels.
 FAST_MEAN, FAST_LARGEST = 1, 60
-SHORT_SIDES = (480, 960, 1601)
+SHORT_SIDES = (480, 960, 1601, 2048)
 
 
 @each_part
