@@ -203,17 +203,17 @@ def test_a_stopped_training_goes_on(tmp_path: Path) -> None:
         "--model",
         "cifar_resnet20",
         "--steps",
-        60,
+        400,
         "--micro_batch_size",
         8,
         "--log_path",
         "my logs",
     )
     piped = subprocess.PIPE
-    process = subprocess.Popen(command("bulkinfer", *words, "my logs"), cwd=tmp_path, stdout=piped, stderr=piped, text=True)
+    process = subprocess.Popen(command("bulkinfer", *words), cwd=tmp_path, stdout=piped, stderr=piped, text=True)
     deadline = time.monotonic() + 300
-    while not list((tmp_path).glob("my logs/*/log.txt")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    while time.monotonic() < deadline and not any("step: " in log.read_text() for log in tmp_path.glob("my logs/*/log.txt")):
+        time.sleep(0.05)  # a signal before the first update leaves nothing to go on with
     process.send_signal(signal.SIGHUP)
     _, told = process.communicate(timeout=300)
     assert process.returncode == 129, told

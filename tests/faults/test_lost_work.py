@@ -116,7 +116,7 @@ def test_b46_a_writer_killed_in_the_middle_leaves_nothing_that_is_read(place: Pa
     assert (place / "died").exists()
     if with_launcher:
         assert found.returncode == -9
-        assert list((place / "out").glob("_tmp-*"))
+        assert list((place / ".out.bulkinfer").glob("_tmp-*"))
         so_far = pq.read_table(place / "out")["key"].to_pylist()
         assert 0 < len(set(so_far)) == len(so_far) < 60
         assert run("infer_launch", *LAUNCH, cwd=place).returncode == 0

@@ -93,7 +93,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def test_a_fault_while_rows_are_put_in(failed: Scene, tmp_path: Path, point: str, side: str, hit: int, fault: str) -> None:
     """Renaming a part and recording it are two steps: at any moment the output is sound, and the same command ends it."""
     scene, words = Scene(failed.place, tmp_path / "scene"), ("--num_devices=1",)
-    for name in ("out", "logs"):
+    for name in ("out", ".out.bulkinfer", "logs"):
         shutil.copytree(failed.folder / name, scene.folder / name, symlinks=True)
     hurt = scene.launch(*words, plan=Plan(str(scene.flag), point, side, LAUNCHER, hit, fault), retries=True)
     assert scene.flag.exists(), hurt

@@ -64,6 +64,8 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
     with claim(plan) as claimed:
         launch = replace(claimed, log_dir=own_log, job_log=plan.log_dir)
         assert launch.job_file is not None, "a job with rows has pictures"
+        for folder in (plan.log_dir, own_log):  # also where nothing is left to do: a killed retry was writing there
+            remove_stale_temporaries(folder)
         put_in_staged(launch)
         failed = _failed(output, launch.job_file, config.stage)
         _log_count(output, failed)
