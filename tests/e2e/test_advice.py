@@ -76,7 +76,8 @@ def test_examples_of_commands_without_words(place: Path, name: str, code: int) -
     words = advised(told, "bulkinfer")
     if name == "seal":
         (place / "models" / "resnet50").symlink_to("tiny")
-    works(place, words, code)
+    done = works(place, words, code)
+    assert {"verify": "sound: every record", "retry": "nothing left", "seal": "nothing has changed"}[name] in done.stdout
 
 
 def test_the_command_that_partition_dataset_names(place: Path) -> None:
@@ -153,8 +154,9 @@ def test_an_edited_job_file_is_sealed(place: Path) -> None:
     job = job_path(place / "my out")
     job.write_text(job.read_text().replace("pictures in", "photographs in", 1))
     told = refused(place, "bulkinfer", "verify", "my out", code=1)
-    works(place, shlex.split(re.search(r"run: (bulkinfer seal .*?)\)", told)[1]))  # type: ignore[index]
-    works(place, ["bulkinfer", "verify", "my out"])
+    done = works(place, shlex.split(re.search(r"run: (bulkinfer seal .*?)\)", told)[1]))  # type: ignore[index]
+    assert "changed: source is now" in done.stdout
+    assert "sound: every record" in works(place, ["bulkinfer", "verify", "my out"]).stdout
 
 
 def test_a_damaged_lock(place: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a signal that is ignored at the start, as under nohup, stays so
 _PATIENCE_S = 5.0  # for tidying up after the first signal; later ones end the process at once
-_AGAIN_S = 0.01
+_AGAIN_S = 0.1  # between two reminders of a signal that was swallowed
 
 
 class Stopped(KeyboardInterrupt):
@@ -34,7 +34,11 @@ def stop_sentence(command: str, number: int) -> str:
 
 
 class _Watch:
-    """The handler of this process. Before the work begins there is nothing to tidy up: the process ends at once."""
+    """The handler of this process. Before the work begins there is nothing to tidy up: the process ends at once.
+
+    Where Stopped is raised a library may catch it and go on: an import does, and a destructor cannot raise at all. So an alarm
+    sends the signal again, until the work is being left.
+    """
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -46,8 +50,9 @@ class _Watch:
         is_tidying = bool(self.number) and _is_unwinding()
         if not self.is_working or (is_tidying and time.monotonic() - self._since > _PATIENCE_S):
             self.end(number)
-        if not is_tidying:  # a library may have caught the first one and gone on
+        if not is_tidying:
             self.number, self._since = number, time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
             raise Stopped(number)
 
     def end(self, number: int) -> None:
@@ -57,18 +62,23 @@ class _Watch:
         finally:  # the terminal may be gone
             os._exit(128 + number)
 
-    def again(self, unraisable: Any) -> None:
-        """The hook for exceptions that Python cannot raise, as in a destructor: a signal comes again a moment later."""
+    def again(self, _number: int, _frame: Any) -> None:
+        """The handler of the alarm."""
+        if not (number := self.number) or _is_unwinding():
+            return
+        if signal.getsignal(number) is not self:  # another handler is told once
+            self.forget()
+        signal.raise_signal(number)
+
+    def unraisable(self, unraisable: Any) -> None:
+        """The hook for exceptions that Python cannot raise, as in a destructor: of Stopped it says nothing."""
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
-            return
-        import threading
 
-        number, self.number = self.number, 0
-        try:
-            threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)).start()
-        except RuntimeError:  # no thread can be started
-            self.end(number)
+    def forget(self) -> None:
+        """The signal does not come again."""
+        self.number = 0
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _is_unwinding() -> bool:
@@ -94,7 +104,8 @@ def watch_signals(command: str) -> None:
 def work_begins() -> None:
     """From now on a stop signal raises Stopped. Does nothing if this process does not watch the signals (see watch_signals)."""
     if _watch is not None:
-        sys.unraisablehook = _watch.again
+        sys.unraisablehook = _watch.unraisable
+        signal.signal(signal.SIGALRM, _watch.again)
         _watch.is_working = True
 
 
@@ -102,12 +113,13 @@ def work_ends() -> None:
     """From now on a stop signal ends this process at once again."""
     if _watch is not None:
         _watch.is_working = False
+        _watch.forget()
 
 
 def stopping_signal(error: BaseException) -> int:
     """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did.
 
-    A signal that a library has swallowed did not end the work that went on: an error after it is about something else.
+    A signal that a library has swallowed did not end the work: an error right after it is about something else.
     """
     if isinstance(error, KeyboardInterrupt):
         return error.number if isinstance(error, Stopped) else signal.SIGINT

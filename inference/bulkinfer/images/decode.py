@@ -3,10 +3,11 @@
 The content decides how a file is read (see files/magic_bytes.py), never its name. docs/pixels.md has every rule. Of animations
 and multi-page files the first picture is taken.
 
-Pillow decides whether a file is truncated, with two exceptions. It takes zeros for picture data: a JPEG without its end
-marker is an error row, whatever stands in the marker's place. And it does not pass on what its decoders warn of: a JPEG or TIFF
-whose decoder had to make up pixels is an error row (lost_pixels.py). A PNG or GIF that lacks only what follows its last pixel
-is read. JPEG has no checksums: no decoder sees damage in the middle that still reads as picture data.
+Pillow decides whether a file is truncated, with exceptions. It takes zeros for picture data: a JPEG without its end marker is
+an error row, whatever stands in the marker's place. And it does not pass on what its decoders warn of: a JPEG or TIFF whose
+decoder had to make up pixels is an error row (lost_pixels.py), and so is a PNG of too few rows (short_png.py). A PNG or GIF
+that lacks only what follows its last pixel is read. JPEG has no checksums: no decoder sees damage in the middle that still
+reads as picture data.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from bulkinfer.images.heic import PILLOW_NAME, check_sizes, require_heif
 from bulkinfer.images.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
 from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs
 from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
-from bulkinfer.images.reasons import END_MARKER, is_of_pixels, reason
+from bulkinfer.images.reasons import END_MARKER, end_is_missing, is_of_pixels, reason
+from bulkinfer.images.short_png import check_png
 from bulkinfer.images.side_blocks import without_side_blocks
 from bulkinfer.model.recipe import STORED
 
@@ -235,7 +237,7 @@ def _decode(file: io.BytesIO, data: bytes, name: str, header: Header | None, rul
         take_fault()  # of a picture before, which Pillow has refused
         opened.load()
         width, height = opened.size
-    if _end_is_missing(data, name):
+    if end_is_missing(data, name):
         raise RecordError("decode", f"truncated {name}: no end marker")
     if image is None:
         _check_loaded(data, opened, header, rules.max_pixels)
@@ -257,6 +259,8 @@ def _check_loaded(data: bytes, opened: Image.Image, header: Header | None, max_p
     """Raises RecordError if the decoder made up pixels of a picture that Pillow has passed."""
     if header:
         check_jpeg(data, header, opened)
+    elif opened.format == "PNG":
+        check_png(data, opened)
     elif opened.format == "TIFF":
         if fault := take_fault():
             raise RecordError("decode", f"corrupt TIFF: {fault}")
@@ -288,13 +292,3 @@ def _count_frames(image: Image.Image, format_: str, data: bytes) -> tuple[int, t
     except ValueError as error:
         count_notice(f"frames of {format_} could not be counted: {error}")
         return 1, ("broken_frames",)
-
-
-def _end_is_missing(data: bytes, name: str) -> bool:
-    """Whether a JPEG or JPEG 2000 has no end marker after the start of its pixels.
-
-    Finds files whose end was never written and reads as zeros: zeros are valid picture data, and decode to plain grey.
-    """
-    if name not in ("JPEG", "JPEG2000") or data.endswith(END_MARKER):
-        return False
-    return data.find(END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from bulkinfer.errors import RecordError
@@ -11,10 +12,10 @@ from bulkinfer.errors import RecordError
 _SHORT, _LONG, _LONG8, _OFFSET, _OFFSET8 = 3, 4, 16, 13, 18  # types of whole numbers
 _LETTERS = {_SHORT: "H", _LONG: "L", _LONG8: "Q", _OFFSET: "L", _OFFSET8: "Q"}
 _MOST_ENTRIES = 65_535
-_SUBFILE_TYPE, _PHOTOMETRIC, _SUB_DIRECTORIES = 254, 262, 330
-_REDUCED = 1  # the bit of a subfile type
+_SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PHOTOMETRIC, _SUB_DIRECTORIES = 254, 255, 262, 330
+_REDUCED, _OLD_REDUCED = 1, 2  # the bit of a subfile type; the old tag's value
 _OF_A_SENSOR = (32803, 34892)  # photometrics: one colour for each pixel, and linear values
-_MOST_SUB_DIRECTORIES = 64  # cameras write two to five
+_MOST_SUB_DIRECTORIES = 64  # cameras write two to five; as many following pages are looked at
 
 
 class Layout(NamedTuple):
@@ -70,16 +71,39 @@ def check_is_no_raw(data: bytes, layout: Layout, at: int) -> None:
     first = {entry.tag: entry for entry in entries_at(data, layout, at)}
     if _photometric(layout, first) in _OF_A_SENSOR:
         raise RecordError("decode", "unsupported format camera raw: the values of a sensor")
-    marked = first.get(_SUBFILE_TYPE)
-    if marked is None or _SUB_DIRECTORIES not in first or not (whole_number(layout, marked) or 0) & _REDUCED:
+    if not _is_reduced(layout, first):
         return
-    for place in _offsets(data, layout, first[_SUB_DIRECTORIES]):
+    for place in chain(_sub_directories(data, layout, first), _following(data, layout, at)):
         try:
             entries = {entry.tag: entry for entry in entries_at(data, layout, place)}
         except struct.error:  # it lies outside the file
             continue
         if _photometric(layout, entries) in _OF_A_SENSOR:
             raise RecordError("decode", "camera raw: only a thumbnail")
+
+
+def _is_reduced(layout: Layout, entries: dict[int, Entry]) -> bool:
+    new, old = entries.get(_SUBFILE_TYPE), entries.get(_OLD_SUBFILE_TYPE)
+    if new is not None and (whole_number(layout, new) or 0) & _REDUCED:
+        return True
+    return old is not None and whole_number(layout, old) == _OLD_REDUCED
+
+
+def _sub_directories(data: bytes, layout: Layout, entries: dict[int, Entry]) -> tuple[int, ...]:
+    return _offsets(data, layout, entries[_SUB_DIRECTORIES]) if _SUB_DIRECTORIES in entries else ()
+
+
+def _following(data: bytes, layout: Layout, at: int) -> Iterator[int]:
+    """Where the pages after the one at `at` begin."""
+    for _ in range(_MOST_SUB_DIRECTORIES):
+        try:
+            (entries,) = struct.unpack_from(layout.num_entries, data, at)
+            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
+        except struct.error:  # the file ends before
+            return
+        if not at:
+            return
+        yield at
 
 
 def _photometric(layout: Layout, entries: dict[int, Entry]) -> int | None:

@@ -47,16 +47,16 @@ class LaunchResult:
 
 def begin(log_dir: Path, *, is_repeat: bool = False) -> None:
     """Clear the log folder, and let logs/latest point to it. A repeat, with nothing left to do, leaves the summary there."""
-    if not is_repeat:
-        clear_log(log_dir)
+    clear_log(log_dir, keeps_summary=is_repeat)
     point_latest(log_dir)
 
 
-def clear_log(log_dir: Path) -> None:
+def clear_log(log_dir: Path, *, keeps_summary: bool = False) -> None:
     """Remove the summary of an earlier launch, and what a killed one was writing, here and in the folder above."""
     for folder in (log_dir, log_dir.parent):
         remove_stale_temporaries(folder)
-    (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
+    if not keeps_summary:
+        (log_dir / SUMMARY_FILE).unlink(missing_ok=True)
 
 
 def planned_result(plan: Plan) -> LaunchResult:

@@ -99,6 +99,11 @@ class JobFile:
         path = job_path(output)
         if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
             return None
+        return cls.read_file(path)
+
+    @classmethod
+    def read_file(cls, path: Path) -> JobFile:
+        """The checked content of a _job.json. Raises the same errors, and UsageError if it is missing."""
         with advising(_WAYS_OUT):
             found = read_json(path, most_bytes=JOB_BYTES)
         if fault := _fault(found):

@@ -126,7 +126,7 @@ def _isolate(session: Network, batch: Batch, images: Array, error: Exception, me
         try:
             session.run(np.zeros_like(images))
         except ShapeError:
-            pass
+            pass  # the network runs: only the size of an output depends on the pictures
         except Exception:  # see infer
             raise error from None
     batch.errors.update(faults)

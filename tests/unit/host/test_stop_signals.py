@@ -57,6 +57,30 @@ def test_a_second_signal_does_not_disturb_the_tidying() -> None:
     assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
 
+def test_a_signal_that_a_library_swallows_comes_again() -> None:
+    work = """
+        for _ in range(3):
+            try:
+                send(signal.SIGINT)
+                time.sleep(30)
+            except BaseException:
+                pass"""
+    assert run(work) == (130, "tidied\n", "act: interrupted\n")
+
+
+def test_a_signal_that_was_swallowed_goes_to_the_handler_there_is_by_then() -> None:
+    work = """
+        try:
+            send()
+        except BaseException:
+            pass
+        def stop(number, frame):
+            print("stop", number)
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGTERM, stop)"""
+    assert run(work) == (130, "stop 15\ntidied\n", "act: interrupted\n")
+
+
 def test_a_second_signal_where_the_first_was_caught() -> None:
     work = """
         try:

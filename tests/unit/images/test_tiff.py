@@ -45,6 +45,19 @@ def test_c02_linear_values_and_several_sub_directories() -> None:
     assert reason(several) == "camera raw: only a thumbnail"
 
 
+def test_c02_the_values_of_a_sensor_on_a_later_page() -> None:
+    data = camera_raw()
+    entry = data.index(struct.pack("<HHL", 330, 4, 1))
+    (sensor,) = struct.unpack_from("<L", data, entry + 8)
+    chained = data[:entry] + struct.pack("<HHLLL", 331, 4, 1, 0, sensor) + data[entry + 16 :]
+    assert struct.unpack_from("<L", data, entry + 12) == (0,), "where the next page would be named"
+    assert reason(chained) == "camera raw: only a thumbnail"
+    old_mark = chained.replace(struct.pack("<HHLL", 254, 4, 1, 1), struct.pack("<HHLHH", 255, 3, 1, 2, 0), 1)
+    assert reason(old_mark) == "camera raw: only a thumbnail"
+    not_reduced = old_mark.replace(struct.pack("<HHLHH", 255, 3, 1, 2, 0), struct.pack("<HHLHH", 255, 3, 1, 1, 0), 1)
+    assert size(not_reduced) == (160, 120)
+
+
 def test_c02_a_first_page_of_sensor_values() -> None:
     data = tiff_of(8, 8, (262, 3, 1, 32803))
     assert reason(data) == "unsupported format camera raw: the values of a sensor"
