@@ -34,8 +34,8 @@ OTHERS = {
     "get_dataset": ["bulkinfer", "get_dataset", "cifar10", "--url", "absent.tar.gz"],
     "help": ["bulkinfer", "help"],
 }
-# Where a signal may meet Python alone: while the interpreter starts, and in the script that pip has made, which imports ours. What
-# stands in a function of bulkinfer comes after the first line of main(), which watches the signals.
+# Where a signal may meet Python alone: while the interpreter starts, and in the script that pip has made, which imports ours.
+# What stands in a function of bulkinfer comes after the first line of main(), which watches the signals.
 BEFORE_US = ("init_import_site", "in <module>\n")
 OURS = re.compile(r'File ".*/bulkinfer/.*", line \d+, in (?!<module>)')
 

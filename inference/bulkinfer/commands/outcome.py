@@ -24,17 +24,20 @@ def exit_code_of(command: str, act: Callable[[], int]) -> int:
         code = act()
         sys.stdout.flush()
     except BaseException as error:
-        work_ends()
-        code = report_failure(command, error)
+        code = report_failure(command, error, after_signal=work_ends())
     work_ends()
     return code
 
 
-def report_failure(command: str, error: BaseException) -> int:
-    """Print the one sentence of a failure; returns the exit code. Raises the error if it is a bug of bulkinfer."""
+def report_failure(command: str, error: BaseException, *, after_signal: int = 0) -> int:
+    """Print the one sentence of a failure; returns the exit code. Raises the error if it is a bug of bulkinfer.
+
+    `after_signal` is the number of a signal that came before: a package whose import it has ended, and that is imported again,
+    fails in its own way.
+    """
     if isinstance(error, OSError) and (error.filename == "stdout" or isinstance(error, BrokenPipeError)):
         drop_stdout()
-    sentence, code = _failure(command, error)
+    sentence, code = _failure(command, error, after_signal)
     if not sentence:
         raise error
     say_last(sentence)
@@ -50,7 +53,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _failure(command: str, error: BaseException) -> tuple[str, int]:
+def _failure(command: str, error: BaseException, after_signal: int) -> tuple[str, int]:
     """The last sentence of a command and its exit code; '' for a bug of bulkinfer."""
     if number := stopping_signal(error):
         return stop_sentence(command, number), 128 + number
@@ -61,6 +64,8 @@ def _failure(command: str, error: BaseException) -> tuple[str, int]:
     what = ""
     if isinstance(error, OSError) and error.errno is not None:
         what = os_error_sentence(error)
+    elif after_signal:
+        return stop_sentence(command, after_signal), 128 + after_signal
     elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):
         what = exhausted(f"{type(error).__name__}: {error}")
     if not what and isinstance(error, ImportError):

@@ -109,17 +109,19 @@ def work_begins() -> None:
         _watch.is_working = True
 
 
-def work_ends() -> None:
-    """From now on a stop signal ends this process at once again."""
-    if _watch is not None:
-        _watch.is_working = False
-        _watch.forget()
+def work_ends() -> int:
+    """From now on a stop signal ends this process at once again. Returns the number of the signal that came at work, or 0."""
+    if _watch is None:
+        return 0
+    number, _watch.is_working = _watch.number, False
+    _watch.forget()
+    return number
 
 
 def stopping_signal(error: BaseException) -> int:
     """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did.
 
-    A signal that a library has swallowed did not end the work: an error right after it is about something else.
+    A signal that a library has swallowed did not end the work: an error right after it may be about something else.
     """
     if isinstance(error, KeyboardInterrupt):
         return error.number if isinstance(error, Stopped) else signal.SIGINT

@@ -114,6 +114,17 @@ def test_an_error_after_a_signal_that_a_library_swallowed_is_told_itself() -> No
     assert run(work) == (1, "tidied\n", "act: No space left on device: rows\n")
 
 
+@pytest.mark.parametrize("error", ["ImportError('cannot load module more than once per process')", "AttributeError('ndarray')"])
+def test_a_package_whose_import_a_signal_has_ended_is_none_of_the_users_business(error: str) -> None:
+    work = f"""
+        try:
+            send(signal.SIGINT)
+        except BaseException:
+            pass
+        raise {error}"""
+    assert run(work) == (130, "tidied\n", "act: interrupted\n")
+
+
 def test_a_signal_is_found_behind_several_errors() -> None:
     work = """
         try:
