@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.run_command import run_command
+from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: BenchConfig) -> int:
+    hide_pandas_from_arrow()
     from bulkinfer.bench.bench import bench
 
     return bench(config)

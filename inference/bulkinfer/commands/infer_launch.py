@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import LaunchConfig
+from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: LaunchConfig) -> int:
+    hide_pandas_from_arrow()
     from bulkinfer.launch.launcher import launch
 
     return launch(config, shows_bar=True).exit_code

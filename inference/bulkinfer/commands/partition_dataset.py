@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import PartitionConfig
 from bulkinfer.host.console import say
+from bulkinfer.host.process_setup import hide_pandas_from_arrow
 from bulkinfer.types import shell_word
 
 
@@ -16,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _partition(config: PartitionConfig) -> int:
+    hide_pandas_from_arrow()
     from bulkinfer.records.make_partitions import make_partitions
 
     is_complete = make_partitions(config)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RetryConfig
+from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RetryConfig) -> int:
+    hide_pandas_from_arrow()
     from bulkinfer.errors import UsageError
     from bulkinfer.launch.retry import retry
 

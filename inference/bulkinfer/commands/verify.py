@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import VerifyConfig
 from bulkinfer.host.console import say
+from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: VerifyConfig) -> int:
+    hide_pandas_from_arrow()
     from pathlib import Path
 
     from bulkinfer.errors import UsageError

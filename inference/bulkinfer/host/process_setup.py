@@ -1,10 +1,13 @@
-"""Settings of a process that count only if they are made at its start, before torch is loaded. Imports nothing heavy."""
+"""Settings of a process that count only if they are made at its start, before torch is loaded. Imports nothing heavy itself."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
+from collections.abc import Sequence
+from types import ModuleType
 
 _PR_SET_PDEATHSIG = 1
 _SPINS = 5000  # some tens of microseconds: most waits between the layers of a small network are shorter
@@ -45,3 +48,27 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_MAX, 0)
     mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+class _NoPandas:
+    """A finder of modules that says that pandas is not installed."""
+
+    def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not needed here", name=name)
+
+
+def hide_pandas_from_arrow() -> None:
+    """Import pyarrow and let it look for pandas, which it does once, while there seems to be none.
+
+    Before its first array it imports pandas where it is installed, to ask whether what it was given is a Series. That takes
+    longer than all other imports of a launch together. For processes that are ours alone: conversions to pandas still work.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(finder)
