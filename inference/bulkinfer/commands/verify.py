@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 sound and complete (error rows are rows), no picture ok twice; 1 not."""
+    """Run the command; returns its exit code: 0 sound and complete, no picture ok twice in outputs of one kind; 1 not.
+
+    Error rows are rows.
+    """
     return run_command("bulkinfer verify", VerifyConfig, _run, argv, positional="output")
 
 
@@ -27,8 +30,9 @@ def _run(config: VerifyConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
+    from bulkinfer.results.compare_outputs import compare_outputs
     from bulkinfer.results.find_output import find_output
-    from bulkinfer.results.verify import compare_outputs, verify
+    from bulkinfer.results.verify import verify
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
@@ -41,11 +45,13 @@ def _run(config: VerifyConfig) -> int:
         _print_verdict(output, verdicts[-1])
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
-        num_pictures, doubled = compare_outputs(outputs, verdicts)
-        say(f"together: {num_pictures} different pictures are ok in {len(outputs)} folders")
-        for fault in doubled:
+        together = compare_outputs(outputs, verdicts)
+        say(f"together: {together.num_pictures} different pictures are ok in {len(outputs)} folders")
+        for note in together.notes:
+            say(note)
+        for fault in together.faults:
             say(f"bulkinfer verify: {fault}", is_error=True)
-        faults += doubled
+        faults += together.faults
     return 1 if faults else 0
 
 

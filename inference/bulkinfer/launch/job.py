@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
 from bulkinfer.records.manifest import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
+from bulkinfer.results.job_kind import differences
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record, shell_word
@@ -195,16 +196,6 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> No
     )
 
 
-def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
-    """The fields in which two identities differ, each with both values in words; fields in `free` are not compared."""
-    there, now = fields_of(there), fields_of(now)
-    return {
-        name: f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
-        for name in sorted({*there, *now} - {*free})
-        if canonical_json(there.get(name)) != canonical_json(now.get(name))
-    }
-
-
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Packages that decide what a row holds and whose version changed, as "Pillow 12.0 (now 13.0)".
 
@@ -215,17 +206,3 @@ def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[st
         for name in _DECIDING_PACKAGES
         if name in found and found[name] != now.get(name)
     ]
-
-
-def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity with one level of nesting removed: the fields of the recipe become recipe.mean and so on."""
-    found: dict[str, Any] = {}
-    for name, value in identity.items():
-        found |= {f"{name}.{part}": inner for part, inner in value.items()} if isinstance(value, dict) else {name: value}
-    return found
-
-
-def short(value: Any) -> str:
-    """A value for messages: its JSON, shortened."""
-    text = canonical_json(value)
-    return text if len(text) <= 24 else text[:12].strip('"') + "…"

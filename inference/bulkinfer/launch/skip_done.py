@@ -16,21 +16,18 @@ import pyarrow.compute as pc
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
-from bulkinfer.launch.job import Job, differences
+from bulkinfer.launch.job import Job
 from bulkinfer.records.manifest import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
 from bulkinfer.results.find_output import find_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.job_kind import differences, free_fields
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
-
-# What may differ: which pictures, how they are handed out, limits, which change no ok row, and devices: in one precision they
-# differ in last bits. What `auto` made of precision is no part of what was asked for, and is compared by check_settled.
-_FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
 
 
 def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dataset) -> Dataset:
@@ -76,15 +73,16 @@ def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
 
 
 def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path) -> JobFile:
-    """_job.json of an earlier output. Raises UsageError naming each field in which its rows are of another kind."""
+    """_job.json of an earlier output. Raises UsageError naming each field in which its rows are of another kind.
+
+    What `auto` made of precision is no part of what was asked for: check_settled compares it.
+    """
     found = JobFile.read(output)
     if found is None:
         raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
     if config.output and Path(config.output).resolve() == output.resolve():
         raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
-    there, now = found.identity, identity
-    free = _FREE | ({"graph_sha256"} if there.get("batch_size") != now["batch_size"] else set())  # a graph for each size
-    _refuse(output, differences(there, now, free))
+    _refuse(output, differences(found.identity, identity, free_fields(found.identity, identity)))
     return found
 
 

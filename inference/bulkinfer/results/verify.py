@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from bulkinfer.files.user_path import user_path
 from bulkinfer.records.manifest_rows import add_keys
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
-from bulkinfer.results.ok_rows import OK_SCHEMA, identities, large_keys, ok_rows_of
+from bulkinfer.results.ok_rows import large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
 from bulkinfer.types import Step, printable, shell_word
 
 _RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
-_NAMED = 3  # doubled keys that a message names
+NAMED = 3  # doubled keys that a message names
 
 
 @dataclass
@@ -141,18 +141,18 @@ def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator
     """Keys with more than one row in the sound parts of a partition, and where the first of them stand."""
     columns = {part_name(step): large_keys(read_part(output, step, fingerprint, [])[1]) for step in steps}
     every = pa.chunked_array([chunk for keys in columns.values() for chunk in keys.chunks], pa.large_binary())
-    doubled = _repeated(pc.value_counts(every))
+    doubled = repeated(pc.value_counts(every))
     if not len(doubled):
         return
     named = []
-    for key in doubled[:_NAMED]:
+    for key in doubled[:NAMED]:
         where = [name for name, keys in columns.items() for _ in range(pc.sum(pc.equal(keys, key)).as_py() or 0)]
         named.append(f"{printable(key.as_py())} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
+    more = f" and {len(doubled) - NAMED} more" if len(doubled) > NAMED else ""
     yield f"{len(doubled)} keys have more than one row ({'; '.join(named)}{more}): remove those parts and run the job again"
 
 
-def _repeated(counted: pa.StructArray) -> pa.Array:
+def repeated(counted: pa.StructArray) -> pa.Array:
     """The values that occur more than once, out of what value_counts gave."""
     return counted.field("values").filter(pc.greater(counted.field("counts"), 1))
 
@@ -183,29 +183,3 @@ def _foreign(output: Path) -> Iterator[str]:
         for name in sorted(names):
             if not name.startswith(("_", ".")) and not (Path(folder) == output and part_step(name)):
                 yield str((Path(folder) / name).relative_to(output))
-
-
-def compare_outputs(outputs: Sequence[Path], verdicts: Iterable[Verdict]) -> tuple[int, list[str]]:
-    """How many different pictures are ok in all outputs together, and faults: pictures that are ok in more than one.
-
-    Two rows are of one picture if key and size are the same; the key alone, if an output does not know sizes. The verdicts
-    must have been made `with_ok_rows`.
-    """
-    tables = [pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
-    rows = pa.concat_tables(tables)
-    unsized = pc.unique(rows["key"].filter(pc.is_null(rows["size"])))
-    known = pc.invert(pc.is_in(rows["key"], value_set=unsized))
-    values = identities(rows.set_column(1, "size", pc.if_else(known, rows["size"], pa.scalar(None, pa.int64()))))
-    counted = pc.value_counts(values)
-    doubled = _repeated(counted)
-    if not len(doubled):
-        return len(counted), []
-    keys = [value.rpartition(b"\0")[0] for value in doubled[:_NAMED].to_pylist()]
-    homes = [(output, pc.unique(table["key"])) for output, table in zip(outputs, tables, strict=True)]
-    places = []
-    for key in keys:
-        where = [str(output) for output, there in homes if pc.is_in(pa.scalar(key, pa.large_binary()), value_set=there).as_py()]
-        places.append(f"{printable(key)} in {' and '.join(where)}")
-    more = f" and {len(doubled) - _NAMED} more" if len(doubled) > _NAMED else ""
-    advice = "leave one of the folders out, or run one again with --overwrite and --skip_done of the others"
-    return len(counted), [f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {advice}"]

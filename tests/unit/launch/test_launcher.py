@@ -18,11 +18,11 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.launch import run as run_module
-from bulkinfer.launch.job import fields_of
 from bulkinfer.launch.launcher import LaunchResult, launch
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_kind import fields_of
 
 from tests.commands import records, summary
 from tests.launches import config_of

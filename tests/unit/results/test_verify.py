@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files import guarded
@@ -17,10 +16,9 @@ from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
 from bulkinfer.results import parquet_parts as results
 from bulkinfer.results import verify as verify_module
 from bulkinfer.results.job_file import JOB_FILE
-from bulkinfer.results.ok_rows import OK_SCHEMA, identities
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.part_names import part_name
-from bulkinfer.results.verify import Verdict, compare_outputs, verify
+from bulkinfer.results.verify import verify
 from bulkinfer.types import Step
 
 from tests.rows import filled_rows, task
@@ -109,14 +107,6 @@ def test_a_key_that_stands_twice_in_one_part(output: Path) -> None:
     assert "partition 0: the keys of the rows are not those of the manifest" in told[1]
     assert f"1 keys have more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
     assert "2 keys have more than one row (000002.jpg in " in told[3]
-
-
-def test_keys_of_all_rows_may_be_more_than_two_gibibytes() -> None:
-    """Which int32 offsets cannot count: pc.unique and pc.value_counts of `binary` raise ArrowCapacityError there."""
-    rows = (sized([b"a"], [None]).ok_rows or [])[0]
-    assert pa.types.is_large_binary(rows["key"].type)
-    assert pa.types.is_large_binary(identities(rows).type)
-    assert identities(rows).to_pylist() == [b"a\0"]
 
 
 def test_no_output_directory(tmp_path: Path) -> None:
@@ -235,26 +225,3 @@ def test_an_unfinished_retry_is_a_note(output: Path) -> None:
     assert verdict.notes == [
         f"{output / '_retry'} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"
     ]
-
-
-def sized(keys: list[bytes], sizes: list[int | None]) -> Verdict:
-    return Verdict({}, ok_rows=[pa.table([pa.array(keys, pa.large_binary()), pa.array(sizes, pa.int64())], OK_SCHEMA)])
-
-
-@pytest.mark.parametrize(
-    ("sizes", "num_pictures", "doubled"),
-    [
-        (([1, 2], [3, 4]), 3, [b"b"]),
-        (([1, 2], [3, 9]), 4, []),
-        (([1, None], [3, 9]), 3, [b"b"]),
-        (([None] * 2, [None] * 2), 3, [b"b"]),
-    ],
-)
-def test_pictures_that_are_ok_in_two_folders(sizes: Any, num_pictures: int, doubled: list[bytes]) -> None:
-    """The first has a.jpg and b, the second c and b; the size of b as given."""
-    one, two = sizes
-    verdicts = [sized([b"a.jpg", b"b"], one), sized([b"c", b"b"], [two[0], two[1] if two[1] != 4 else one[1]])]
-    count, told = compare_outputs([Path("one"), Path("two")], verdicts)
-    assert count == num_pictures
-    assert len(told) == len(doubled)
-    assert all("1 pictures are ok in more than one folder (b in one and two): leave" in fault for fault in told)
