@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -42,6 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: stand_in.__exit__(None, None, None))
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays to the end: torch and all tests are millions of objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def _untraced() -> Iterator[None]:
     """Coverage is not measured inside."""
@@ -53,10 +60,16 @@ def _untraced() -> Iterator[None]:
         sys.settrace(tracer)
 
 
+_traced: set[str] = set()  # parametrised tests of which one value has run here
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Any:
-    """Coverage is measured of unit tests; others start processes, compute, or repeat themselves, which tracing makes slower."""
-    if "unit" in item.path.parts and item.get_closest_marker("hypothesis") is None:
+    """Coverage is measured of unit tests, and of one value of those with many: others start processes, compute, or repeat
+    themselves, which tracing makes slower."""
+    name = item.nodeid.partition("[")[0]
+    if "unit" in item.path.parts and item.get_closest_marker("hypothesis") is None and name not in _traced:
+        _traced.add(name)
         return (yield)
     with _untraced():
         return (yield)

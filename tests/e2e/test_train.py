@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.commands import SCRIPTS, command, get_model, records, run
+from tests.commands import SCRIPTS, command, get_model, records, run, run_here
 from tests.forms import long
 from tests.training import VALID, assert_same_weights, checkpoints, table, weights, write_digits
 
@@ -253,8 +253,13 @@ DIGITS = ["--dataset", "digits", "--data_dir", "data", *TINY]
 
 def test_wrong_uses(tmp_path: Path) -> None:
     """The others are in tests/unit/test_train_refusals.py."""
-    assert "unknown data set 'mnis': known data sets are cifar10," in refused(tmp_path, "--dataset", "mnis")
-    assert "give a checkpoint or a run" in refused(tmp_path, name="validate")
+    for words, sentence in (
+        (("train", "--dataset", "mnis"), "bulkinfer train: unknown data set 'mnis': known data sets are cifar10,"),
+        (("validate",), "bulkinfer validate: give a checkpoint or a run"),
+    ):
+        done = run_here("bulkinfer", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+        assert done.stderr.startswith(sentence)
 
 
 @long

@@ -147,11 +147,11 @@ def _is_inline(cell: Cell) -> bool:
 
 
 def _short(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """One cell of every third point, for the short form of tools/test: an errno, an exception or a kill.
+    """One cell of every point, for the short form of tools/test: an errno, an exception or a kill.
 
     They take turns from point to point.
     """
-    for number, point in enumerate(ALL_POINTS[::3]):
+    for number, point in enumerate(ALL_POINTS):
         here = {cell.fault: cell for cell in reversed(cells) if cell.point == point and cell.engine == "local"}
         faults = [fault for fault in ERRNOS if fault in here] or [fault for fault in ("exception", "kill") if fault in here]
         yield here[faults[number % len(faults)]]

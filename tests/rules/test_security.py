@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from tests.rules.source import PACKAGE, ROOT, python_files, shown, tree
@@ -26,7 +27,10 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile
 ENVIRONMENT = re.compile(r"environ(?:\.get|\.setdefault|\[)?[\[(]?\"([A-Z_0-9]+)\"")
 
 
-CALLS = [(path, node) for path in FILES for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+@cache
+def calls() -> list[tuple[Path, ast.Call]]:
+    """Every call in the package, with its file."""
+    return [(path, node) for path in FILES for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
 
 
 def in_lines(offenders: Iterable[tuple[Path, ast.expr | ast.stmt]]) -> list[str]:
@@ -53,7 +57,7 @@ def test_no_module_that_runs_serves_or_unpacks() -> None:
 def test_no_call_that_runs_text_or_a_shell() -> None:
     assert not in_lines(
         (path, call)
-        for path, call in CALLS
+        for path, call in calls()
         if ast.unparse(call.func) in FORBIDDEN_CALLS or any(word.arg == "shell" for word in call.keywords)
     )
 
@@ -71,7 +75,7 @@ def may_read_pickles(call: ast.Call) -> bool:
 
 
 def test_numbers_and_weights_are_read_without_pickles() -> None:
-    assert not in_lines((path, call) for path, call in CALLS if may_read_pickles(call))
+    assert not in_lines((path, call) for path, call in calls() if may_read_pickles(call))
 
 
 def test_processes_of_ours_do_not_import_from_the_working_directory() -> None:
@@ -101,10 +105,12 @@ def test_the_policy_is_found_and_names_its_tests() -> None:
 
 def test_what_lies_in_the_folder_for_temporary_files_is_private() -> None:
     """Made by TemporaryDirectory or mkdtemp, which choose a random name and mode 0700; the folder itself is only searched."""
-    used = {(shown(path), ast.unparse(call.func)) for path, call in CALLS if ast.unparse(call.func).startswith("tempfile.")}
+    used = {(shown(path), ast.unparse(call.func)) for path, call in calls() if ast.unparse(call.func).startswith("tempfile.")}
     made = {name for _, name in used} - {"tempfile.TemporaryDirectory", "tempfile.mkdtemp", "tempfile.gettempdir"}
     assert not made, used
     searched = [
-        ast.unparse(call) for _, call in CALLS if "gettempdir" in ast.unparse(call) and "tempfile" not in ast.unparse(call.func)
+        ast.unparse(call)
+        for _, call in calls()
+        if "gettempdir" in ast.unparse(call) and "tempfile" not in ast.unparse(call.func)
     ]
     assert all(text.startswith(("remove_abandoned(", "Path(tempfile.gettempdir())")) for text in searched), searched

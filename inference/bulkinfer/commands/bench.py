@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: BenchConfig) -> int:
-    hide_pandas_from_arrow()
     from bulkinfer.bench.bench import bench
 
+    hide_pandas_from_arrow()
     return bench(config)
 
 

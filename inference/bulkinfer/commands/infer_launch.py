@@ -16,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: LaunchConfig) -> int:
-    hide_pandas_from_arrow()
     from bulkinfer.launch.launcher import launch
 
+    hide_pandas_from_arrow()
     return launch(config, shows_bar=True).exit_code
 
 

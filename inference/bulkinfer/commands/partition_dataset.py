@@ -17,9 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _partition(config: PartitionConfig) -> int:
-    hide_pandas_from_arrow()
     from bulkinfer.records.make_partitions import make_partitions
 
+    hide_pandas_from_arrow()
     is_complete = make_partitions(config)
     say(f"next: infer_launch --data_dir {shell_word(config.output)}")
     return 0 if is_complete else 3

@@ -16,10 +16,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RetryConfig) -> int:
-    hide_pandas_from_arrow()
     from bulkinfer.errors import UsageError
     from bulkinfer.launch.retry import retry
 
+    hide_pandas_from_arrow()
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
     return retry(config, shows_bar=True).exit_code

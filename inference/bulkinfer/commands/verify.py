@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: VerifyConfig) -> int:
-    hide_pandas_from_arrow()
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
@@ -34,6 +33,7 @@ def _run(config: VerifyConfig) -> int:
     from bulkinfer.results.find_output import find_output
     from bulkinfer.results.verify import verify
 
+    hide_pandas_from_arrow()
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
     outputs = [find_output(Path(output)) for output in config.output]
