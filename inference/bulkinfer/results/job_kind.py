@@ -41,7 +41,7 @@ def _as_run(job: JobFile) -> dict[str, Any]:
         return identity
     became = {name: job.resolved[name] for name in ("precision", "graph_sha256") if name in job.resolved}
     is_variant = became.get("graph_sha256", identity.get("graph_sha256")) != identity.get("graph_sha256")
-    return {name: value for name, value in {**identity, **became}.items() if name != "weights_sha256" or not is_variant}
+    return {name: value for name, value in (identity | became).items() if name != "weights_sha256" or not is_variant}
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
