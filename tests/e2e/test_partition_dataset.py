@@ -101,7 +101,7 @@ def test_wrong_folders_get_one_sentence(tmp_path: Path) -> None:
     assert "one.jpg is not a folder" in refused(run("--data_dir", "one.jpg", cwd=tmp_path))
     assert "empty holds no pictures" in refused(run("--data_dir", "empty", cwd=tmp_path))
     assert "is the folder of the pictures itself" in refused(run("--data_dir", "photos", "--output", "photos", cwd=tmp_path))
-    assert "File exists: one.jpg" in refused(run("--data_dir", "photos", "--output", "one.jpg", cwd=tmp_path), 1)
+    assert "one.jpg is not a folder: give another" in refused(run("--data_dir", "photos", "--output", "one.jpg", cwd=tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["empty", "one.jpg", "photos"]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.types import Array
+from bulkinfer.types import Array, shell_word
 
 _NAMES = ("digits.csv.gz", "digits.csv")
 _SIDE, _MOST_GREY = 8, 16
@@ -30,7 +31,7 @@ def read(data_dir: Path, split: str) -> ArrayPictures:
     """
     path = next((data_dir / name for name in _NAMES if (data_dir / name).is_file()), None)
     if path is None:
-        raise UsageError(f"{data_dir} holds no digits.csv.gz: it comes with scikit-learn, in sklearn/datasets/data")
+        raise UsageError(f"{data_dir} holds no digits.csv.gz: {_where_it_is()}")
     values = _values(path)
     check_labels(path, values[:, -1], len(_CLASS_NAMES))
     if len(values) <= _NUM_VALID:
@@ -39,6 +40,15 @@ def read(data_dir: Path, split: str) -> ArrayPictures:
     greys = (part[:, :-1] * 255 + _MOST_GREY // 2) // _MOST_GREY
     images_NHWC = greys.astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1)
     return ArrayPictures(images_NHWC, part[:, -1].copy(), _CLASS_NAMES, count_notes(path, len(values), _PUBLISHED))
+
+
+def _where_it_is() -> str:
+    """What to do about it: the file is a part of scikit-learn."""
+    found = find_spec("sklearn")
+    for folder in (found and found.submodule_search_locations) or ():
+        if holds(place := Path(folder) / "datasets" / "data"):
+            return f"give --data_dir {shell_word(place)}, of the scikit-learn that is installed"
+    return "it is a part of scikit-learn: pip install scikit-learn, and type the same command to see the folder"
 
 
 def _values(path: Path) -> Array:

@@ -168,7 +168,7 @@ def has_batch_size(folder: Path, batch_size: int) -> bool:
     """True if the graph of this batch size exists and has the recorded hash."""
     graph = graph_path(folder, batch_size)
     try:
-        return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph)
+        return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph, most_bytes=GRAPH_BYTES)
     except BulkinferError:
         return False
 
@@ -221,7 +221,8 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
     """
     with ExitStack() as on_failure:
         weights = folder / export.weights_file
-        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+        is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)
+        if not is_as_large or file_sha256(weights) != card.external_data_sha256:
             if not weights.exists():
                 on_failure.callback(weights.unlink, missing_ok=True)
             with publishing(weights) as temporary:

@@ -30,6 +30,9 @@ def require_folder_place(path: Path, option: str) -> None:
         path.exists()  # raises for names that are too long
     except OSError as error:
         raise UsageError(f"{option}: {os_error_sentence(error)}: give another folder") from None
+    if there.is_symlink() and not there.exists():
+        link, target = printable(os.fsencode(there)), printable(os.readlink(os.fsencode(there)))
+        raise UsageError(f"{option}: {link} is a link to {target}, which does not exist: make that folder, or give another")
     if not there.is_dir():
         shown = printable(os.fsencode(there))
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")

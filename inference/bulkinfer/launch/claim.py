@@ -24,7 +24,7 @@ from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_chan
 from bulkinfer.launch.plan import Plan
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
-from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps, set_aside
+from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
 from bulkinfer.types import Step
 
@@ -278,7 +278,7 @@ def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint
     if recorded is None or recorded["ok"] + sum(recorded["stages"].values()) != len(step):
         return inspect_part(output, step, fingerprint)
     path = output / part_name(step)
-    if file_sha256(path) != recorded["sha256"]:
+    if file_sha256(path, most_bytes=MOST_PART_BYTES) != recorded["sha256"]:
         part = inspect_part(output, step, fingerprint)
         if part.replaces == recorded["sha256"]:  # a retry replaced it, and was killed before it could record that
             return part

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, get_type_hints
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.guarded import GRAPH_BYTES
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.wrong_file import describe_wrong_file
@@ -87,6 +88,11 @@ class ModelCard:
         if "/" in self.external_data or "\0" in self.external_data or self.external_data in ("", ".", ".."):
             raise UsageError(f"card: external_data is {self.external_data!r}; it must be the name of a file beside the card")
         object.__setattr__(self, "labels", tuple(self.labels))
+
+    @property
+    def most_weights_bytes(self) -> int:
+        """A bound on the size of `external_data`: doubles, each tensor of them at a place of its own, take less."""
+        return max(1 << 30, 64 * self.num_parameters)
 
     @property
     def classified(self) -> str:
@@ -183,7 +189,7 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
         shape = sidecar.outputs.get(name, [])
         if len(shape) < 2 or not all(isinstance(size, int) for size in shape[1:]):
             raise DamagedError(f"{graph.with_suffix('.json')} is damaged (no shape of {name})")
-    if (found := file_sha256(graph)) != sidecar.sha256:
+    if (found := file_sha256(graph, most_bytes=GRAPH_BYTES)) != sidecar.sha256:
         why = describe_wrong_file(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
         raise DamagedError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why})")
     return card, sidecar, Path(graph).resolve()

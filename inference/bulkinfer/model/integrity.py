@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError, DamagedError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.guarded import GRAPH_BYTES
 from bulkinfer.model.card import ModelCard, graph_path, is_made_of, read_card, read_sidecar
 from bulkinfer.model.graph_checks import GOLDEN_FILE, read_golden
 
@@ -24,9 +25,9 @@ def damage(folder: Path, card: ModelCard) -> str:
     """What is wrong with the files that all graphs of the folder need; empty if they are sound. Reads all weights."""
     try:
         graph, weights = graph_path(folder, card.fixed_batch), folder / card.external_data
-        if not graph.is_file() or file_sha256(graph) != read_sidecar(graph).sha256:
+        if not graph.is_file() or file_sha256(graph, most_bytes=GRAPH_BYTES) != read_sidecar(graph).sha256:
             return f"{graph.name} is missing or not the file recorded"
-        if not weights.is_file() or file_sha256(weights) != card.external_data_sha256:
+        if not weights.is_file() or file_sha256(weights, most_bytes=card.most_weights_bytes) != card.external_data_sha256:
             return f"{weights.name} is missing or not the file recorded"
         read_golden(folder / GOLDEN_FILE)
     except BulkinferError as error:

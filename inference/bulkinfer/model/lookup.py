@@ -82,7 +82,7 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     weights = resolved.parent / card.external_data
     if not weights.exists():
         raise RunError(f"{weights}, the weights of {graph}, do not exist")
-    if (found := file_sha256(weights)) != card.external_data_sha256:
+    if (found := file_sha256(weights, most_bytes=card.most_weights_bytes)) != card.external_data_sha256:
         why = describe_wrong_file(weights) or f"sha256 {found[:12]}, recorded {card.external_data_sha256[:12]}"
         raise RunError(f"{weights} is not what card.json records ({why})")
     if misfit := _misfit(card, sidecar, batch_size):

@@ -115,5 +115,8 @@ class Recipe:
             raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
         if self.alpha_over is not None and (len(self.alpha_over) != 3 or not all(0 <= v <= 255 for v in self.alpha_over)):
             raise UsageError("recipe: alpha_over needs three grey levels, 0 to 255")
+        numbers = (self.crop_fraction, *self.mean, *self.std, *self.fill, *self.value_range)
+        if not all(math.isfinite(number) for number in numbers) or self.crop_fraction <= 0:
+            raise UsageError("recipe: crop_fraction must be above 0, and it and mean, std, fill and value_range finite numbers")
         if len(self.value_range) != 2:
             raise UsageError("recipe: value_range needs two values, those of black and white")

@@ -29,7 +29,7 @@ from bulkinfer.results.rows import StepRows, Task
 from bulkinfer.types import Record, Step
 
 METADATA_KEY = b"bulkinfer"
-_MOST_BYTES = 1 << 31  # of a part, which is read at once
+MOST_PART_BYTES = 1 << 31  # of a part, which is read at once
 
 
 class PartFacts(TypedDict):
@@ -212,7 +212,7 @@ def _damage_as_run_error(path: Path) -> Iterator[None]:
 def recorded_fingerprint(path: Path) -> str:
     """The fingerprint in a part's file metadata, not checked; empty if it is no part."""
     try:
-        raw = (pq.ParquetFile(pa.BufferReader(read_bytes(path, _MOST_BYTES))).metadata.metadata or {}).get(METADATA_KEY)
+        raw = (pq.ParquetFile(pa.BufferReader(read_bytes(path, MOST_PART_BYTES))).metadata.metadata or {}).get(METADATA_KEY)
         facts: Any = json.loads(raw or b"{}")
     except (BulkinferError, OSError, ValueError, RecursionError, pa.ArrowException):
         return ""
@@ -248,7 +248,7 @@ def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str]
     bulkinfer wrote it.
     """
     path = output / part_name(step)
-    data = read_bytes(path, _MOST_BYTES)
+    data = read_bytes(path, MOST_PART_BYTES)
     with _damage_as_run_error(path):
         parquet = BoundedParquet(pa.BufferReader(data), len(data))
         facts = _facts(path, parquet.metadata)

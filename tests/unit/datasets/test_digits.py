@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
-from bulkinfer.datasets import read_dataset
+from bulkinfer.datasets import digits, read_dataset
 from bulkinfer.datasets.types import ArrayPictures
 from bulkinfer.errors import UsageError
 
@@ -68,3 +69,14 @@ def test_half_a_gzip_file(tmp_path: Path) -> None:
     (tmp_path / "digits.csv.gz").unlink()
     with pytest.raises(UsageError, match=r"holds no digits.csv.gz"):
         read(tmp_path, "valid")
+
+
+def test_where_the_file_is_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside scikit-learn the folder that holds it, which is read then."""
+    with pytest.raises(UsageError, match=r"holds no digits\.csv\.gz: give --data_dir ") as error:
+        read_dataset("digits", tmp_path / "data", "valid")
+    (place,) = re.findall(r"--data_dir (\S+), of the scikit-learn", str(error.value))
+    assert read_dataset("digits", Path(place), "valid").labels.shape == (360,)
+    monkeypatch.setattr(digits, "find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match="it is a part of scikit-learn: pip install scikit-learn"):
+        read(tmp_path, "train")

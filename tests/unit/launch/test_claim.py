@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -364,6 +366,18 @@ def test_a_part_that_was_cut_is_set_aside(job: Job, output: Path, capfd: pytest.
     path.write_bytes(path.read_bytes()[:-3])
     assert remaining_steps(job, output, job_file) == [Step(0, 0, 5)]
     assert f"{path} is damaged or not a part of a job" in capfd.readouterr().err
+
+
+def test_c48_a_hollow_part_of_a_terabyte_is_set_aside_at_once(
+    job: Job, output: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job_file = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))
+    path = output / part_name(Step(0, 0, 5))
+    os.truncate(path, 1 << 40)
+    before = time.monotonic()
+    assert remaining_steps(job, output, job_file) == [Step(0, 0, 5)]
+    assert time.monotonic() - before < 10
+    assert f"{path} has 1,099,511,627,776 bytes or more" in capfd.readouterr().err
 
 
 def test_a_part_that_replaces_the_recorded_one_is_taken_and_recorded(job: Job, output: Path) -> None:

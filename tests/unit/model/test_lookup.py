@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,15 @@ def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
         file.write(b"!")
     with pytest.raises(UsageError, match=r"weights\.bin is not what card\.json records \(sha256 .*: run get_model "):
         found(models)
+
+
+@pytest.mark.parametrize("name", ["model_6.onnx", "weights.bin"])
+def test_c48_hollow_files_of_a_terabyte_are_refused_at_once(models: Path, name: str) -> None:
+    path = models / "tiny" / name
+    os.truncate(path, 1 << 40)
+    before = time.monotonic()
+    assert f"{path.resolve()} has 1,099,511,627,776 bytes or more; such a file has at most " in refusal(models, "tiny")
+    assert time.monotonic() - before < 10
 
 
 def test_columns_of_a_network_that_classifies_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +62,10 @@ def test_c59_what_came_later_is_no_fact_of_a_recipe_without_it() -> None:
         ({"colour": "adobe"}, "colour is 'adobe'; known are stored, srgb"),
         ({"alpha_over": (1, 2)}, "alpha_over needs three grey levels"),
         ({"alpha_over": (0, 0, 256)}, "alpha_over needs three grey levels"),
+        ({"crop_fraction": -3}, "crop_fraction must be above 0"),
+        ({"crop_fraction": math.nan}, "crop_fraction must be above 0"),
+        ({"mean": (0.5, math.inf, 0.5)}, "finite numbers"),
+        ({"value_range": (0.0, math.nan)}, "finite numbers"),
     ],
 )
 def test_c59_values_that_a_recipe_cannot_have(changes: dict[str, Any], told: str) -> None:
