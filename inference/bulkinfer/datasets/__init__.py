@@ -10,6 +10,7 @@ from bulkinfer.datasets.cifar import CIFAR10, CIFAR100
 from bulkinfer.datasets.idx import FASHION_MNIST, MNIST
 from bulkinfer.datasets.types import SPLITS, ArrayPictures, FilePictures, Reader
 from bulkinfer.errors import UsageError
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -46,8 +47,7 @@ def read_dataset(name: str, data_dir: Path, split: str, *, class_order: str = "t
     """
     assert split in SPLITS, split
     reader = find_reader(name)
-    if reader is not READERS["digits"]:  # which says where its file is
-        _check_folder(data_dir)
+    _check_folder(data_dir, digits.installed_place() if reader is READERS["digits"] else None)
     if not reader.has_class_folders:
         if class_order == "number":
             raise UsageError(f"--class_order is for data sets in class folders, and {name} is not one")
@@ -79,7 +79,9 @@ def detect(data_dir: Path) -> str:
     return found[0]
 
 
-def _check_folder(data_dir: Path) -> None:
+def _check_folder(data_dir: Path, known: Path | None = None) -> None:
+    """Raises UsageError if it is no folder; the message names a `known` one that holds the data set."""
     if not data_dir.is_dir():
         what = "is not a folder" if data_dir.exists() else "does not exist"
-        raise UsageError(f"{data_dir} {what}: give the folder of the data set")
+        example = f", as in --data_dir {shell_word(known)}" if known else ""
+        raise UsageError(f"{data_dir} {what}: give the folder of the data set{example}")

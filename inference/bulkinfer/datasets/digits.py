@@ -31,7 +31,9 @@ def read(data_dir: Path, split: str) -> ArrayPictures:
     """
     path = next((data_dir / name for name in _NAMES if (data_dir / name).is_file()), None)
     if path is None:
-        raise UsageError(f"{data_dir} holds no digits.csv.gz: {_where_it_is()}")
+        place = installed_place()
+        where = f"give --data_dir {shell_word(place)}" if place else "it comes with scikit-learn, in sklearn/datasets/data"
+        raise UsageError(f"{data_dir} holds no digits.csv.gz: {where}")
     values = _values(path)
     check_labels(path, values[:, -1], len(_CLASS_NAMES))
     if len(values) <= _NUM_VALID:
@@ -42,13 +44,11 @@ def read(data_dir: Path, split: str) -> ArrayPictures:
     return ArrayPictures(images_NHWC, part[:, -1].copy(), _CLASS_NAMES, count_notes(path, len(values), _PUBLISHED))
 
 
-def _where_it_is() -> str:
-    """What to do about it: the file is a part of scikit-learn."""
+def installed_place() -> Path | None:
+    """The folder of the installed scikit-learn that holds the file; None if there is none."""
     found = find_spec("sklearn")
-    for folder in (found and found.submodule_search_locations) or ():
-        if holds(place := Path(folder) / "datasets" / "data"):
-            return f"give --data_dir {shell_word(place)}, of the scikit-learn that is installed"
-    return "it is a part of scikit-learn: pip install scikit-learn, and type the same command to see the folder"
+    places = [Path(folder) / "datasets" / "data" for folder in (found and found.submodule_search_locations) or ()]
+    return next(filter(holds, places), None)
 
 
 def _values(path: Path) -> Array:

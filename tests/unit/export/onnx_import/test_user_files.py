@@ -30,7 +30,7 @@ def test_a_recipe_comes_from_a_file_or_from_a_network(tmp_path: Path) -> None:
     (json.dumps({**SCALED, "value_range": [1, 1]}), r"value_range \[1, 1\] makes black and white the same"),
     (json.dumps({**SCALED, "resize_size": 10**12}), "resize_size may be 65535 pixels at most"),
     (json.dumps({**SCALED, "std": [1e-40, 1, 1]}), "mean, std and value_range make inputs as large as"),
-    (json.dumps({**SCALED, "mean": [0, 0, 0.5]}).replace("0.5]", "1e999]"), "make inputs as large as inf"),
+    (json.dumps({**SCALED, "mean": [0, 0, 0.5]}).replace("0.5]", "1e999]"), "fill and value_range finite numbers"),
     ("[1]", "holds no JSON object"),
     (json.dumps({**SCALED, "hight": 3, "crop": 1}), "has unknown keys: crop, hight; known are height, width, "),
     (json.dumps({"height": 3, "resize": "exact"}), "lacks width, resize_size, crop_fraction, interpolation, mean, std"),
