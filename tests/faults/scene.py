@@ -34,8 +34,11 @@ WORDS = ("--model_name=tiny", f"--batch_size={BATCH_SIZE}", "--batches_per_step=
 
 
 def colour_of(number: int) -> tuple[int, int, int]:
-    """The colour of a picture: near that of its class, and nobody else's, so that its row cannot be taken for another's."""
-    red, green, blue = (255 - number if channel else number for channel in COLOURS[LABELS[number % 8]])
+    """The colour of a picture: near that of its class, and nobody else's, so that its row cannot be taken for another's.
+
+    Not black, which is the batch of zeros that a worker warms up with: a fault of that picture would be one of the network.
+    """
+    red, green, blue = (255 - number if channel else 1 + number for channel in COLOURS[LABELS[number % 8]])
     return red, green, blue
 
 
