@@ -257,7 +257,10 @@ def main(argv: list[str]) -> None:
     make_printing_safe()
     for number in STOP_SIGNALS:  # a terminal sends them to the whole group; the launcher decides when to stop
         signal.signal(number, signal.SIG_IGN)
-    spec = RunSpec.read(Path(run_file))
+    try:
+        spec = RunSpec.read(Path(run_file))
+    except (BulkinferError, OSError) as error:  # the launcher shows the end of this worker's log
+        sys.exit(f"worker {index}: {os_error_sentence(error) if isinstance(error, OSError) else error}")
     print_log_lines()
     log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, str(index)])}")
     log.info(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")

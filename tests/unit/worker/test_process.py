@@ -426,3 +426,13 @@ def test_the_process_without_its_launcher(tmp_path: Path) -> None:
     assert isinstance(process.hear(), Ready)
     assert process.end() == 1
     assert "Traceback" not in process.log.read_text()
+
+
+def test_a_run_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "damaged.json").write_text("{")
+    words = [sys.executable, "-P", "-m", "bulkinfer.worker.process"]
+    for name in ("none.json", "damaged.json"):
+        done = subprocess.run([*words, str(tmp_path / name), "0"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"worker 0: {tmp_path / name} ")
+        assert done.stderr.count("\n") == 1
