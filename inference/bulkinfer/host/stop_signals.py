@@ -52,6 +52,7 @@ class _Watch:
             self.end(number)
         if not is_tidying:
             self.number, self._since = number, time.monotonic()
+            signal.signal(signal.SIGALRM, self.again)  # not before: until now an alarm of somebody else ends the process as ever
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
             raise Stopped(number)
 
@@ -105,7 +106,6 @@ def work_begins() -> None:
     """From now on a stop signal raises Stopped. Does nothing if this process does not watch the signals (see watch_signals)."""
     if _watch is not None:
         sys.unraisablehook = _watch.unraisable
-        signal.signal(signal.SIGALRM, _watch.again)
         _watch.is_working = True
 
 

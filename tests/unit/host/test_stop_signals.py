@@ -57,6 +57,10 @@ def test_a_second_signal_does_not_disturb_the_tidying() -> None:
     assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
 
+def test_an_alarm_that_somebody_has_set_ends_the_process_as_ever() -> None:
+    assert run("signal.setitimer(signal.ITIMER_REAL, 0.01)") == (-signal.SIGALRM, "", "")
+
+
 def test_a_signal_that_a_library_swallows_comes_again() -> None:
     work = """
         for _ in range(3):
