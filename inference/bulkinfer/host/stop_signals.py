@@ -52,7 +52,7 @@ class _Watch:
             self.end(number)
         if not is_tidying:
             self.number, self._since = number, time.monotonic()
-            signal.signal(signal.SIGALRM, self.again)  # not before: until now an alarm of somebody else ends the process as ever
+            signal.signal(signal.SIGALRM, self.again)  # not before: other alarms end the process as ever
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
             raise Stopped(number)
 
