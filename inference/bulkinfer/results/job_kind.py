@@ -10,7 +10,7 @@ from bulkinfer.results.job_file import JobFile
 
 # Fields of an identity that may differ within a kind: which pictures, how they are handed out, limits, which change no ok row,
 # and devices: in one precision they differ in last bits.
-FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
+FREE = {"manifest", "skipped", "limit", "batch_size", "device", "backend", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
 _AUTO = "auto"
 
 
