@@ -106,8 +106,16 @@ def first_line(error: BaseException) -> str:
 def os_error_sentence(error: OSError) -> str:
     """An error of the operating system as one printable line: what happened, and the files that it names."""
     what = error.strerror or first_line(error)
-    names = [_shown(name) for name in (error.filename, error.filename2) if name is not None]
+    names = [_shown(_known(name)) for name in (error.filename, error.filename2) if name is not None]
     return f"{what}: {' -> '.join(names)}" if names else what
+
+
+def _known(name: str | bytes | int) -> str | bytes | int:
+    """The folder of a temporary file of ours, whose name would tell nobody anything; any other name as it is."""
+    if isinstance(name, int):
+        return name
+    folder, file = os.path.split(os.fsencode(name))
+    return (folder or b".") if file.startswith(b"_tmp-") else name
 
 
 def _shown(name: str | bytes | int) -> str:

@@ -21,7 +21,7 @@ _REMOVAL_S = 10.0  # how long to wait for another launcher that removes a damage
 
 
 @contextmanager
-def results_lock(output: Path, *, replaces_damaged: bool = False) -> Iterator[Lease]:
+def results_lock(output: Path, *, flag: str = "--output", replaces_damaged: bool = False) -> Iterator[Lease]:
     """Lock a results folder, by a file in its own folder (see own_folder.py), which is made; `output` is not. See output_lock.
 
     The lock of an earlier version, which lies in `output`, and one in the other place for own files are respected too. An own
@@ -30,10 +30,10 @@ def results_lock(output: Path, *, replaces_damaged: bool = False) -> Iterator[Le
     was_there = own_folder(output).is_dir()
     folder = make_own_folder(output)
     try:
-        with output_lock(folder, flag="--output", shown=output, replaces_damaged=replaces_damaged) as lease_there:
+        with output_lock(folder, flag=flag, shown=output, replaces_damaged=replaces_damaged) as lease_there:
             for other in other_places(output):
                 if os.path.lexists(other / LOCK_FILE):
-                    with output_lock(other, flag="--output", shown=output, replaces_damaged=replaces_damaged):
+                    with output_lock(other, flag=flag, shown=output, replaces_damaged=replaces_damaged):
                         pass  # its holder has ended
             yield lease_there
     finally:
@@ -46,7 +46,8 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
     """Lock a folder for this process; the yielded lease shows whether the lock is still held.
 
     The lock of a process that has ended is taken over: at once if it ran on this host, otherwise if the lock is not renewed
-    for LEASE_S seconds. `flag` is the option that would name another folder, `shown` the folder that messages name.
+    for LEASE_S seconds. `flag` is the option that would name another folder (empty: there is none), `shown` the folder that
+    messages name.
     `replaces_damaged`: a lock file that does not say who holds it is removed.
     Raises LockedError with host, pid and start of the holder, or with the file's name if it is damaged.
     """
@@ -71,7 +72,8 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):
         raise LockedError(
-            f"{shown} is in use by {_named(found)}: wait for it, or give another {flag}"
+            f"{shown} is in use by {_named(found)}: wait for it"
+            + (f", or give another {flag}" if flag else "")
             + ("" if lease.is_here(found) else f"; if that host is gone for good, remove {path}")
         )
     found.keep()
@@ -79,6 +81,24 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         yield found
     finally:
         found.release()
+
+
+def launcher_in(output: Path) -> str:
+    """The launcher that writes to a results folder, in words; empty if none does, or none that is known to live.
+
+    One of another host, whose process cannot be looked up here, counts while it renews its lock.
+    """
+    for folder in (own_folder(output), *other_places(output)):
+        path = folder / LOCK_FILE
+        if not os.path.lexists(path):
+            continue
+        try:
+            holder = lease.read_holder(path)
+        except (DamagedLockError, OSError):
+            continue
+        if holder is not None and lease.seems_alive(path, holder):
+            return _named(holder)
+    return ""
 
 
 def _remove_damaged(path: Path) -> None:

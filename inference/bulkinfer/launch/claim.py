@@ -58,11 +58,13 @@ def claim(plan: Plan) -> Iterator[Launch]:
     job, log_dir, output = plan.job, plan.log_dir, plan.output
     log_dir.mkdir(parents=True, exist_ok=True)
     replaces = job.config.overwrite
-    with output_lock(log_dir, flag="--log_path", replaces_damaged=replaces) as log_lease:
+    is_launch = job.command == "infer_launch"  # a retry works in the folders of its job
+    flags = "--log_path and another --output" if output is not None and job.config.output else "--log_path"
+    with output_lock(log_dir, flag=flags if is_launch else "", replaces_damaged=replaces) as log_lease:
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
-        with results_lock(output, replaces_damaged=replaces) as lease:
+        with results_lock(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
             if _is_gone(output) or are_parts_gone(output):
                 _forget_gone_results(output)
             output.mkdir(exist_ok=True)

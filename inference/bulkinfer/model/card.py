@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
@@ -122,10 +122,11 @@ def _build(cls: Any, value: Any, path: Path) -> Any:
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if reason := next(filter(None, (mismatch(item, kinds[name], name) for name, item in given.items())), ""):
         raise DamagedError(f"{path} is damaged ({reason})")
+    needed = (known.name for known in fields(cls) if known.default is MISSING and known.default_factory is MISSING)
+    if missing := [name for name in needed if name not in given]:
+        raise DamagedError(f"{path} is damaged ({missing[0]} is missing)")
     try:
         return cls(**given)
-    except TypeError as error:
-        raise DamagedError(f"{path} is damaged ({error})") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -138,6 +139,9 @@ def write_card(path: Path, card: ModelCard) -> None:
 def read_card(path: Path) -> ModelCard:
     """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
     value = read_json(path)
+    for name in ("recipe", "weights"):
+        if name not in value:
+            raise DamagedError(f"{path} is damaged ({name} is missing)")
     recipe = _build(Recipe, value.get("recipe", {}), path)
     weights = _build(Weights, value.get("weights", {}), path)
     card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)

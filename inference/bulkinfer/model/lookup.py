@@ -133,6 +133,8 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
 
     Raises UsageError for the folder of a variant, which --precision chooses.
     """
+    if Path(model_name).name in ("", ".."):
+        raise UsageError(f"--model_name {model_name!r} is no name of a network: give one, such as resnet18")
     models = Path(model_path)
     exact = models / model_name
     if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):

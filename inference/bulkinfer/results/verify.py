@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import BulkinferError, ForeignError
+from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import user_path
 from bulkinfer.records.manifest_rows import add_keys
@@ -61,6 +62,10 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     output = find_output(user_path(output, "output"))
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
+    if launcher := launcher_in(output):
+        verdict.notes.append(
+            f"{launcher} is at work on it: what is missing may still come, so verify it again when that has ended"
+        )
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
     verdict.faults += [f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]]

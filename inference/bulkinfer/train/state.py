@@ -78,6 +78,8 @@ def read_state(folder: Path) -> dict[str, Any]:
     cannot be that of a checkpoint.
     """
     path = folder / FILE
+    if not path.exists():
+        raise UsageError(f"{path} does not exist: use another checkpoint")
     state = read_json(path)
     if reason := next(_faults(state, folder.name), ""):
         raise RunError(f"{path} is damaged ({reason}): use another checkpoint")

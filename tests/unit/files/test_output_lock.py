@@ -428,3 +428,30 @@ def test_a_damaged_lock_is_not_removed_if_another_launcher_has_replaced_it(
     (other,) = others
     other.check()
     assert [entry.name for entry in tmp_path.iterdir()] == [LOCK_FILE]
+
+
+def test_where_no_other_folder_helps_none_is_advised(tmp_path: Path) -> None:
+    process = contender(tmp_path)
+    assert say_and_hear(process, "\n") == "won"
+    with pytest.raises(LockedError, match=r": wait for it$"), output_lock(tmp_path, flag=""):
+        pytest.fail("two holders")
+    process.communicate()
+
+
+def test_the_launcher_of_a_folder_is_named_while_it_lives(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    assert launcher_in(output) == ""
+    with results_lock(output) as held:
+        told = launcher_in(output)
+        assert f"pid {os.getpid()}, started " in told
+        found = json.loads(held.path.read_text())
+        elsewhere = {**found, "host": "elsewhere", "boot_id": "another", "pids": "another"}
+        held.path.write_text(json.dumps(elsewhere))
+        assert launcher_in(output).startswith("a launcher on elsewhere, ")
+        os.utime(held.path, (0, 0))  # not renewed for long
+        assert launcher_in(output) == ""
+        held.path.write_text(json.dumps({**found, "start_ticks": 1}))  # its number belongs to another process now
+        assert launcher_in(output) == ""
+        held.path.write_text(json.dumps(found))
+    assert launcher_in(output) == ""
