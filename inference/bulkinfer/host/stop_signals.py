@@ -89,7 +89,7 @@ class _Watch:
         self._alarm = None
 
     def _set_alarm(self) -> None:
-        """Send the signal again and again. Not called before a signal came: until then other alarms end the process as before."""
+        """Send the signal again and again. Not called before a signal came: until then other alarms work as before."""
         handler = signal.signal(signal.SIGALRM, self.again)
         left, interval = signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
         if self._alarm is None or handler != self.again:

@@ -137,7 +137,11 @@ def write_card(path: Path, card: ModelCard) -> None:
 
 def read_card(path: Path) -> ModelCard:
     """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
-    value = read_json(path)
+    return card_of(read_json(path), path)
+
+
+def card_of(value: dict[str, Any], path: Path) -> ModelCard:
+    """The card in the content of `path`. Raises UsageError or DamagedError that names the file and what is wrong in it."""
     recipe = _build(Recipe, value.get("recipe", {}), path)
     weights = _build(Weights, value.get("weights", {}), path)
     card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
@@ -169,7 +173,12 @@ def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:
 def read_sidecar(graph: Path) -> GraphSidecar:
     """Read a graph's sidecar. Raises UsageError if missing or newer, DamagedError if damaged."""
     path = graph.with_suffix(".json")
-    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path), path)
+    return sidecar_of(read_json(path), path)
+
+
+def sidecar_of(value: dict[str, Any], path: Path) -> GraphSidecar:
+    """The sidecar in the content of `path`. Raises DamagedError that names the file and what is wrong in it."""
+    sidecar: GraphSidecar = _build(GraphSidecar, value, path)
     return sidecar
 
 
