@@ -46,7 +46,7 @@ def _run(config: VerifyConfig) -> int:
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
         together = compare_outputs(outputs, verdicts)
-        say(f"together: {together.num_pictures} different pictures are ok in {len(outputs)} folders")
+        say(f"together: {together.num_pictures} different pictures are ok in at least one of {len(outputs)} folders")
         for note in together.notes:
             say(note)
         for fault in together.faults:

@@ -23,7 +23,7 @@ _WAYS_OUT = "run the job with --overwrite, or into another --output"
 
 
 class Resolved(TypedDict):
-    """What `auto` became. Newer files hold more: devices, precision, graph_sha256, batches_per_step."""
+    """What `auto` became. Newer files hold more: devices, precision, graph_sha256, weights_sha256, batches_per_step."""
 
     provider: str
 

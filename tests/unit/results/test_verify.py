@@ -105,7 +105,7 @@ def test_a_key_that_stands_twice_in_one_part(output: Path) -> None:
     write_part(output, filled_rows(Step(1, 2, 4), task()), 2, {"fingerprint": FINGERPRINT})
     told = faults(output)
     assert "partition 0: the keys of the rows are not those of the manifest" in told[1]
-    assert f"1 keys have more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
+    assert f"1 key has more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
     assert "2 keys have more than one row (000002.jpg in " in told[3]
 
 
