@@ -116,6 +116,11 @@ def watch_signals(command: str) -> None:
             signal.signal(number, _watch)
 
 
+def is_own_process() -> bool:
+    """True if this process runs one command and nothing else: it watches the signals (see watch_signals)."""
+    return _watch is not None
+
+
 def work_begins() -> None:
     """From now on a stop signal raises Stopped. Does nothing if this process does not watch the signals (see watch_signals)."""
     if _watch is not None:
