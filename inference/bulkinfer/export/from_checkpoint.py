@@ -71,6 +71,7 @@ class TrainedNetwork:
             versions=model_folder.export_versions(),
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            external_data_bytes=len(export.weights),
             source="checkpoint",
         )
         return card, export

@@ -81,6 +81,7 @@ class ZooNetwork:
             versions=model_folder.export_versions(),
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            external_data_bytes=len(export.weights),
             test_size=self.config.use_test_size,
         )
         return card, export

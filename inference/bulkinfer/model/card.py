@@ -81,6 +81,7 @@ class ModelCard:
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
     calibration: Calibration | None = None  # only of a variant
     test_size: bool = False  # its recipe is that of get_model --use_test_size
+    external_data_bytes: int = 0  # size of `external_data`; 0: not known, since earlier versions did not record it
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
@@ -91,8 +92,8 @@ class ModelCard:
 
     @property
     def most_weights_bytes(self) -> int:
-        """A bound on the size of `external_data`: doubles, each tensor of them at a place of its own, take less."""
-        return max(1 << 30, 64 * self.num_parameters)
+        """The size of `external_data`, or a bound on it: doubles with alignment padding take less, if they are parameters."""
+        return self.external_data_bytes or max(1 << 30, 64 * self.num_parameters)
 
     @property
     def classified(self) -> str:

@@ -58,6 +58,16 @@ def test_card_round_trip(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "card.json").read_text())["format"] == 2
 
 
+def test_the_size_of_the_weights_is_that_of_the_card(tmp_path: Path) -> None:
+    """Whole numbers and buffers are weights as well, but no parameters. An earlier version did not record the size."""
+    card = replace(CARD, num_parameters=1, external_data_bytes=3 << 30)
+    write_card(tmp_path / "card.json", card)
+    assert read_card(tmp_path / "card.json").most_weights_bytes == 3 << 30
+    assert replace(CARD, external_data_bytes=7).most_weights_bytes == 7
+    assert read_card(damaged(tmp_path, external_data_bytes=None)).most_weights_bytes == 64 * 44_177_704
+    assert read_card(damaged(tmp_path, external_data_bytes=None, num_parameters=1)).most_weights_bytes == 1 << 30
+
+
 def test_sidecar_round_trip(tmp_path: Path) -> None:
     sidecar = GraphSidecar("ef" * 32, 6, {"images": [6, 224, 224, 3]}, {"logits": [6, 1000]}, {"logits": {"max_abs": 1e-6}})
     graph = graph_path(tmp_path, 6)

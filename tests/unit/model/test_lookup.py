@@ -146,6 +146,15 @@ def test_c48_hollow_files_of_a_terabyte_are_refused_at_once(models: Path, name: 
     assert time.monotonic() - before < 10
 
 
+def test_weights_of_another_size_than_the_card_says_are_not_read(models: Path) -> None:
+    path, weights = models / "tiny" / "card.json", models / "tiny" / "weights.bin"
+    write_card(path, replace(read_card(path), external_data_bytes=weights.stat().st_size))
+    assert found(models)
+    with weights.open("ab") as file:
+        file.write(b"!")
+    assert f"{weights.resolve()} has 43 bytes or more; such a file has at most 42" in refusal(models, "tiny")
+
+
 def test_columns_of_a_network_that_classifies_nothing() -> None:
     @dataclass
     class Card:
