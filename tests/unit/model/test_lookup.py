@@ -138,7 +138,7 @@ def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model_6.onnx", "weights.bin"])
-def test_c48_hollow_files_of_a_terabyte_are_refused_at_once(models: Path, name: str) -> None:
+def test_c48_sparse_files_of_a_terabyte_are_refused_at_once(models: Path, name: str) -> None:
     path = models / "tiny" / name
     os.truncate(path, 1 << 40)
     before = time.monotonic()
