@@ -2,7 +2,8 @@
 
 The real plugin serves the processors of some vendors only. Tests that need its CPU device ask for the fixture `openvino`, which
 is the real plugin where it serves this processor and the stand-in elsewhere; tests of its absence ask for `without_openvino`.
-BULKINFER_TEST_PLUGIN=absent or =present in the environment of pytest is what all other tests meet.
+OpenVINO's own runtime does not take its place there. BULKINFER_TEST_PLUGIN=absent or =present in the environment of pytest is
+what all other tests meet.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def plugin(mode: str) -> Iterator[None]:
     stand_in, before = _stand_in(), sys.modules.get(MODULE)
     registered, register = set(stand_in.registered), openvino._register
     path = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with mock.patch.dict(os.environ, {VARIABLE: mode, "PYTHONPATH": path}):
+    with mock.patch.dict(os.environ, {VARIABLE: mode, openvino.VARIABLE: "plugin", "PYTHONPATH": path}):
         try:
             sys.modules[MODULE] = stand_in
             stand_in.registered.clear()  # as in a new process: neither the runtime nor we know the plugin
@@ -61,7 +62,8 @@ def plugin(mode: str) -> Iterator[None]:
 def offered() -> Iterator[None]:
     """A plugin that serves this processor: the one at hand if it does, otherwise the stand-in."""
     if is_offered():
-        yield
+        with mock.patch.dict(os.environ, {openvino.VARIABLE: "plugin"}):
+            yield
     else:
         with plugin("present"):
             yield

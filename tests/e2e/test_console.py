@@ -89,6 +89,8 @@ def test_c54_a_limit_of_memory_is_one_sentence(place: Path, limit_kb: int) -> No
     assert done.returncode in (0, 1, 2)
     if done.returncode:
         assert "(ulimit -" in done.stderr.splitlines()[-1], done.stderr
+    for log in place.glob("logs/*/worker-*.log"):
+        assert "Traceback" not in log.read_text()
 
 
 HIDE = """

@@ -50,6 +50,18 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def assert_gone(group: int) -> None:
+    """Raises AssertionError unless the last processes of the group end soon: children notice the end of their parent."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"processes of the group {group} are left")
+
+
 def interrupted(place: Path, words: list[str], number: int, moment_s: float) -> tuple[int, str]:
     """Run a command, and send it a signal after `moment_s`; its exit code as a shell gives it, and what it says on stderr."""
     environment = {**os.environ, "TMPDIR": str(place / "temporary")}
@@ -60,8 +72,7 @@ def interrupted(place: Path, words: list[str], number: int, moment_s: float) -> 
     time.sleep(moment_s)
     process.send_signal(number)
     _, told = process.communicate(timeout=120)
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    assert_gone(process.pid)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode, told
 
 

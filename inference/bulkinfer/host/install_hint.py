@@ -17,6 +17,7 @@ from bulkinfer.types import shell_word
 EXTRAS = {
     "onnxruntime": "cpu",
     "onnxruntime_ep_openvino": "openvino",
+    "openvino": "openvino",
     "pillow_heif": "heic",
     "yaml": "train",
     "tensorboard": "tensorboard",

@@ -15,6 +15,7 @@ _PACKAGES = (
     "onnxruntime",
     "onnxruntime-gpu",
     "onnxruntime-ep-openvino",
+    "openvino",
 )
 
 

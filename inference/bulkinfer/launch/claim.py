@@ -170,7 +170,13 @@ def _strangers(output: Path, published: list[Step]) -> RunError:
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
     """`begun`, found in `output`, for going on with it, if it is the same job."""
     resolved = resolved_there(begun, output, job.identity)
-    if (resolved["provider"], resolved.get("precision", job.choice.precision)) != (job.choice.provider, job.choice.precision):
+    choice = job.choice
+    ran = (
+        resolved["provider"],
+        resolved.get("precision", choice.precision),
+        resolved.get("backend", choice.entry.backend_version),
+    )
+    if ran != (choice.provider, choice.precision, choice.entry.backend_version):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
     _check_graph(job, output, resolved)
     changes = version_changes(begun.versions, versions())

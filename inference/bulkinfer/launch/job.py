@@ -96,6 +96,8 @@ def identity_of(asked: Unsettled, dataset: Dataset | None) -> dict[str, Any]:
     if "topk" in config.save:
         facts["top_k"] = min(config.top_k, int(model.sidecar.outputs[card.classified][-1]))
     saves_outputs = bool(set(card.outputs) & set(config.save))
+    first = asked.candidates.choices[0]
+    by_alternative = asked.request.provider != AUTO and first.is_alternative
     return {
         **facts,
         "device": asked.request.provider,  # which of its devices decides nothing
@@ -108,6 +110,7 @@ def identity_of(asked: Unsettled, dataset: Dataset | None) -> dict[str, Any]:
         "save_precision": config.save_precision if saves_outputs else "fp32",
         "save": sorted(set(config.save)),
         "manifest": dataset.content_hash if dataset else config.input,
+        **({"backend": first.entry.backend_version} if by_alternative else {}),
         **({"skipped": dataset.skipped.sha256} if dataset and dataset.skipped else {}),
     }
 
@@ -140,6 +143,7 @@ def resolved_of(job: Job) -> dict[str, Any]:
         "devices": job.choice.models,
         "precision": job.choice.precision,
         "precision_reason": job.choice.precision_reason,
+        **({"backend": backend} if (backend := job.choice.entry.backend_version) else {}),
         "graph_sha256": job.model.sidecar.sha256,
         "weights_sha256": job.model.card.external_data_sha256,
     }
@@ -171,7 +175,9 @@ def joined_identity(now: dict[str, Any], begun: JobFile | None) -> dict[str, Any
     for name, became in (("precision", "precision"), ("device", "provider")):
         if there.get(name) == AUTO and now[name] != AUTO:
             there[name] = resolved.get(became)
-    return begun.identity if canonical_json(there) == canonical_json(now) else now
+    # it goes on by the backend that it began with, where this host has that one too: as_begun looks
+    there, asked = ({name: value for name, value in each.items() if name != "backend"} for each in (there, now))
+    return begun.identity if canonical_json(there) == canonical_json(asked) else now
 
 
 def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
 def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
     resolved = resolved_there(begun, output, identity)
     ran = resolved.get("precision", asked.config.precision)
-    return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)))
+    return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 
 
 def choose_log_dir(config: LaunchConfig, name: str) -> Path:

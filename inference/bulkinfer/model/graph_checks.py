@@ -25,8 +25,8 @@ from bulkinfer.files.guarded import open_regular
 from bulkinfer.model.card import GraphSidecar
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
+from bulkinfer.runtime.onnxruntime_graph import runtime_reason
 from bulkinfer.runtime.providers import runtime
-from bulkinfer.runtime.session import runtime_reason
 
 BATCH = "batch"  # name of the free dimension
 PARITY_TOLERANCES = {

@@ -9,7 +9,7 @@ from bulkinfer.files.atomic import canonical_json
 
 # Fields of an identity that may differ within a kind: which pictures, how they are handed out, limits, which change no ok row,
 # and devices: in one precision they differ in last bits.
-_FREE = {"manifest", "skipped", "limit", "batch_size", "device", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
+_FREE = {"manifest", "skipped", "limit", "batch_size", "device", "backend", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
 _ASKED_WEIGHTS = "asked_weights_sha256"
 _BEHIND_AUTO = ("precision", "graph_sha256", "weights_sha256")
 _AUTO = "auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bulkinfer.config import EXACT, LaunchConfig
@@ -13,7 +13,7 @@ from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
-from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.runtime.providers import PROVIDERS, Provider, entry_of
 
 AUTO = "auto"
 AS_ASKED = "as asked"
@@ -35,7 +35,7 @@ class Choice:
     """The provider, devices and precision chosen for a request.
 
     `provider` is a key of PROVIDERS, `reason` says why it was chosen. `numbers` and `names` are the devices to use, in the same
-    order. `precision` is `auto` until the launch has settled it.
+    order. `precision` is `auto` until the launch has settled it. `backend` is that of the provider's entry that runs them.
     """
 
     provider: str
@@ -44,6 +44,17 @@ class Choice:
     names: tuple[str, ...]
     precision: str = EXACT
     precision_reason: str = AS_ASKED
+    backend: str = ""
+
+    @property
+    def entry(self) -> Provider:
+        """The entry of the provider that runs the devices."""
+        return entry_of(self.provider, self.backend)
+
+    @property
+    def is_alternative(self) -> bool:
+        """True if another backend than the preferred one runs the devices."""
+        return self.entry is not PROVIDERS[self.provider]
 
     @property
     def is_counted(self) -> bool:
@@ -62,7 +73,8 @@ class Choice:
 
     def __str__(self) -> str:
         devices = ", ".join(f"{number}: {name}" for number, name in zip(self.numbers, self.names, strict=True))
-        return f"{self.provider} ({self.reason})" + (f"; {devices}" if self.is_counted else "")
+        by = f" by {self.entry.backend_version}" if self.is_alternative else ""
+        return f"{self.provider}{by} ({self.reason})" + (f"; {devices}" if self.is_counted else "")
 
 
 def parse_device(text: str, precision: str) -> Request:
@@ -133,18 +145,17 @@ def _is_available(name: str, request: Request) -> bool:
     return True
 
 
-def _available(name: str, request: Request, reason: str) -> Choice:
-    """The choice of provider `name`. Raises UsageError if it lacks the precision, a package, a driver or a device."""
+def _available(name: str, request: Request, reason: str, backend: str = "") -> Choice:
+    """The choice of provider `name`, run by `backend` (empty: by the first one that is here).
+
+    Raises UsageError if it lacks the precision, a package, a driver or a device.
+    """
     provider = PROVIDERS[name]
     if request.precision not in (AUTO, *provider.precisions):
         able = ", ".join(other for other, entry in PROVIDERS.items() if request.precision in entry.precisions)
         has = " or ".join(provider.precisions)
         raise UsageError(f"--device {name} runs {has}, not --precision {request.precision}, which runs on {able}")
-    for module in provider.modules:
-        if importlib.util.find_spec(module) is None:
-            how = f"{_beside_gpu(provider.modules)}: {install_command(provider.extra)}"
-            raise AbsentError(f"--device {name} needs the package {module}{how}")
-    names = provider.find_devices()
+    provider, names = _find_backend(name, [entry for entry in provider.backends if backend in ("", entry.backend)])
     for number in request.numbers:
         if number >= len(names):
             here = ", ".join(f"{index}: {device}" for index, device in enumerate(names))
@@ -155,7 +166,30 @@ def _available(name: str, request: Request, reason: str) -> Choice:
         if native != request.precision:
             way_out = f"--precision {EXACT}" if EXACT in provider.precisions else "another --device"
             raise UsageError(f"--precision {request.precision}: --device {name} does not emulate it, and {why}: use {way_out}")
-    return Choice(name, reason, numbers, tuple(names[number] for number in numbers), request.precision)
+    found = tuple(names[number] for number in numbers)
+    return Choice(name, reason, numbers, found, request.precision, backend=provider.backend)
+
+
+def _find_backend(name: str, entries: Sequence[Provider]) -> tuple[Provider, list[str]]:
+    """The first of `entries` that is here, and the names of its devices.
+
+    Raises UsageError of the first one if none is; AbsentError means that the next one may be.
+    """
+    refusals = []
+    for entry in entries:
+        try:
+            _require_modules(name, entry)
+            return entry, entry.find_devices()
+        except AbsentError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _require_modules(name: str, entry: Provider) -> None:
+    for module in entry.modules:
+        if importlib.util.find_spec(module) is None:
+            how = f"{_beside_gpu(entry.modules)}: {install_command(entry.extra)}"
+            raise AbsentError(f"--device {name} needs the package {module}{how}")
 
 
 def _beside_gpu(modules: tuple[str, ...]) -> str:
@@ -171,15 +205,23 @@ def _hidden(variable: str) -> str:
     return "" if visible is None else f" ({variable} is {visible!r})"
 
 
-def as_begun(name: str, precision: str, request: Request, where: str) -> Choice:
-    """The choice with which the job in `where` began. Raises UsageError if this machine cannot run it."""
+def as_begun(name: str, precision: str, request: Request, where: str, backend: str = "") -> Choice:
+    """The choice with which the job in `where` began; `backend` has its version, and is empty if none is recorded.
+
+    Raises UsageError if this machine cannot run it.
+    """
     numbers = request.numbers if name == request.provider else ()
     reason = f"as the job began, in {where}"
+    asked = Request(name, numbers, precision)
+    package = backend.partition(" ")[0] or PROVIDERS[name].backend
+    begun = f"{where} was begun on {name} in {precision}{backend and f' by {backend}'}"
     try:
-        choice = _available(name, Request(name, numbers, precision), AS_ASKED if name == request.provider else reason)
+        choice = _available(name, asked, AS_ASKED if name == request.provider else reason, package)
     except UsageError as error:
-        begun = f"{where} was begun on {name} in {precision}"
-        raise UsageError(f"{error}; {begun}: give another --output to start a new job") from None
+        here = f", and here runs {_available(name, asked, '').entry.backend_version}" if _is_available(name, asked) else ""
+        raise UsageError(f"{error}; {begun}{here}: give another --output to start a new job") from None
+    if backend and choice.is_alternative and choice.entry.backend_version != backend:
+        raise UsageError(f"{begun}, and here runs {choice.entry.backend_version}: install the former, or give another --output")
     return replace(choice, precision_reason=AS_ASKED if precision == request.precision else reason)
 
 

@@ -270,7 +270,12 @@ def main(argv: list[str]) -> None:
     worker = Worker(
         spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
     )
-    threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
+    try:
+        threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
+    except RuntimeError as error:
+        if not (limit := exhausted(f"RuntimeError: {error}")):
+            raise
+        sys.exit(f"worker {index}: {limit}")
     code = worker.serve()
     sys.stdout.flush()
     os._exit(code)

@@ -136,6 +136,7 @@ def session_spec(config: LaunchConfig, graph: Path, choice: Choice, threads: Thr
         threads_per_stream=threads.threads_per_stream,
         allow_cpu_nodes=config.allow_cpu_nodes,
         device=threads.devices[0],
+        backend=choice.backend,
     )
 
 

@@ -42,7 +42,8 @@ def test_an_extra_holds_the_package_that_it_is_named_for(module: str) -> None:
 def test_extras_of_providers_hold_their_runtime() -> None:
     for provider in PROVIDERS.values():
         assert {"onnxruntime", "onnxruntime-gpu"} & packages(provider.extra)
-        assert {plain(module) for module in provider.modules[1:]} <= packages(provider.extra)
+        for backend in provider.backends:
+            assert {plain(module) for module in backend.modules if module != "onnxruntime"} <= packages(backend.extra)
 
 
 def test_the_base_install_decodes_sound_jpegs_once() -> None:
@@ -54,7 +55,7 @@ def test_the_base_install_decodes_sound_jpegs_once() -> None:
 def test_every_extra_that_the_source_names_exists() -> None:
     source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     named = set(re.findall(r"install_command\(['\"](\w+)['\"]", source))
-    assert named == {"tensorboard", "zoo"}
+    assert named == {"openvino", "tensorboard", "zoo"}
     assert named <= set(OPTIONAL)
     assert "pip install 'bulkinfer" not in source
     assert "pip install bulkinfer" not in source.replace("`pip install bulkinfer` might install", "")

@@ -92,7 +92,8 @@ def test_what_cannot_be_meant(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
 def test_processors(device: str) -> None:
-    assert asked(device) == Choice(device, "as asked", (0,), ("the processor",))
+    backend = {"cpu": "", "openvino": "onnxruntime-ep-openvino"}[device]
+    assert asked(device) == Choice(device, "as asked", (0,), ("the processor",), backend=backend)
     assert str(asked(device)) == f"{device} (as asked)"
 
 
@@ -209,7 +210,7 @@ def test_what_a_job_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
     began = "as the job began, in out"
     native(monkeypatch, "openvino", "bf16")
     assert as_begun("openvino", "bf16", parse_device("auto", "auto"), "out") == Choice(
-        "openvino", began, (0,), ("the processor",), "bf16", began
+        "openvino", began, (0,), ("the processor",), "bf16", began, "onnxruntime-ep-openvino"
     )
     assert as_begun("openvino", "bf16", parse_device("openvino", "bf16"), "out") == asked("openvino", "bf16")
     gpus(monkeypatch, "A", "B")

@@ -13,8 +13,9 @@ import onnx
 import onnxruntime
 import pytest
 from bulkinfer.errors import RunError, ShapeError, UsageError
+from bulkinfer.runtime.onnxruntime_graph import runtime_reason
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
-from bulkinfer.runtime.session import Session, runtime_reason, warm_up
+from bulkinfer.runtime.session import Session, warm_up
 from onnx import TensorProto, helper
 
 from tests.foreign_graphs import foreign_graph

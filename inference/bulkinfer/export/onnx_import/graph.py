@@ -25,8 +25,8 @@ from bulkinfer.export.onnx_import.size_limits import check_tensors
 from bulkinfer.model.graph_checks import cpu_session, golden_images, network_input
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.fixed_batch import FixedBatch
+from bulkinfer.runtime.onnxruntime_graph import runtime_reason
 from bulkinfer.runtime.providers import runtime
-from bulkinfer.runtime.session import runtime_reason
 
 log = logging.getLogger("bulkinfer")
 

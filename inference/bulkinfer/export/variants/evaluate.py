@@ -70,12 +70,12 @@ class Judge:
         self._are_logits = card.outputs[card.classified] == "logits"
         self.clear = count_clear(self._expected_NC, are_logits=self._are_logits)  # pictures with a clear answer in fp32
 
-    def figures(self, model: onnx.ModelProto, provider: str, what: str) -> tuple[Figures, str]:
+    def figures(self, model: onnx.ModelProto, provider: str, what: str, backend: str = "") -> tuple[Figures, str]:
         """The figures of `model` on `provider`, and why they do not pass (empty: they do); logs both. `what` names it there."""
         graph = model.SerializeToString(deterministic=True)
         self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
         try:
-            values_NC = self._class_values(self._path, provider, self._precision)
+            values_NC = self._class_values(self._path, provider, self._precision, backend)
         except UsageError as error:  # not the user's fault: get_model has no --device
             figures = Figures(len(self._images_NHWC), 0, 0.0, 0.0, math.inf)
             log.info(f"{self._precision}, {what}, on {provider}: {error}")
@@ -85,9 +85,9 @@ class Judge:
         log.info(f"{self._precision}, {what}, on {provider}: {figures}: {why or 'passes'}")
         return figures, why
 
-    def _class_values(self, graph: Path, provider: str, precision: str) -> NDArray[Any]:
+    def _class_values(self, graph: Path, provider: str, precision: str, backend: str = "") -> NDArray[Any]:
         """The classified output, N x C; NaN for a picture for which any output is not finite."""
-        spec = SessionSpec(str(graph), provider, precision, 1, core_budget().usable)
+        spec = SessionSpec(str(graph), provider, precision, 1, core_budget().usable, backend=backend)
         session = Session(spec, list(self._card.outputs))
         network = FixedBatch(lambda part_NHWC: session.run(feed(self._card, part_NHWC)), session.batch_shape[0], padding=None)
         return network.finite_values(self._images_NHWC, [self._card.classified])

@@ -53,7 +53,7 @@ def _choose(model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: Judge
             elif best is None or rank(figures) < best[0]:
                 best = rank(figures), f"{candidate} has {figures} ({why})"
         for place, candidate, graph, figures in sorted(passing, key=lambda item: item[0]):
-            others = {provider: judge.figures(graph, provider, str(candidate)) for provider in _other_judges()}
+            others = {name: judge.figures(graph, name, str(candidate), backend) for name, backend in _other_judges()}
             if not any(why for _, why in others.values()):
                 judged = {_JUDGES[0]: asdict(figures), **{name: asdict(found) for name, (found, _) in others.items()}}
                 log.info(f"int8: {candidate} is chosen")
@@ -68,15 +68,15 @@ def _choose(model: onnx.ModelProto, ranges: dict[str, TensorRange], judge: Judge
     )
 
 
-def _other_judges() -> Iterator[str]:
-    """The providers beside the first that can run the variant on this host."""
+def _other_judges() -> Iterator[tuple[str, str]]:
+    """The providers beside the first that can run the variant on this host, and by which backend."""
     for provider in _JUDGES[1:]:
         try:
-            find_candidates(Request(provider, (), "int8"))
+            (choice,) = find_candidates(Request(provider, (), "int8")).choices
         except UsageError as error:
             log.info(f"int8: not judged on {provider}, which is not available here ({error})")
         else:
-            yield provider
+            yield provider, choice.backend
 
 
 def make_fp16(model: onnx.ModelProto, judge: Judge) -> Chosen:

@@ -74,12 +74,12 @@ def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) ->
     return replace(options[chosen.provider], choice=chosen)
 
 
-def settle_as_begun(asked: Unsettled, provider: str, ran: str, where: str) -> Settled:
-    """The device and the precision `ran` that a job began with, by its file `where`.
+def settle_as_begun(asked: Unsettled, provider: str, ran: str, where: str, backend: str = "") -> Settled:
+    """The device and the precision `ran` that a job began with, by its file `where`; see as_begun.
 
     Raises UsageError or RunError if this machine cannot run it, or the variant is missing or does not fit the network.
     """
-    choice = as_begun(provider, ran, asked.request, where)
+    choice = as_begun(provider, ran, asked.request, where, backend)
     return Settled(_graph_for(asked, choice), choice)
 
 
@@ -101,7 +101,7 @@ def _with_precision(asked: Unsettled, choice: Choice, records: Callable[[], Iter
     def become(settled: str, why: str, model: Model = asked.model) -> Settled:
         return Settled(model, replace(choice, precision=settled, precision_reason=f"auto: {why}"))
 
-    provider, card = PROVIDERS[choice.provider], asked.model.card
+    provider, card = choice.entry, asked.model.card
     native, why = provider.native(choice.numbers)
     if card.precision != EXACT:  # of an adopted graph
         own = card.precision if card.precision in provider.precisions else provider.precisions[0]

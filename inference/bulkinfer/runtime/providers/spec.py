@@ -7,14 +7,19 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+
+from bulkinfer.host.versions import versions
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """A session as a worker opens it. `device` is the number of the device among those of the provider."""
+    """A session as a worker opens it. `device` is the number of the device among those of the provider.
+
+    `backend` is that of the entry that opens it (see Provider); empty for the first one of the provider.
+    """
 
     graph: str
     provider: str
@@ -23,6 +28,22 @@ class SessionSpec:
     threads_per_stream: int
     allow_cpu_nodes: bool = False
     device: int = 0
+    backend: str = ""
+
+
+class Opened(Protocol):
+    """A graph that is open in a runtime: its one input, its outputs with their declared shapes, and the proof of what runs it.
+
+    Sizes that the graph leaves open are not integers. `run` returns the outputs `names` for a full batch, in new arrays; any
+    number of threads may call it at once. It raises what the runtime raises.
+    """
+
+    proof: dict[str, Any]
+    input_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    output_shapes: dict[str, tuple[Any, ...]]
+
+    def run(self, images: np.ndarray[Any, Any], names: list[str]) -> list[np.ndarray[Any, Any]]: ...
 
 
 def _at_once(_spec: SessionSpec) -> AbstractContextManager[None]:
@@ -37,13 +58,15 @@ def _only_fp32(_numbers: tuple[int, ...]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One entry of PROVIDERS.
+    """One entry of PROVIDERS, or another backend of one: a second way to run the same devices.
 
-    `ep_name` is onnxruntime's name for it, `modules` are the Python modules it needs, `extra` is the extra of bulkinfer that
-    brings them.
+    `ep_name` is its name in a proof, and onnxruntime's name for it; `modules` are the Python modules it needs, `extra` is the
+    extra of bulkinfer that brings them. `backend` is the package that runs its devices; empty: onnxruntime itself. Where that
+    is not here, `alternative` takes its place.
     `find_devices()` returns the names of the devices on this host, in the order of their numbers. It raises UsageError that
     says what is missing and which command installs it, AbsentError if nothing of the provider is here.
     `attach(options, spec)` adds the provider to onnxruntime SessionOptions and returns a description of the device.
+    `open_graph(spec)` opens a graph without onnxruntime; None: onnxruntime opens it.
     `variants` are those of its `precisions` that need a graph of their own, the variant that get_model makes; in the others it
     runs the graph of the network. It refuses to emulate the precisions in `only_native`.
     Devices of a provider with `is_counted` have numbers and get one worker each; other providers run on the host's processors.
@@ -70,6 +93,19 @@ class Provider:
     native: Callable[[tuple[int, ...]], tuple[str, str]] = _only_fp32
     only_native: tuple[str, ...] = ()
     hidden_by: str = ""
+    backend: str = ""
+    open_graph: Callable[[SessionSpec], Opened] | None = None
+    alternative: Provider | None = None
+
+    @property
+    def backends(self) -> tuple[Provider, ...]:
+        """The entries that run its devices, the preferred first."""
+        return (self,) if self.alternative is None else (self, self.alternative)
+
+    @property
+    def backend_version(self) -> str:
+        """`backend` with its version, as in "openvino 2026.4.1"; empty for onnxruntime itself."""
+        return self.backend and f"{self.backend} {versions().get(self.backend, 'not installed')}"
 
 
 def runtime() -> Any:

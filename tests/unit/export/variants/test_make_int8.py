@@ -36,11 +36,11 @@ def test_what_int8_cannot_hold_is_refused_with_its_figures_and_nothing_is_left(h
 def test_every_provider_that_is_here_must_agree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = Judge.figures
 
-    def objecting(judge: Any, model: onnx.ModelProto, provider: str, what: str) -> Any:
+    def objecting(judge: Any, model: onnx.ModelProto, provider: str, what: str, _backend: str = "") -> Any:
         found, why = figures(judge, model, "cpu", what)
         return found, "too far" if provider == "openvino" else why
 
-    monkeypatch.setattr(make, "_other_judges", lambda: iter(["openvino"]))
+    monkeypatch.setattr(make, "_other_judges", lambda: iter([("openvino", "")]))
     monkeypatch.setattr(Judge, "figures", objecting)
     home.adopt(deep_graph())
     with pytest.raises(RunError, match=r"the best, .* on openvino has top-1 agrees on 100\.0% .* \(too far\)"):

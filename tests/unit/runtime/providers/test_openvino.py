@@ -63,6 +63,7 @@ class Options:
 
 @pytest.fixture(autouse=True)
 def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(openvino.VARIABLE, "plugin")
     monkeypatch.setitem(
         sys.modules, "onnxruntime_ep_openvino", SimpleNamespace(__version__="4.5.6", get_library_path=lambda: "plugin.so")
     )

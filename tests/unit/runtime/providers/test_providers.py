@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.runtime.onnxruntime_graph import open_session, prove
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.runtime.providers.openvino import plugin_devices
-from bulkinfer.runtime.session import describe_proof, open_session, prove
+from bulkinfer.runtime.session import describe_proof
 from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
