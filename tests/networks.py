@@ -76,6 +76,7 @@ def card_of(export: Export, recipe: Recipe, input_kind: str = "uint8") -> ModelC
         name="net", recipe=recipe, weights=Weights("net.pth", "0" * 64), licence="none", origin="tests", input=input_kind,
         outputs={name: name for name in export.golden.outputs}, labels=("a", "b", "c"), num_parameters=export.num_parameters,
         versions={}, external_data=export.weights_file, external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+        external_data_bytes=len(export.weights),
     )  # fmt: skip
 
 

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("bulkinfer bench", BenchConfig, _run, argv)
+    return run_command("bulkinfer bench", BenchConfig, _run, argv, uses_arrow=True)
 
 
 def _run(config: BenchConfig) -> int:
     from bulkinfer.bench.bench import bench
 
-    hide_pandas_from_arrow()
     return bench(config)
 
 

@@ -58,6 +58,8 @@ class _NumberParser(flags.FloatParser):
             value = float(Fraction(argument)) if isinstance(argument, str) and "/" in argument else float(argument)
         except (TypeError, ValueError, ZeroDivisionError):
             raise ValueError("not a number") from None
+        except OverflowError:  # a fraction that is larger than any float
+            value = math.inf
         if not math.isfinite(value):
             raise ValueError("not a finite number")
         return value

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import LaunchConfig
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("infer_launch", LaunchConfig, _run, argv)
+    return run_command("infer_launch", LaunchConfig, _run, argv, uses_arrow=True)
 
 
 def _run(config: LaunchConfig) -> int:
     from bulkinfer.launch.launcher import launch
 
-    hide_pandas_from_arrow()
     return launch(config, shows_bar=True).exit_code
 
 

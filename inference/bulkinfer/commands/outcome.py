@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from traceback import walk_tb
+from types import ModuleType
 from typing import NoReturn
 
 from bulkinfer.errors import BulkinferError, os_error_sentence
@@ -19,21 +21,24 @@ def exit_code_of(command: str, act: Callable[[], int]) -> int:
     Until it ends a stop signal unwinds the work, if this process watches the signals. Bugs of bulkinfer are raised.
     """
     make_printing_safe()
+    number = 0
     try:
-        work_begins()
-        code = act()
-        sys.stdout.flush()
+        try:
+            work_begins()
+            code = act()
+            sys.stdout.flush()
+        finally:  # inside of the other try: a signal that is pending at this moment is raised by the call
+            number = work_ends()
     except BaseException as error:
-        code = report_failure(command, error, after_signal=work_ends())
-    work_ends()
+        code = report_failure(command, error, after_signal=work_ends() or number)
     return code
 
 
 def report_failure(command: str, error: BaseException, *, after_signal: int = 0) -> int:
     """Print the one sentence of a failure; returns the exit code. Raises the error if it is a bug of bulkinfer.
 
-    `after_signal` is the number of a signal that came before: a package whose import it has ended, and that is imported again,
-    fails in its own way.
+    `after_signal` is the number of a signal that came before. A package whose import it has ended may fail in its own way when
+    it is imported again: that failure is reported as the signal.
     """
     if isinstance(error, OSError) and (error.filename == "stdout" or isinstance(error, BrokenPipeError)):
         drop_stdout()
@@ -64,7 +69,7 @@ def _failure(command: str, error: BaseException, after_signal: int) -> tuple[str
     what = ""
     if isinstance(error, OSError) and error.errno is not None:
         what = os_error_sentence(error)
-    elif after_signal:
+    elif after_signal and _is_of_an_import(error):
         return stop_sentence(command, after_signal), 128 + after_signal
     elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):
         what = exhausted(f"{type(error).__name__}: {error}")
@@ -73,3 +78,10 @@ def _failure(command: str, error: BaseException, after_signal: int) -> tuple[str
 
         what = unusable_package(command, error)
     return f"{command}: {what}" if what else "", 1
+
+
+def _is_of_an_import(error: BaseException) -> bool:
+    """True if an import failed with `error`, or a module lacks a name, as one does whose import was ended."""
+    if isinstance(error, ImportError) or isinstance(getattr(error, "obj", None), ModuleType):
+        return True
+    return any(frame.f_code.co_name == "<module>" for frame, _ in walk_tb(error.__traceback__))

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import PartitionConfig
 from bulkinfer.host.console import say
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
 from bulkinfer.types import shell_word
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script; returns its exit code: 0, or 3 if a folder could not be read or a file is missing."""
-    return run_command("partition_dataset", PartitionConfig, _partition, argv)
+    return run_command("partition_dataset", PartitionConfig, _partition, argv, uses_arrow=True)
 
 
 def _partition(config: PartitionConfig) -> int:
     from bulkinfer.records.make_partitions import make_partitions
 
-    hide_pandas_from_arrow()
     is_complete = make_partitions(config)
     say(f"next: infer_launch --data_dir {shell_word(config.output)}")
     return 0 if is_complete else 3

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RetryConfig
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, as that of infer_launch."""
-    return run_command("bulkinfer retry", RetryConfig, _run, argv, positional="output")
+    return run_command("bulkinfer retry", RetryConfig, _run, argv, positional="output", uses_arrow=True)
 
 
 def _run(config: RetryConfig) -> int:
     from bulkinfer.errors import UsageError
     from bulkinfer.launch.retry import retry
 
-    hide_pandas_from_arrow()
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
     return retry(config, shows_bar=True).exit_code

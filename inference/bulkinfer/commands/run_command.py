@@ -10,6 +10,7 @@ from typing import Any
 from bulkinfer.commands.outcome import exit_code_of, leave
 from bulkinfer.commands.parse import Config, HelpRequested, parse, parse_values
 from bulkinfer.host.console import print_log_lines, say, say_lines
+from bulkinfer.host.stop_signals import is_own_process
 
 
 def run_command(
@@ -21,11 +22,13 @@ def run_command(
     positional: str = "",
     defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
     translate: Callable[[Sequence[str]], tuple[list[str], list[str]]] | None = None,
+    uses_arrow: bool = False,
 ) -> int:
     """Parse the command line, run `action(config)`, which returns the exit code, and return that code.
 
     `defaults_of(values)` returns other defaults, for example from a file that an option names; flags that are given override
-    them. `translate(argv)` replaces the spellings of other programs, and returns notes to print.
+    them. `translate(argv)` replaces the spellings of other programs, and returns notes to print. An action that `uses_arrow`
+    starts sooner in a process of its own: pandas is hidden from pyarrow there.
     Without `argv` the words are those of this process, and the process ends here (see leave).
     """
     print_log_lines()
@@ -44,6 +47,10 @@ def run_command(
         except HelpRequested as text:
             say_lines(str(text))
             return 0
+        if uses_arrow and is_own_process():
+            from bulkinfer.host.process_setup import hide_pandas
+
+            hide_pandas()
         return int(action(config))
 
     code = exit_code_of(command, act)

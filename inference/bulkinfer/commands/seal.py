@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import SealConfig
+from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES
 from bulkinfer.host.console import say
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# Names of control files -> the most bytes of one, and what checks its content for the commands that read it, called with the
+# content and the path. Other control files have no such check.
+_KINDS = {
+    "card.json": (JSON_BYTES, "bulkinfer.model.card:card_of"),
+    "model.json": (JSON_BYTES, "bulkinfer.model.card:sidecar_of"),
+    "model_*.json": (JSON_BYTES, "bulkinfer.model.card:sidecar_of"),
+    "dataset.json": (JSON_BYTES, "bulkinfer.records.manifest:description_of"),
+    "_job.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),
+    "_job-*.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),  # kept by a later job in the same place
+    "state.json": (JSON_BYTES, "bulkinfer.train.state:check_state"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,59 +35,49 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: SealConfig) -> int:
     from pathlib import Path
 
-    from bulkinfer.errors import BulkinferError, UsageError
+    from bulkinfer.errors import BulkinferError, UsageError, os_error_sentence
 
     if not config.file:
         raise UsageError("no file given, as in: bulkinfer seal models/resnet50/card.json")
     code = 0
-    for name in config.file:
+    for path in map(Path, config.file):
         try:
-            _seal(Path(name))
-        except BulkinferError as error:
-            say(f"bulkinfer seal: {error}", is_error=True)
-            code = error.exit_code
+            changes = _seal(path)
+        except (BulkinferError, OSError) as error:
+            what = os_error_sentence(error) if isinstance(error, OSError) else str(error)
+            say(f"bulkinfer seal: {what}", is_error=True)
+            code = error.exit_code if isinstance(error, BulkinferError) else 1
+            continue
+        for change in changes:
+            say(f"{path}: {change}")
+        say(f"{path}: {'sealed' if changes else 'nothing has changed since it was written'}")
     return code
 
 
-def _seal(path: Path) -> None:
-    """Seal a file, if the reader of its kind takes it then. Raises UsageError if not; the file is as before."""
-    from bulkinfer.errors import BulkinferError, UsageError, advising
-    from bulkinfer.files.atomic import publishing
-    from bulkinfer.files.guarded import JOB_BYTES, read_bytes
-    from bulkinfer.files.json_file import seal
+def _seal(path: Path) -> list[str]:
+    """Write a control file with the checksum of its present content. Returns what has changed; [] if nothing has been written.
 
+    Raises UsageError or RunError if it is no control file, or the command that reads it would refuse it. It is as before then.
+    """
+    from fnmatch import fnmatchcase
+    from pkgutil import resolve_name
+
+    from bulkinfer.errors import BulkinferError, RunError, UsageError, advising
+    from bulkinfer.files.json_file import read_edited, write_json
+
+    most_bytes, check = next((kind for name, kind in _KINDS.items() if fnmatchcase(path.name, name)), (JSON_BYTES, ""))
     with advising("only a control file that is JSON can be sealed"):
-        before = read_bytes(path, JOB_BYTES) if path.exists() else b""
-        changes = seal(path)
+        content, changes = read_edited(path, most_bytes)
     try:
-        _read(path)
+        if check:
+            resolve_name(check)(content, path)
     except BulkinferError as error:
-        with publishing(path) as temporary:
-            temporary.write_bytes(before)
+        if not changes:
+            raise RunError(f"{error}: make it again, or restore it") from None
         raise UsageError(f"{error}. It was not sealed: undo what was changed ({'; '.join(changes)})") from None
-    for change in changes:
-        say(f"{path}: {change}")
-    say(f"{path}: {'sealed' if changes else 'nothing has changed since it was written'}")
-
-
-def _read(path: Path) -> None:
-    """Read a control file as the commands do that use it; nothing for those that any JSON object may be."""
-    if path.name == "card.json":
-        from bulkinfer.model.card import read_card
-
-        read_card(path)
-    elif path.name == "dataset.json":
-        from bulkinfer.records.manifest import read_description
-
-        read_description(path)
-    elif path.name == "_job.json":
-        from bulkinfer.results.job_file import JobFile
-
-        JobFile.read_file(path)
-    elif path.name == "state.json":
-        from bulkinfer.train.state import read_state
-
-        read_state(path.parent)
+    if changes:
+        write_json(path, content)
+    return changes
 
 
 if __name__ == "__main__":

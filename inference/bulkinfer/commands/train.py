@@ -15,7 +15,7 @@ from bulkinfer.commands.parse import parse
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.console import say
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import STOP_SIGNALS
+from bulkinfer.host.stop_signals import STOP_SIGNALS, Unbroken
 from bulkinfer.train.compat.foreign_words import translate, words_to_validate
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
 from bulkinfer.types import shell_word
@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: TrainConfig) -> int:
     spin_briefly()
     keep_freed_memory()
-    from bulkinfer.train.launch import train
+    with Unbroken():
+        from bulkinfer.train.launch import train
     from bulkinfer.train.replicas import share_cores
 
     share_cores()
@@ -88,7 +89,8 @@ def _defaults(config: Any) -> Mapping[str, Any]:
     refuse_beside_resume(config)
     if config.resume:
         spin_briefly()
-        from bulkinfer.train.resume import options_of
+        with Unbroken():
+            from bulkinfer.train.resume import options_of
 
         found = options_of(config.resume)
     elif config.config:

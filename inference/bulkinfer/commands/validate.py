@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.train.compat.foreign_words import translate_for_validation
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -19,8 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: ValidateConfig) -> int:
     spin_briefly()
     keep_freed_memory()
+    with Unbroken():
+        from bulkinfer.train.validation.validate import validate
     from bulkinfer.train.replicas import share_cores
-    from bulkinfer.train.validation.validate import validate
 
     share_cores()
     validate(config)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import VerifyConfig
 from bulkinfer.host.console import say
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Error rows are rows.
     """
-    return run_command("bulkinfer verify", VerifyConfig, _run, argv, positional="output")
+    return run_command("bulkinfer verify", VerifyConfig, _run, argv, positional="output", uses_arrow=True)
 
 
 def _run(config: VerifyConfig) -> int:
@@ -33,7 +32,6 @@ def _run(config: VerifyConfig) -> int:
     from bulkinfer.results.find_output import find_output
     from bulkinfer.results.verify import verify
 
-    hide_pandas_from_arrow()
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
     outputs = [find_output(Path(output)) for output in config.output]
@@ -46,7 +44,7 @@ def _run(config: VerifyConfig) -> int:
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
         together = compare_outputs(outputs, verdicts)
-        say(f"together: {together.num_pictures} different pictures are ok in {len(outputs)} folders")
+        say(f"together: {together.num_pictures} different pictures are ok in at least one of {len(outputs)} folders")
         for note in together.notes:
             say(note)
         for fault in together.faults:

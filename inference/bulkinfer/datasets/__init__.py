@@ -19,7 +19,7 @@ READERS = {
     "cifar100": Reader(CIFAR100.holds, CIFAR100.read),
     "mnist": Reader(MNIST.holds, MNIST.read),
     "fashion_mnist": Reader(FASHION_MNIST.holds, FASHION_MNIST.read),
-    "digits": Reader(digits.holds, digits.read),
+    "digits": Reader(digits.holds, digits.read, installed_place=digits.installed_place),
     "folder": Reader(folders.holds, folders.read, has_class_folders=True),
 }
 # Names of the same data sets in other programs.
@@ -47,7 +47,7 @@ def read_dataset(name: str, data_dir: Path, split: str, *, class_order: str = "t
     """
     assert split in SPLITS, split
     reader = find_reader(name)
-    _check_folder(data_dir, digits.installed_place() if reader is READERS["digits"] else None)
+    _check_folder(data_dir, reader)
     if not reader.has_class_folders:
         if class_order == "number":
             raise UsageError(f"--class_order is for data sets in class folders, and {name} is not one")
@@ -79,9 +79,11 @@ def detect(data_dir: Path) -> str:
     return found[0]
 
 
-def _check_folder(data_dir: Path, known: Path | None = None) -> None:
-    """Raises UsageError if it is no folder; the message names a `known` one that holds the data set."""
-    if not data_dir.is_dir():
-        what = "is not a folder" if data_dir.exists() else "does not exist"
-        example = f", as in --data_dir {shell_word(known)}" if known else ""
-        raise UsageError(f"{data_dir} {what}: give the folder of the data set{example}")
+def _check_folder(data_dir: Path, reader: Reader | None = None) -> None:
+    """Raises UsageError if it is no folder; the message names the folder of an installed package that the reader can read."""
+    if data_dir.is_dir():
+        return
+    what = "is not a folder" if data_dir.exists() else "does not exist"
+    if reader and reader.installed_place and (place := reader.installed_place()):
+        raise UsageError(f"{data_dir} {what}: give the folder of the data set, as in --data_dir {shell_word(place)}")
+    raise UsageError(f"{data_dir} {what}: give the folder of the data set")

@@ -27,13 +27,16 @@ def holds(data_dir: Path) -> bool:
 def read(data_dir: Path, split: str) -> ArrayPictures:
     """The pictures of a split, N x 8 x 8 x 1; the 17 grey values are spread over 0 to 255. The last 360 are for validation.
 
-    Raises UsageError that names the first wrong line.
+    Raises UsageError that names the first wrong line, or the folder to give where the file is missing.
     """
     path = next((data_dir / name for name in _NAMES if (data_dir / name).is_file()), None)
     if path is None:
-        place = installed_place()
-        where = f"give --data_dir {shell_word(place)}" if place else "it comes with scikit-learn, in sklearn/datasets/data"
-        raise UsageError(f"{data_dir} holds no digits.csv.gz: {where}")
+        if place := installed_place():
+            raise UsageError(f"{data_dir} holds no digits.csv.gz: give --data_dir {shell_word(place)}")
+        raise UsageError(
+            f"{data_dir} holds no digits.csv.gz: install scikit-learn, which has it in sklearn/datasets/data, or give the "
+            "folder that holds it"
+        )
     values = _values(path)
     check_labels(path, values[:, -1], len(_CLASS_NAMES))
     if len(values) <= _NUM_VALID:

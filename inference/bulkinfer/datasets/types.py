@@ -91,12 +91,14 @@ class Reader:
     """One format of data sets.
 
     `holds(folder)` tells whether a folder holds a set of this format, `read(folder, split)` returns the pictures of a split.
-    With `has_class_folders`, `read` takes `class_order` too.
+    With `has_class_folders`, `read` takes `class_order` too. `installed_place()` is the folder of a package that comes with the
+    set; None if that is not installed.
     """
 
     holds: Callable[[Path], bool]
     read: Callable[..., ArrayPictures | FilePictures]
     has_class_folders: bool = False
+    installed_place: Callable[[], Path | None] | None = None
 
 
 def check_labels(path: Path, labels: Array, num_classes: int) -> None:

@@ -13,6 +13,7 @@ from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
+from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.recipe import Recipe
 
@@ -51,7 +52,7 @@ class TrainedNetwork:
 
     def export(self) -> tuple[ModelCard, Export]:
         """Rebuild the network with its weights and export it. Raises RunError if torch cannot export it."""
-        with zoo.quiet():
+        with zoo.quiet(), Unbroken():
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
@@ -71,6 +72,7 @@ class TrainedNetwork:
             versions=model_folder.export_versions(),
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            external_data_bytes=len(export.weights),
             source="checkpoint",
         )
         return card, export

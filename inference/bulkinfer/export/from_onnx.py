@@ -108,6 +108,7 @@ def _card(
         versions={"bulkinfer": __version__, **{name: importlib.metadata.version(name) for name in ("onnx", "numpy")}},
         external_data=export.weights_file,
         external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+        external_data_bytes=len(export.weights),
         source="onnx",
         precision=precision(foreign),
         fixed_batch=fixed_batch,

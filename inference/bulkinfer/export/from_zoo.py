@@ -13,6 +13,7 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
+from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.zoo import weights
 from bulkinfer.zoo.weights import Found, Request
@@ -58,7 +59,7 @@ class ZooNetwork:
     def export(self) -> tuple[ModelCard, Export]:
         """Build the network, load its weights and export it. Raises RunError or DownloadError."""
         found = self._weights()
-        with zoo.quiet():
+        with zoo.quiet(), Unbroken():
             from bulkinfer.export.torch_export import export_network
         name, spec = self.name, self.request.spec
         log.info(f"exporting {name} with {found.path.name if found.path else 'random weights'} ({found.origin})")
@@ -81,6 +82,7 @@ class ZooNetwork:
             versions=model_folder.export_versions(),
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
+            external_data_bytes=len(export.weights),
             test_size=self.config.use_test_size,
         )
         return card, export

@@ -219,6 +219,7 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
     A card with a fixed batch has only the graph of that batch. If a check fails, nothing changes. Returns the names of the
     graphs of other batch sizes that were removed.
     """
+    assert card.external_data_bytes == len(export.weights), (card.external_data_bytes, len(export.weights))
     with ExitStack() as on_failure:
         weights = folder / export.weights_file
         is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)

@@ -125,7 +125,7 @@ def _holds(file: Path, text: str) -> bool:
 
 def file_sha256(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> str:
     """sha256 of the bytes of a regular file, in hex. Raises DamagedError if it is a folder, a pipe, a device, or larger than
-    `most_bytes`: a hollow file of terabytes would be hashed for hours.
+    `most_bytes`: a sparse file of terabytes would be hashed for hours.
     """
     with open_regular(path, most_bytes=most_bytes) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,7 +14,7 @@ from typing import Any
 
 from bulkinfer.errors import DamagedError, UsageError, first_line
 from bulkinfer.files.atomic import canonical_json, publishing
-from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES, read_bytes
+from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 from bulkinfer.types import printable_path, shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -22,7 +22,6 @@ log = logging.getLogger("bulkinfer")
 JSON_FORMAT = 2
 _UNSEALED_FORMAT = 1
 _FIELD_DIGITS = 12  # of the hash of a single field, which only names what was edited
-_JOB_STEM = "_job"  # of _job.json, and of the names under which an old one is kept
 _has_warned = False
 
 
@@ -50,23 +49,22 @@ def read_json(path: Path, *, most_bytes: int = JSON_BYTES) -> dict[str, Any]:
     return content
 
 
-def seal(path: Path) -> list[str]:
-    """Write a control file again with the checksum of its present content.
+def read_edited(path: Path, most_bytes: int = JSON_BYTES) -> tuple[dict[str, Any], list[str]]:
+    """The content of a control file that somebody may have edited, and what has changed since it was written.
 
-    Returns what has changed since it was written, as "changed: labels is now ['cat', 'dog']"; [] if nothing has.
-    Raises UsageError if it is missing or no control file, DamagedError if it is not JSON.
+    A change reads as "changed: labels is now ['cat', 'dog']"; write_json() of the content accepts all of them.
+    Raises UsageError if the file is missing or from a newer version, DamagedError if it is no control file.
     """
-    content, text_format = _read(path, JOB_BYTES if path.name.startswith(_JOB_STEM) else JSON_BYTES)
+    content, text_format = _read(path, most_bytes)
     recorded = content.pop("checksum", None) if text_format == JSON_FORMAT else None
     now = _checksum(content)
     if recorded == now:
-        return []
+        return content, []
     before = recorded.get("fields") if isinstance(recorded, dict) else None
     changes = ["added: the checksum, which an earlier version did not write"] if text_format == _UNSEALED_FORMAT else []
     if text_format == JSON_FORMAT:
         changes = _changes(before, now["fields"], content) if isinstance(before, dict) else ["changed: the checksum itself"]
-    write_json(path, content)
-    return changes
+    return content, changes
 
 
 def _changes(before: dict[str, Any], now: dict[str, str], content: dict[str, Any]) -> list[str]:

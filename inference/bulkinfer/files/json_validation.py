@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -11,9 +12,9 @@ from typing import Any
 def mismatch(value: Any, kind: Any, where: str = "") -> str:
     """The first part of `value` that is not of `kind`, as "parts.a.ok is 'x', not int"; empty if all parts match.
 
-    `kind` is str, int, float (an int matches), bool, None, Any, a class, a TypedDict (further keys are accepted, and those of
-    one that is not total may be missing), or a list, tuple (a list matches), dict with str keys or union of those. `where`
-    names `value` in the sentence.
+    `kind` is str, int, float (an int matches, if a float can hold it), bool, None, Any, a class, a TypedDict (further keys are
+    accepted, and those of one that is not total may be missing), or a list, tuple (a list matches), dict with str keys or union
+    of those. `where` names `value` in the sentence.
     """
     return next(_mismatches(value, kind, where), "")
 
@@ -52,7 +53,9 @@ def _is_instance(value: Any, kind: Any, outer: Any) -> bool:
         return outer is bool
     if outer is tuple:
         return isinstance(value, list | tuple)
-    return isinstance(value, int | float if outer is float else outer)
+    if outer is float and isinstance(value, int):
+        return abs(value) <= sys.float_info.max  # JSON has whole numbers of any size
+    return isinstance(value, outer)
 
 
 def _inside(where: str, name: str) -> str:

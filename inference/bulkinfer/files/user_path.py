@@ -24,7 +24,10 @@ def user_path(value: Any, name: str) -> Path:
 
 
 def require_folder_place(path: Path, option: str) -> None:
-    """Raises UsageError if `path` cannot be a folder or made one: it, or a folder above it, is a file, or its name too long."""
+    """Raises UsageError if `path` cannot be a folder or made one.
+
+    It, or a folder above it, is a file, or a link to nothing, or its name is too long.
+    """
     try:
         there = next(place for place in (path, *path.parents, Path()) if os.path.lexists(place) or not place.name)
         path.exists()  # raises for names that are too long

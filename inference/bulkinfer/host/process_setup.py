@@ -51,24 +51,20 @@ def keep_freed_memory() -> None:
 
 
 class _NoPandas:
-    """A finder of modules that says that pandas is not installed."""
+    """A finder of modules that says that pandas is not installed.
+
+    None for pandas in sys.modules would say so as well, but pyarrow 26 crashes on it.
+    """
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError("pandas is not needed here", name=name)
 
 
-def hide_pandas_from_arrow() -> None:
-    """Import pyarrow and let it look for pandas, which it does once, while there seems to be none.
+def hide_pandas() -> None:
+    """Make pandas look as if it were not installed, to this process.
 
-    Before its first array it imports pandas where it is installed, to ask whether what it was given is a Series. That takes
-    longer than all other imports of a launch together. For processes that are ours alone: conversions to pandas still work.
+    Before its first array pyarrow imports pandas where it is installed, to ask whether what it was given is a Series. That
+    takes longer than all other imports of a launch together. For processes that run nothing but a command or a worker.
     """
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        import pyarrow as pa
-
-        pa.array([None])
-    finally:
-        sys.meta_path.remove(finder)
+    sys.meta_path.insert(0, _NoPandas())

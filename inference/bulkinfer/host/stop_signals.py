@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a signal that is ignored at the start, as under nohup, stays so
 _PATIENCE_S = 5.0  # for tidying up after the first signal; later ones end the process at once
 _AGAIN_S = 0.1  # between two reminders of a signal that was swallowed
+_SOON_S = 0.001  # until an alarm that was due meanwhile: a timer of 0 is none
 
 
 class Stopped(KeyboardInterrupt):
@@ -43,17 +44,21 @@ class _Watch:
     def __init__(self, command: str) -> None:
         self.command = command
         self.is_working = False
-        self.number = 0  # of the first signal since the work began
+        self.waits = 0  # blocks that a signal must not interrupt, one in the other
+        self.number = 0  # of the signal that has to end the work; 0: none
         self._since = 0.0
+        self._alarm: tuple[Any, float, float] | None = None  # another's: its handler, when it is due (0: never), its interval
 
     def __call__(self, number: int, _frame: Any) -> None:
         is_tidying = bool(self.number) and _is_unwinding()
-        if not self.is_working or (is_tidying and time.monotonic() - self._since > _PATIENCE_S):
+        if self.is_working and self.waits and not self.number:
+            self.number, self._since = number, time.monotonic()
+            return
+        if not self.is_working or self.waits or (is_tidying and time.monotonic() - self._since > _PATIENCE_S):
             self.end(number)
         if not is_tidying:
             self.number, self._since = number, time.monotonic()
-            signal.signal(signal.SIGALRM, self.again)  # not before: other alarms end the process as ever
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+            self._set_alarm()
             raise Stopped(number)
 
     def end(self, number: int) -> None:
@@ -65,21 +70,34 @@ class _Watch:
 
     def again(self, _number: int, _frame: Any) -> None:
         """The handler of the alarm."""
-        if not (number := self.number) or _is_unwinding():
+        if not (number := self.number) or self.waits or _is_unwinding():
             return
-        if signal.getsignal(number) is not self:  # another handler is told once
+        if signal.getsignal(number) is not self:  # another handler gets the signal once
             self.forget()
         signal.raise_signal(number)
 
     def unraisable(self, unraisable: Any) -> None:
-        """The hook for exceptions that Python cannot raise, as in a destructor: of Stopped it says nothing."""
+        """The hook for exceptions that Python cannot raise, as in a destructor. Stopped is not reported."""
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
 
     def forget(self) -> None:
-        """The signal does not come again."""
+        """The signal does not come again. An alarm that somebody had set before it is set again, unless another came since."""
         self.number = 0
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._alarm is not None and signal.getsignal(signal.SIGALRM) == self.again:
+            handler, due, interval = self._alarm
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)  # None: not one of Python, which cannot be set again
+            if due:
+                signal.setitimer(signal.ITIMER_REAL, max(due - time.monotonic(), _SOON_S), interval)
+        self._alarm = None
+
+    def _set_alarm(self) -> None:
+        """Send the signal again and again. Not called before a signal came: until then other alarms work as before."""
+        handler = signal.signal(signal.SIGALRM, self.again)
+        left, interval = signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+        if self._alarm is None or handler != self.again:
+            self._alarm = handler, time.monotonic() + left if left else 0.0, interval
 
 
 def _is_unwinding() -> bool:
@@ -102,6 +120,29 @@ def watch_signals(command: str) -> None:
             signal.signal(number, _watch)
 
 
+def is_own_process() -> bool:
+    """True if this process runs one command and nothing else: it watches the signals (see watch_signals)."""
+    return _watch is not None
+
+
+class Unbroken:
+    """A block in which a stop signal waits: it raises Stopped at the end. A second one ends the process at once.
+
+    For the import of large packages: a Python exception in the middle of one crashes their C++, or leaves half a package.
+    """
+
+    def __enter__(self) -> None:
+        if _watch is not None:
+            _watch.waits += 1
+
+    def __exit__(self, _kind: Any, error: Any, _traceback: Any) -> None:
+        if _watch is None:
+            return
+        _watch.waits -= 1
+        if _watch.number and not _watch.waits and error is None:
+            _watch(_watch.number, None)
+
+
 def work_begins() -> None:
     """From now on a stop signal raises Stopped. Does nothing if this process does not watch the signals (see watch_signals)."""
     if _watch is not None:
@@ -121,7 +162,7 @@ def work_ends() -> int:
 def stopping_signal(error: BaseException) -> int:
     """The signal that ended the work with `error`, also where a library has made another error of it; 0 if none did.
 
-    A signal that a library has swallowed did not end the work: an error right after it may be about something else.
+    A signal that a library has swallowed is not found: an error after it may be about something else (see report_failure).
     """
     if isinstance(error, KeyboardInterrupt):
         return error.number if isinstance(error, Stopped) else signal.SIGINT

@@ -26,10 +26,10 @@ from bulkinfer.files.magic_bytes import HEAD_BYTES, Content, identify
 from bulkinfer.images.colours import Alpha, joined_profile, to_rgb, turbo_by_profile
 from bulkinfer.images.header_limits import check_claims, check_size, count_frames
 from bulkinfer.images.heic import PILLOW_NAME, check_sizes, require_heif
-from bulkinfer.images.jpeg import Header, check_scans, read_header, turbo_agrees, turbo_decode
-from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs
+from bulkinfer.images.jpeg import END_MARKER, Header, check_scans, read_header, turbo_agrees, turbo_decode
+from bulkinfer.images.lost_pixels import check_jpeg, check_tiff_jpegs, end_is_missing
 from bulkinfer.images.pillow_warnings import count_notice, install_hooks, take_fault, warning_counts
-from bulkinfer.images.reasons import END_MARKER, end_is_missing, is_of_pixels, reason
+from bulkinfer.images.reasons import is_of_pixels, reason
 from bulkinfer.images.short_png import check_png
 from bulkinfer.images.side_blocks import without_side_blocks
 from bulkinfer.model.recipe import STORED

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from bulkinfer.errors import RecordError
+from bulkinfer.images.png import END, chunks
 from bulkinfer.images.side_blocks import TooManyBlocksError
-from bulkinfer.images.tiff import check_is_no_raw, entries_at, first_layout, whole_number
+from bulkinfer.images.tiff import OUTSIDE, check_is_no_raw, directories, entries_at, first_layout, whole_number
 
 MOST_FRAMES = 100_000  # counted; a file of more is one whose pictures could not be counted
 USUAL_TILE_PIXELS = 1 << 20  # of a TIFF, allowed whatever the limit on pixels
@@ -28,7 +30,7 @@ _FEW_TILES = 1024
 _MOST_CHANNELS = 4  # that Pillow reads of a JPEG 2000
 _MOST_INT32 = 2**31 - 1  # what a row can hold
 
-_PIXEL_CHUNKS = (b"IDAT", b"fdAT", b"fcTL")
+_OF_PIXELS = (b"IDAT", b"fdAT", b"fcTL", END)
 _CODE_STREAM = b"\xff\x4f\xff\x51"
 _TILE_WIDTH, _TILE_LENGTH = 322, 323
 _STRIPS = (273, 279, 324, 325)  # offsets and sizes of strips and tiles
@@ -49,7 +51,7 @@ def check_claims(data: bytes, name: str, max_pixels: int) -> None:
     if check := _CHECKS.get(name):
         try:
             check(data, max_pixels)
-        except (struct.error, IndexError, OverflowError):  # it ends in its header, or points outside the file
+        except (*OUTSIDE, IndexError):  # it ends in its header, or points outside the file
             return
 
 
@@ -74,16 +76,13 @@ def _refusal(name: str, what: str) -> RecordError:
 def _png(data: bytes, max_pixels: int) -> None:
     width, height = struct.unpack_from(">LL", data, 16)
     check_size(width, height, max_pixels)
-    at, others = 8, 0
-    for _ in range(MOST_CHUNKS):
-        length, kind = struct.unpack_from(">L4s", data, at)
-        if kind == b"IEND":
-            return
-        others += kind not in _PIXEL_CHUNKS
+    others = 0
+    for number, (kind, _, _) in enumerate(chunks(data)):
+        if number >= MOST_CHUNKS:
+            raise _refusal("PNG", f"more than {MOST_CHUNKS} chunks")
+        others += kind not in _OF_PIXELS
         if others > _MOST_OTHER_CHUNKS:
             raise TooManyBlocksError(f"more than {_MOST_OTHER_CHUNKS} chunks that hold no pixels")
-        at += 12 + length
-    raise _refusal("PNG", f"more than {MOST_CHUNKS} chunks")
 
 
 def _gif(data: bytes, max_pixels: int) -> None:
@@ -129,17 +128,12 @@ def _colours(flags: int) -> int:
 
 
 def _tiff_directories(data: bytes) -> int:
-    """How many directories there are. Raises ValueError if one lies outside the file, or the chain exceeds MOST_FRAMES."""
+    """How many directories there are, up to one more than MOST_FRAMES. Raises ValueError if one lies outside the file."""
     try:
         layout, at = first_layout(data)
-        seen = set[int]()
-        while at and at not in seen and len(seen) <= MOST_FRAMES:
-            seen.add(at)
-            (entries,) = struct.unpack_from(layout.num_entries, data, at)
-            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
-    except (struct.error, OverflowError):
+        return sum(1 for _ in islice(directories(data, layout, at), MOST_FRAMES + 1))
+    except OUTSIDE:
         raise ValueError("a directory lies outside the file") from None
-    return len(seen)
 
 
 def _tiff(data: bytes, max_pixels: int) -> None:

@@ -26,6 +26,7 @@ from bulkinfer.images.side_blocks import TooManyBlocksError
 
 _PLAIN_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive Huffman; not lossless, arithmetic, hierarchical
 SCAN = 0xDA
+END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 _SILENT = (0xC4, 0xDB, 0xDD, 0xFE)  # Huffman and quantisation tables, restart interval, comment
 _PLAIN_SEGMENTS = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0"}  # what these must begin with; others may hold anything
 _MOST_SEGMENTS = 1000  # before the pixels, 64 MB: a colour profile has 255 at most, depth maps and the like some hundred

@@ -21,7 +21,7 @@ from PIL import Image
 
 from bulkinfer.errors import RecordError, first_line
 from bulkinfer.images.header_limits import USUAL_TILE_PIXELS, check_size
-from bulkinfer.images.jpeg import SCAN, Header, read_header
+from bulkinfer.images.jpeg import END_MARKER, SCAN, Header, read_header
 from bulkinfer.images.pillow_warnings import count_notice
 
 _LOSSES = re.compile(
@@ -36,6 +36,16 @@ _ARITHMETIC = (0xC9, 0xCA, 0xCB)  # frames whose sound pixel data may go on beyo
 _MOST_TABLE_BYTES = 1 << 14  # of a TIFF: all that JPEG knows are 3 kB
 _ROWS = 256  # compared at once
 _INKS = 4  # channels of a CMYK JPEG
+
+
+def end_is_missing(data: bytes, name: str) -> bool:
+    """Whether a JPEG or JPEG 2000 has no end marker after the start of its pixels.
+
+    Finds files whose end was never written and reads as zeros: zeros are valid picture data, and decode to plain grey.
+    """
+    if name not in ("JPEG", "JPEG2000") or data.endswith(END_MARKER):
+        return False
+    return data.find(END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0
 
 
 def check_jpeg(data: bytes, header: Header, image: Image.Image) -> None:

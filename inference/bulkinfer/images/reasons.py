@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from PIL import UnidentifiedImageError, features
 
-from bulkinfer.images.jpeg import read_header
+from bulkinfer.images.jpeg import END_MARKER
 
-END_MARKER = b"\xff\xd9"  # of a JPEG and of a JPEG 2000 code stream; does not occur in compressed data
 _PIXEL_FAULTS = ("image file is truncated", "broken data stream")  # how Pillow begins what it says of pixels
 _BUILD_FEATURES = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}  # formats that a build of Pillow can lack
 
@@ -46,13 +45,3 @@ def is_of_pixels(error: Exception, name: str) -> bool:
     if isinstance(error, MemoryError):
         return True
     return name == "JPEG" and isinstance(error, OSError) and str(error).startswith(_PIXEL_FAULTS)
-
-
-def end_is_missing(data: bytes, name: str) -> bool:
-    """Whether a JPEG or JPEG 2000 has no end marker after the start of its pixels.
-
-    Finds files whose end was never written and reads as zeros: zeros are valid picture data, and decode to plain grey.
-    """
-    if name not in ("JPEG", "JPEG2000") or data.endswith(END_MARKER):
-        return False
-    return data.find(END_MARKER, read_header(data).scan_at if name == "JPEG" else 0) < 0

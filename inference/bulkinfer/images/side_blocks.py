@@ -6,10 +6,10 @@ comes here, so a sound one costs nothing.
 
 from __future__ import annotations
 
-import struct
 import zlib
 
-_PNG_START = 8  # bytes before the first chunk
+from bulkinfer.images.png import chunks
+
 _KEPT_CHUNKS = (b"tRNS", b"acTL", b"fcTL", b"fdAT", b"eXIf", b"iCCP")  # beside those that every decoder must know
 _LOWER = 0x20  # the bit of a chunk's first letter that says: not needed for the pixels
 _MOST_PROFILE_BYTES = 1 << 20  # unpacked, as Pillow allows
@@ -42,16 +42,11 @@ def without_side_blocks(data: bytes, name: str) -> bytes | None:
 
 
 def _kept_chunks(data: bytes) -> bytes:
-    parts, at, start = [], _PNG_START, 0  # `start`: of what is kept up to `at`
-    while at + 12 <= len(data):
-        length, kind = struct.unpack_from(">L4s", data, at)
-        end = at + 12 + length
+    parts, start = [], 0  # `start`: of what is kept up to `at`
+    for kind, at, end in chunks(data):
         if kind[0] & _LOWER and not (kind in _KEPT_CHUNKS and _is_in_order(kind, data, at, end)):
             parts.append(data[start:at])
             start = end
-        at = end
-        if kind == b"IEND":
-            break
     return b"".join([*parts, data[start:]])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from bulkinfer.errors import RecordError
@@ -16,6 +16,8 @@ _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PHOTOMETRIC, _SUB_DIRECTORIES = 254, 255, 262
 _REDUCED, _OLD_REDUCED = 1, 2  # the bit of a subfile type; the old tag's value
 _OF_A_SENSOR = (32803, 34892)  # photometrics: one colour for each pixel, and linear values
 _MOST_SUB_DIRECTORIES = 64  # cameras write two to five; as many following pages are looked at
+_MOST_OTHER_ENTRIES = 512  # looked at in each of these: its photometric stands among the first, since entries are sorted by tag
+OUTSIDE = (struct.error, OverflowError)  # what struct raises for a place outside the file, or beyond any file
 
 
 class Layout(NamedTuple):
@@ -37,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def first_layout(data: bytes) -> tuple[Layout, int]:
-    """How the numbers of a TIFF are written, and where its first directory begins. Raises struct.error if it is too short."""
+    """How the numbers of a TIFF are written, and where its first directory begins. Raises OUTSIDE if it is too short."""
     order = "<" if data[:2] == b"II" else ">"
     if b"+" in data[2:4]:  # BigTIFF
         layout, at = Layout(f"{order}Q", f"{order}HHQ8s", f"{order}Q", 20), 8
@@ -47,11 +49,21 @@ def first_layout(data: bytes) -> tuple[Layout, int]:
 
 
 def entries_at(data: bytes, layout: Layout, at: int) -> Iterator[Entry]:
-    """The entries of the directory at `at`. Raises struct.error if it leaves the file."""
+    """The entries of the directory at `at`. Raises OUTSIDE if it leaves the file."""
     (entries,) = struct.unpack_from(layout.num_entries, data, at)
     at += struct.calcsize(layout.num_entries)
     for number in range(min(entries, _MOST_ENTRIES)):
         yield Entry(*struct.unpack_from(layout.entry, data, at + number * layout.size))
+
+
+def directories(data: bytes, layout: Layout, at: int) -> Iterator[int]:
+    """Where the directories of a chain begin, from the one at `at` on, each once. Raises OUTSIDE if one leaves the file."""
+    seen = set[int]()
+    while at and at not in seen:
+        seen.add(at)
+        (entries,) = struct.unpack_from(layout.num_entries, data, at)
+        yield at
+        (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
 
 
 def whole_number(layout: Layout, entry: Entry) -> int | None:
@@ -65,7 +77,7 @@ def whole_number(layout: Layout, entry: Entry) -> int | None:
 def check_is_no_raw(data: bytes, layout: Layout, at: int) -> None:
     """Raises RecordError if the first directory holds values of a sensor, or a thumbnail beside directories that do.
 
-    Any other first page that is marked as reduced is a picture like others. Raises struct.error if the directory leaves the
+    Any other first page that is marked as reduced is a picture like others. Raises OUTSIDE if the first directory leaves the
     file.
     """
     first = {entry.tag: entry for entry in entries_at(data, layout, at)}
@@ -73,13 +85,18 @@ def check_is_no_raw(data: bytes, layout: Layout, at: int) -> None:
         raise RecordError("decode", "unsupported format camera raw: the values of a sensor")
     if not _is_reduced(layout, first):
         return
-    for place in chain(_sub_directories(data, layout, first), _following(data, layout, at)):
-        try:
-            entries = {entry.tag: entry for entry in entries_at(data, layout, place)}
-        except struct.error:  # it lies outside the file
-            continue
-        if _photometric(layout, entries) in _OF_A_SENSOR:
-            raise RecordError("decode", "camera raw: only a thumbnail")
+    others = dict.fromkeys(chain(_sub_directories(data, layout, first), _following(data, layout, at)))
+    if any(_is_of_a_sensor(data, layout, place) for place in others):
+        raise RecordError("decode", "camera raw: only a thumbnail")
+
+
+def _is_of_a_sensor(data: bytes, layout: Layout, at: int) -> bool:
+    """True if the directory at `at` holds values of a sensor; False also if it lies outside the file."""
+    try:
+        entries = {entry.tag: entry for entry in islice(entries_at(data, layout, at), _MOST_OTHER_ENTRIES)}
+    except OUTSIDE:
+        return False
+    return _photometric(layout, entries) in _OF_A_SENSOR
 
 
 def _is_reduced(layout: Layout, entries: dict[int, Entry]) -> bool:
@@ -90,20 +107,19 @@ def _is_reduced(layout: Layout, entries: dict[int, Entry]) -> bool:
 
 
 def _sub_directories(data: bytes, layout: Layout, entries: dict[int, Entry]) -> tuple[int, ...]:
-    return _offsets(data, layout, entries[_SUB_DIRECTORIES]) if _SUB_DIRECTORIES in entries else ()
+    """Where the first sub-directories begin; none if their list lies outside the file."""
+    try:
+        return _offsets(data, layout, entries[_SUB_DIRECTORIES]) if _SUB_DIRECTORIES in entries else ()
+    except OUTSIDE:
+        return ()
 
 
 def _following(data: bytes, layout: Layout, at: int) -> Iterator[int]:
-    """Where the pages after the one at `at` begin."""
-    for _ in range(_MOST_SUB_DIRECTORIES):
-        try:
-            (entries,) = struct.unpack_from(layout.num_entries, data, at)
-            (at,) = struct.unpack_from(layout.offset, data, at + struct.calcsize(layout.num_entries) + entries * layout.size)
-        except struct.error:  # the file ends before
-            return
-        if not at:
-            return
-        yield at
+    """Where the pages after the one at `at` begin, up to one that lies outside the file."""
+    try:
+        yield from islice(directories(data, layout, at), 1, 1 + _MOST_SUB_DIRECTORIES)
+    except OUTSIDE:
+        return
 
 
 def _photometric(layout: Layout, entries: dict[int, Entry]) -> int | None:
@@ -112,7 +128,7 @@ def _photometric(layout: Layout, entries: dict[int, Entry]) -> int | None:
 
 
 def _offsets(data: bytes, layout: Layout, entry: Entry) -> tuple[int, ...]:
-    """Where the first sub-directories begin."""
+    """The first values of an entry that names places."""
     if entry.values <= 1:
         value = whole_number(layout, entry)
         return () if value is None else (value,)

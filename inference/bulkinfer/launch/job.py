@@ -123,14 +123,7 @@ def new_job_file(job: Job) -> JobFile:
             "fingerprint": job.fingerprint,
             "identity": job.identity,
             "config": asdict(job.config),
-            "resolved": {
-                "provider": job.choice.provider,
-                "devices": job.choice.models,
-                "precision": job.choice.precision,
-                "precision_reason": job.choice.precision_reason,
-                **({"backend": backend} if (backend := job.choice.entry.backend_version) else {}),
-                "graph_sha256": job.model.sidecar.sha256,
-            },
+            "resolved": resolved_of(job),
             "versions": versions(),
             "weights": asdict(job.model.card.weights),
             "source": dataset.source if dataset else job.config.input,
@@ -141,6 +134,19 @@ def new_job_file(job: Job) -> JobFile:
             "parts": {},
         }
     )
+
+
+def resolved_of(job: Job) -> dict[str, Any]:
+    """What `auto` became, and the graph and weights that run, as _job.json records it."""
+    return {
+        "provider": job.choice.provider,
+        "devices": job.choice.models,
+        "precision": job.choice.precision,
+        "precision_reason": job.choice.precision_reason,
+        **({"backend": backend} if (backend := job.choice.entry.backend_version) else {}),
+        "graph_sha256": job.model.sidecar.sha256,
+        "weights_sha256": job.model.card.external_data_sha256,
+    }
 
 
 def _describe_partitions(job: Job) -> dict[str, Any]:

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
-from bulkinfer.launch.job import Job
+from bulkinfer.launch.job import Job, resolved_of
 from bulkinfer.records.manifest import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
 from bulkinfer.results.find_output import find_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.job_kind import differences, free_fields
+from bulkinfer.results.job_kind import differing_fields, effective_identity, there_and_now
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
 from bulkinfer.results.part_names import part_name
@@ -75,37 +75,29 @@ def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
 def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path) -> JobFile:
     """_job.json of an earlier output. Raises UsageError naming each field in which its rows are of another kind.
 
-    What `auto` made of precision is no part of what was asked for: check_settled compares it.
+    What `auto` becomes is not known yet: check_settled compares it.
     """
     found = JobFile.read(output)
     if found is None:
         raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
     if config.output and Path(config.output).resolve() == output.resolve():
         raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
-    _refuse(output, differences(found.identity, identity, free_fields(found.identity, identity)))
+    _refuse_other_kind(output, found, effective_identity(identity, {}))
     return found
 
 
 def check_settled(job: Job) -> None:
-    """The part of check_alike that needs to know what `auto` became: two jobs that asked for it may have got different things.
-
-    Raises UsageError naming both.
-    """
+    """The part of check_alike that needs to know what `auto` became. Raises UsageError as that does."""
     for output in map(find_output, map(Path, job.config.skip_done)):
         found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")
-        there = {"precision": found.identity.get("precision"), **found.resolved}
-        now = {"precision": job.choice.precision, "graph_sha256": job.model.sidecar.sha256}
-        is_same_place = there["provider"] == job.choice.provider and found.identity.get("batch_size") == job.config.batch_size
-        if not is_same_place or "graph_sha256" not in there:  # other providers and batch sizes have graphs of their own
-            del now["graph_sha256"]
-        _refuse(output, differences({name: there[name] for name in now}, now))
+        _refuse_other_kind(output, found, effective_identity(job.identity, resolved_of(job)))
 
 
-def _refuse(output: Path, differing: Mapping[str, str]) -> None:
-    if differing:
-        fields = "; ".join(differing.values())
+def _refuse_other_kind(output: Path, found: JobFile, now: Mapping[str, Any]) -> None:
+    if differing := differing_fields(effective_identity(found.identity, found.resolved), now):
+        fields = "; ".join(there_and_now(differing).values())
         raise UsageError(f"--skip_done {output}: its rows are of another kind, by {fields}: run all pictures")
 
 

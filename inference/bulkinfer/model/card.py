@@ -81,6 +81,7 @@ class ModelCard:
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
     calibration: Calibration | None = None  # only of a variant
     test_size: bool = False  # its recipe is that of get_model --use_test_size
+    external_data_bytes: int = 0  # size of `external_data`; 0: not known, since earlier versions did not record it
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
@@ -91,8 +92,8 @@ class ModelCard:
 
     @property
     def most_weights_bytes(self) -> int:
-        """A bound on the size of `external_data`: doubles, each tensor of them at a place of its own, take less."""
-        return max(1 << 30, 64 * self.num_parameters)
+        """The size of `external_data`, or a bound on it: doubles with alignment padding take less, if they are parameters."""
+        return self.external_data_bytes or max(1 << 30, 64 * self.num_parameters)
 
     @property
     def classified(self) -> str:
@@ -138,7 +139,11 @@ def write_card(path: Path, card: ModelCard) -> None:
 
 def read_card(path: Path) -> ModelCard:
     """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
-    value = read_json(path)
+    return card_of(read_json(path), path)
+
+
+def card_of(value: dict[str, Any], path: Path) -> ModelCard:
+    """The card in the content of `path`. Raises UsageError or DamagedError that names the file and what is wrong in it."""
     for name in ("recipe", "weights"):
         if name not in value:
             raise DamagedError(f"{path} is damaged ({name} is missing)")
@@ -173,7 +178,12 @@ def write_sidecar(graph: Path, sidecar: GraphSidecar) -> None:
 def read_sidecar(graph: Path) -> GraphSidecar:
     """Read a graph's sidecar. Raises UsageError if missing or newer, DamagedError if damaged."""
     path = graph.with_suffix(".json")
-    sidecar: GraphSidecar = _build(GraphSidecar, read_json(path), path)
+    return sidecar_of(read_json(path), path)
+
+
+def sidecar_of(value: dict[str, Any], path: Path) -> GraphSidecar:
+    """The sidecar in the content of `path`. Raises DamagedError that names the file and what is wrong in it."""
+    sidecar: GraphSidecar = _build(GraphSidecar, value, path)
     return sidecar
 
 

@@ -196,9 +196,13 @@ class DatasetDescription(TypedDict):
 def read_description(path: Path) -> DatasetDescription:
     """Read and check dataset.json. Raises RunError if it is damaged, UsageError if a newer bulkinfer wrote it."""
     with advising(MAKE_AGAIN):
-        found = read_json(path)
-        if reason := mismatch(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
-            raise DamagedError(f"{shown(path)} is damaged ({reason})")
+        return description_of(read_json(path), path)
+
+
+def description_of(found: dict[str, Any], path: Path) -> DatasetDescription:
+    """The description in the content of `path`. Raises DamagedError that names the file and what is wrong in it."""
+    if reason := mismatch(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+        raise DamagedError(f"{shown(path)} is damaged ({reason})")
     return cast(DatasetDescription, found)
 
 

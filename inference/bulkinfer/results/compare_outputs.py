@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.results.job_file import JobFile
-from bulkinfer.results.job_kind import other_kind
+from bulkinfer.results.job_kind import differing_fields, effective_identity, kind_key
 from bulkinfer.results.ok_rows import OK_SCHEMA, identities
-from bulkinfer.results.verify import NAMED, Verdict, repeated
+from bulkinfer.results.verify import NAMED, Verdict, name_some, repeated
 from bulkinfer.types import printable
 
 
 class Compared(NamedTuple):
-    """How many different pictures are ok in all outputs together, and sentences; `notes` are no faults."""
+    """How many different pictures are ok in at least one of the outputs, and sentences; `notes` are no faults."""
 
     num_pictures: int
     notes: list[str]
@@ -26,60 +26,80 @@ class Compared(NamedTuple):
 
 class _Output(NamedTuple):
     folder: Path
-    job: JobFile
-    ok_rows: pa.Table  # with OK_SCHEMA
+    identity: dict[str, Any]  # the effective one
+    pictures: pa.Array  # that are ok: a value for each picture, the same in all outputs
 
 
 def compare_outputs(folders: Sequence[Path], verdicts: Iterable[Verdict]) -> Compared:
-    """Count the pictures that are ok in all outputs, and find those that are ok in more than one output of one kind.
+    """Count the pictures that are ok in any output, and find those that are ok in more than one output of one kind.
 
     Two rows are of one picture if key and size are the same; the key alone, if an output does not know sizes. Outputs of other
-    networks or settings hold other rows of the same pictures: a note says that they are not compared. The verdicts must have
-    been made `with_ok_rows`.
+    networks or settings hold other rows of the same pictures: a note says that they are not compared. The order of the outputs
+    changes nothing but the order of words. The verdicts must have been made `with_ok_rows`.
     """
-    outputs = [
-        _Output(folder, verdict.job, pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]))
-        for folder, verdict in zip(folders, verdicts, strict=True)
-    ]
-    kinds = _by_kind(outputs)
-    notes = [
-        f"{kinds[0][0].folder} and {kind[0].folder} {other_kind(kinds[0][0].job, kind[0].job)}: their pictures are not compared"
-        for kind in kinds[1:]
-    ]
-    num_pictures = len(pc.unique(_pictures(outputs)))
-    return Compared(num_pictures, notes, [fault for kind in kinds if len(kind) > 1 for fault in _doubled(kind)])
-
-
-def _by_kind(outputs: Iterable[_Output]) -> list[list[_Output]]:
-    """The outputs in groups; each is of one kind with the first of its group."""
-    kinds: list[list[_Output]] = []
+    outputs = _outputs(folders, verdicts)
+    kinds: dict[str, list[_Output]] = {}
     for output in outputs:
-        kind = next((kind for kind in kinds if not other_kind(kind[0].job, output.job)), None)
-        if kind is None:
-            kinds.append([output])
+        kinds.setdefault(kind_key(output.identity), []).append(output)
+    notes, doubled = list[str](), [repeated(pc.value_counts(_pictures(kind))) for kind in kinds.values()]
+    for one, other in combinations(kinds.values(), 2):
+        if found := differing_fields(one[0].identity, other[0].identity):
+            notes.append(_note(one, other, found))
         else:
-            kind.append(output)
-    return kinds
+            doubled.append(_common(one, other))
+    faults = _doubled(outputs, pc.unique(pa.chunked_array(doubled, pa.large_binary())))
+    return Compared(len(pc.unique(_pictures(outputs))), notes, list(faults))
 
 
-def _pictures(outputs: Iterable[_Output]) -> pa.ChunkedArray:
-    """A value for each ok row of the outputs, the same for rows of one picture."""
-    rows = pa.concat_tables([output.ok_rows for output in outputs])
-    unsized = pc.unique(rows["key"].filter(pc.is_null(rows["size"])))
-    known = pc.invert(pc.is_in(rows["key"], value_set=unsized))
-    return identities(rows.set_column(1, "size", pc.if_else(known, rows["size"], pa.scalar(None, pa.int64()))))
+def _outputs(folders: Sequence[Path], verdicts: Iterable[Verdict]) -> list[_Output]:
+    verdicts = list(verdicts)
+    rows = [pa.concat_tables([OK_SCHEMA.empty_table(), *(verdict.ok_rows or ())]) for verdict in verdicts]
+    every = pa.concat_tables(rows)
+    unsized = pc.unique(every["key"].filter(pc.is_null(every["size"])))
+    found = []
+    for folder, verdict, table in zip(folders, verdicts, rows, strict=True):
+        known = pc.invert(pc.is_in(table["key"], value_set=unsized))
+        sized = table.set_column(1, "size", pc.if_else(known, table["size"], pa.scalar(None, pa.int64())))
+        job = verdict.job
+        found.append(_Output(folder, effective_identity(job.identity, job.resolved), pc.unique(identities(sized))))
+    return found
 
 
-def _doubled(outputs: Sequence[_Output]) -> Iterator[str]:
-    """A fault if pictures are ok in more than one of these outputs, which names some of them."""
-    doubled = repeated(pc.value_counts(_pictures(outputs)))
+def _pictures(outputs: Sequence[_Output]) -> pa.ChunkedArray:
+    """The pictures that are ok in each of the outputs, one after the other."""
+    return pa.chunked_array([output.pictures for output in outputs], pa.large_binary())
+
+
+def _common(one: Sequence[_Output], other: Sequence[_Output]) -> pa.Array:
+    """The pictures that are ok in an output of `one` and in an output of `other`."""
+    pictures = pc.unique(_pictures(one))
+    return pictures.filter(pc.is_in(pictures, value_set=pc.unique(_pictures(other))))
+
+
+def _note(one: Sequence[_Output], other: Sequence[_Output], found: Mapping[str, tuple[str, str]]) -> str:
+    """Which outputs are not compared, and why: their kinds differ in the fields that were `found`."""
+    left, right = (name_some([str(output.folder) for output in outputs]) for outputs in (one, other))
+    fields = "; ".join(f"{name} {first} and {second}" for name, (first, second) in found.items())
+    if "model_name" in found:
+        fields = " and ".join(str(outputs[0].identity.get("model_name")) for outputs in (one, other))
+    is_network = not {"model_name", "graph_sha256", "weights_sha256"}.isdisjoint(found)
+    why = "are of different networks" if is_network else "have different settings"
+    return f"the pictures of {left} are not compared with those of {right}: they {why} ({fields})"
+
+
+def _doubled(outputs: Sequence[_Output], doubled: pa.Array) -> Iterator[str]:
+    """A fault if there are doubled pictures, which names some of them."""
     if not len(doubled):
         return
-    homes = [(output.folder, pc.unique(output.ok_rows["key"])) for output in outputs]
     places = []
-    for key in [value.rpartition(b"\0")[0] for value in doubled[:NAMED].to_pylist()]:
-        where = [str(folder) for folder, there in homes if pc.is_in(pa.scalar(key, pa.large_binary()), value_set=there).as_py()]
-        places.append(f"{printable(key)} in {' and '.join(where)}")
-    more = f" and {len(doubled) - NAMED} more" if len(doubled) > NAMED else ""
+    for picture in doubled[:NAMED]:
+        homes = [output for output in outputs if pc.is_in(picture, value_set=output.pictures).as_py()]
+        where = [
+            str(home.folder)
+            for home in homes
+            if any(other is not home and not differing_fields(home.identity, other.identity) for other in homes)
+        ]
+        places.append(f"{printable(picture.as_py().rpartition(bytes(1))[0])} in {' and '.join(where)}")
+    what = "1 picture is" if len(doubled) == 1 else f"{len(doubled)} pictures are"
     advice = "leave one of the folders out, or run one again with --overwrite and --skip_done of the others"
-    yield f"{len(doubled)} pictures are ok in more than one folder ({'; '.join(places)}{more}): {advice}"
+    yield f"{what} ok in more than one folder ({name_some(places, len(doubled))}): {advice}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bulkinfer.errors import BulkinferError, RunError, advising
+from bulkinfer.errors import BulkinferError, DamagedError, RunError, advising
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json, write_json
@@ -23,7 +23,7 @@ _WAYS_OUT = "run the job with --overwrite, or into another --output"
 
 
 class Resolved(TypedDict):
-    """What `auto` became. Newer files hold more: devices, precision, graph_sha256, batches_per_step."""
+    """What `auto` became. Newer files hold more: devices, precision, graph_sha256, weights_sha256, batches_per_step."""
 
     provider: str
 
@@ -99,16 +99,15 @@ class JobFile:
         path = job_path(output)
         if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
             return None
-        return cls.read_file(path)
+        with advising(_WAYS_OUT):
+            return cls.of(read_json(path, most_bytes=JOB_BYTES), path)
 
     @classmethod
-    def read_file(cls, path: Path) -> JobFile:
-        """The checked content of a _job.json. Raises the same errors, and UsageError if it is missing."""
-        with advising(_WAYS_OUT):
-            found = read_json(path, most_bytes=JOB_BYTES)
-        if fault := _fault(found):
-            raise RunError(f"{path} is damaged ({fault}): {_WAYS_OUT}")
-        return cls(found)
+    def of(cls, content: dict[str, Any], path: Path) -> JobFile:
+        """The job in the content of `path`. Raises DamagedError that names the file and what is wrong in it."""
+        if fault := _fault(content):
+            raise DamagedError(f"{path} is damaged ({fault})")
+        return cls(content)
 
     def write(self, output: Path) -> None:
         """Publish it in the own folder of `output`. Raises RunError if one lies in `output`: see job_path."""

@@ -6,55 +6,62 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from bulkinfer.files.atomic import canonical_json
-from bulkinfer.results.job_file import JobFile
 
 # Fields of an identity that may differ within a kind: which pictures, how they are handed out, limits, which change no ok row,
 # and devices: in one precision they differ in last bits.
-FREE = {"manifest", "skipped", "limit", "batch_size", "device", "backend", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
+_FREE = {"manifest", "skipped", "limit", "batch_size", "device", "backend", "max_pixels", "max_file_bytes", "allow_cpu_nodes"}
+_ASKED_WEIGHTS = "asked_weights_sha256"
+_BEHIND_AUTO = ("precision", "graph_sha256", "weights_sha256")
 _AUTO = "auto"
 
 
-def free_fields(there: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
-    """The fields in which these two identities may differ: a network has a graph for each batch size."""
-    return FREE | ({"graph_sha256"} if there.get("batch_size") != now.get("batch_size") else set())
+def effective_identity(identity: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of a job with what `auto` became, by the `resolved` of its _job.json.
+
+    Facts that are not known are left out: those behind `auto` before it is resolved ({}), and the weights of a variant that an
+    earlier version chose. The weights of the network asked for are a field of their own.
+    """
+    found = {**identity, "device": resolved.get("provider", identity.get("device"))}
+    found[_ASKED_WEIGHTS] = identity.get("weights_sha256")
+    is_auto = identity.get("precision") == _AUTO
+    is_asked_graph = resolved.get("graph_sha256") == identity.get("graph_sha256")
+    for name in _BEHIND_AUTO:
+        if name in resolved:
+            found[name] = resolved[name]
+        elif is_auto and not (name == "weights_sha256" and is_asked_graph):
+            found.pop(name, None)
+    return found
 
 
-def other_kind(one: JobFile, other: JobFile) -> str:
-    """How two jobs differ in kind, as "are of different networks (resnet18 and resnet50)"; empty if they are of one kind."""
-    there, now = _as_run(one), _as_run(other)
-    free = free_fields(there, now)
-    if "weights_sha256" not in there or "weights_sha256" not in now:
+def kind_key(effective: Mapping[str, Any]) -> str:
+    """A text that is the same for two effective identities only if they differ from every third one in the same fields."""
+    free = _FREE - {"batch_size", "device"}
+    return canonical_json({name: value for name, value in effective.items() if name not in free})
+
+
+def differing_fields(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The fields by which two effective identities are of different kinds, each with both values, shortened; {} if of one."""
+    free = {*_FREE, _ASKED_WEIGHTS, *(name for name in _BEHIND_AUTO if name not in there or name not in now)}
+    is_one_device = there.get("device") == now.get("device")
+    if not is_one_device or there.get("batch_size") != now.get("batch_size"):
+        free.add("graph_sha256")  # a network has a graph for each batch size, and may have variants of its own for a provider
+    if not is_one_device and there.get(_ASKED_WEIGHTS) == now.get(_ASKED_WEIGHTS):
         free.add("weights_sha256")
-    found = differing_values(there, now, free)
-    if "model_name" in found:
-        return f"are of different networks ({one.model_name} and {other.model_name})"
-    fields = "; ".join(f"{name} {first} and {second}" for name, (first, second) in found.items())
-    if "graph_sha256" in found or "weights_sha256" in found:
-        return f"are of different networks ({fields})"
-    return f"have different settings ({fields})" if found else ""
+    return _differing(there, now, free)
 
 
-def _as_run(job: JobFile) -> dict[str, Any]:
-    """The identity of a job with the precision and graph that `auto` became; without the weights of another graph."""
-    identity = job.identity
-    if identity.get("precision") != _AUTO:
-        return identity
-    became = {name: job.resolved[name] for name in ("precision", "graph_sha256") if name in job.resolved}
-    is_variant = became.get("graph_sha256", identity.get("graph_sha256")) != identity.get("graph_sha256")
-    return {name: value for name, value in (identity | became).items() if name != "weights_sha256" or not is_variant}
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """All fields in which two identities differ, each with both values in words."""
+    return there_and_now(_differing(there, now, ()))
 
 
-def differences(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
-    """The fields in which two identities differ, each with both values in words; fields in `free` are not compared."""
-    found = differing_values(there, now, free)
-    return {name: f"{name} ({first} there, {second} now)" for name, (first, second) in found.items()}
+def there_and_now(differing: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Fields with the values of a job that is there and of one that is to be run, in words."""
+    return {name: f"{name} ({first} there, {second} now)" for name, (first, second) in differing.items()}
 
 
-def differing_values(
-    there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()
-) -> dict[str, tuple[str, str]]:
-    """The fields in which two identities differ, each with both values, shortened; fields in `free` are not compared."""
-    there, now = fields_of(there), fields_of(now)
+def _differing(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str]) -> dict[str, tuple[str, str]]:
+    there, now = _fields_of(there), _fields_of(now)
     return {
         name: (_short(there.get(name)), _short(now.get(name)))
         for name in sorted({*there, *now} - {*free})
@@ -62,7 +69,7 @@ def differing_values(
     }
 
 
-def fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(identity: Mapping[str, Any]) -> dict[str, Any]:
     """The identity with one level of nesting removed: the fields of the recipe become recipe.mean and so on."""
     found: dict[str, Any] = {}
     for name, value in identity.items():

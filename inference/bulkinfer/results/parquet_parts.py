@@ -21,7 +21,7 @@ from bulkinfer.errors import BulkinferError, ForeignError, RunError, UsageError,
 from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.files.own_folder import make_own_folder
+from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
@@ -165,7 +165,8 @@ def write_part(
 def publish_table(final: Path, table: pa.Table, facts: dict[str, Any], *, before_rename: Callable[[], None] = _no_check) -> str:
     """Write rows and metadata as a part, completely or not at all; returns the file's sha256. See write_part."""
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(facts, sort_keys=True)})
-    with publishing(final, make_own_folder(final.parent)) as temporary:  # not among the parts: readers would read half a file
+    folder = own_folder(final.parent)  # not among the parts: readers would read half a file
+    with publishing(final, folder if folder.is_dir() else make_own_folder(final.parent)) as temporary:
         with temporary.open("wb") as file:  # pyarrow does not take paths that are not UTF-8
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, mi
 from bulkinfer.types import Step, printable, shell_word
 
 _RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
-NAMED = 3  # doubled keys that a message names
+NAMED = 3  # of many things, which a message names
 
 
 @dataclass
@@ -63,9 +63,7 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     if launcher := launcher_in(output):
-        verdict.notes.append(
-            f"{launcher} is at work on it: what is missing may still come, so verify it again when that has ended"
-        )
+        verdict.notes.append(f"{launcher} is at work on it: what is missing may still come, verify it again after that")
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
     verdict.faults += [f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]]
@@ -153,8 +151,14 @@ def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator
     for key in doubled[:NAMED]:
         where = [name for name, keys in columns.items() for _ in range(pc.sum(pc.equal(keys, key)).as_py() or 0)]
         named.append(f"{printable(key.as_py())} in {' and '.join(where)}")
-    more = f" and {len(doubled) - NAMED} more" if len(doubled) > NAMED else ""
-    yield f"{len(doubled)} keys have more than one row ({'; '.join(named)}{more}): remove those parts and run the job again"
+    what = "1 key has" if len(doubled) == 1 else f"{len(doubled)} keys have"
+    yield f"{what} more than one row ({name_some(named, len(doubled))}): remove those parts and run the job again"
+
+
+def name_some(names: Sequence[str], count: int = 0) -> str:
+    """The first names in words, as "a; b; c and 4 more"; `count` is how many there are, where `names` has only the first."""
+    more = max(count, len(names)) - NAMED
+    return "; ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def repeated(counted: pa.StructArray) -> pa.Array:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.recipe import Recipe
@@ -74,15 +74,21 @@ class State(_Newer):
 def read_state(folder: Path) -> dict[str, Any]:
     """The content of state.json in the folder of a checkpoint.
 
-    Raises UsageError if there is none or it is of a newer version, DamagedError if it is damaged, RunError if its content
-    cannot be that of a checkpoint.
+    Raises UsageError if there is none or it is of a newer version, DamagedError if it is damaged or its content cannot be that
+    of a checkpoint.
     """
     path = folder / FILE
     if not path.exists():
         raise UsageError(f"{path} does not exist: use another checkpoint")
     state = read_json(path)
-    if reason := next(_faults(state, folder.name), ""):
-        raise RunError(f"{path} is damaged ({reason}): use another checkpoint")
+    check_state(state, path)
+    return state
+
+
+def check_state(state: dict[str, Any], path: Path) -> None:
+    """Raises DamagedError that names the file if the content of `path` cannot be that of the checkpoint in its folder."""
+    if reason := next(_faults(state, path.parent.name), ""):
+        raise DamagedError(f"{path} is damaged ({reason})")
     try:
         TrainConfig(**options_of_state(state))
         check_options(NetworkOptions(**state["network"]))
@@ -90,8 +96,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         if max(recipe.height, recipe.width, recipe.resize_size) > _MOST_SIDE:
             raise UsageError(f"recipe: a side of a picture is more than {_MOST_SIDE} pixels")
     except UsageError as error:
-        raise RunError(f"{path} cannot be used ({error}): use another checkpoint") from None
-    return state
+        raise DamagedError(f"{path} cannot be used ({error})") from None
 
 
 def options_of_state(state: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ import numpy as np
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import make_printing_safe, print_log_lines
 from bulkinfer.host.limits import exhausted
-from bulkinfer.host.process_setup import die_with_parent, hide_pandas_from_arrow
+from bulkinfer.host.process_setup import die_with_parent, hide_pandas
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import versions
 from bulkinfer.images.decode import prepare_decoder
@@ -253,7 +253,7 @@ def main(argv: list[str]) -> None:
     run_file, index = argv[0], int(argv[1])
     pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
     die_with_parent()
-    hide_pandas_from_arrow()
+    hide_pandas()
     make_printing_safe()
     for number in STOP_SIGNALS:  # a terminal sends them to the whole group; the launcher decides when to stop
         signal.signal(number, signal.SIG_IGN)

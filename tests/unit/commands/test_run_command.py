@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import option
 from bulkinfer.errors import RunError
+from bulkinfer.launch.launcher import launch
 
 from tests.commands import SCRIPTS
+from tests.launches import config_of
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,32 @@ def test_help_that_cannot_be_written_is_one_sentence(words: tuple[str, ...]) -> 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.endswith(": No space left on device: stdout\n")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the pictures and the output of a job."""
+    folder = tmp_path_factory.mktemp("place")
+    assert launch(config_of(folder, engine="inline")).exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize("words", [["verify", "out"], ["partition_dataset", "--data_dir", "photos", "--output", "parts"]])
+def test_a_command_does_not_import_pandas(place: Path, words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "bulkinfer", *words], cwd=place, capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "pyarrow" in imported
+    assert "pandas.core" not in imported
+
+
+def test_a_command_that_is_called_leaves_pyarrow_as_it_is(place: Path) -> None:
+    code = """
+import sys
+from bulkinfer.commands import verify
+assert verify.main(["out"]) == 0
+import pandas, pyarrow as pa
+assert pa.array(pandas.Series([1, None])).to_pylist() == [1, None]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=place, check=True, stdout=subprocess.DEVNULL)

@@ -74,12 +74,26 @@ def test_where_the_file_is_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The folder of the installed scikit-learn, which is read then."""
     for folder, told in (
         (tmp_path, r"holds no digits\.csv\.gz: give"),
-        (tmp_path / "data", "does not exist: give the folder of"),
+        (tmp_path / "data", "data does not exist: give the folder of the data set, as in"),
     ):
         with pytest.raises(UsageError, match=told) as error:
             read_dataset("digits", folder, "valid")
         place = Path(str(error.value).partition("--data_dir ")[2])
         assert read_dataset("digits", place, "valid").labels.shape == (360,)
     monkeypatch.setattr(digits, "find_spec", lambda _name: None)
-    with pytest.raises(UsageError, match="it comes with scikit-learn, in sklearn/datasets/data"):
+    with pytest.raises(
+        UsageError, match=r"holds no digits\.csv\.gz: install scikit-learn, which has it in sklearn/datasets/data, or"
+    ):
         read(tmp_path, "train")
+    with pytest.raises(UsageError, match=r"data does not exist: give the folder of the data set$"):
+        read(tmp_path / "data", "train")
+
+
+def test_scikit_learn_is_looked_for_only_where_the_folder_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[str] = []
+    monkeypatch.setattr(digits, "find_spec", looked_for.append)
+    write_files(tmp_path, {"digits.csv": "\n".join(LINES).encode()})
+    assert len(read(tmp_path, "valid")) == 360
+    with pytest.raises(UsageError, match="does not exist"):
+        read_dataset("mnist", tmp_path / "data", "train")
+    assert looked_for == []

@@ -29,6 +29,7 @@ SOUND: dict[str, Any] = {"inner": {"ok": 1, "names": []}, "by_name": {"a": {"ok"
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
+        (10**400, int), (10**308, float),
         (1, int), (1, float), (1.5, float), (True, bool), ("", str), (None, int | None), ("a", int | str), ({}, Any),
         ([], list[int]), ([1, 2], list[int]), ([1, 2], tuple[int, ...]), ((1, "a"), tuple[int, str]), ([1], tuple[int, int]),
         ({"a": [1, "b"]}, dict[str, list[int | str]]), (SOUND, Outer), (Path("a"), Path), ({}, dict[str, Any]),
@@ -42,6 +43,7 @@ def test_what_fits(value: Any, kind: Any) -> None:
     ("value", "kind", "told"),
     [
         (True, int, "it is True, not int"), (True, float, "it is True, not float"), (1, bool, "it is 1, not bool"),
+        (10**400, float, f"it is 1{'0' * 39}…, not float"), ([1, -(10**400)], list[float], f"1 is -1{'0' * 38}…, not float"),
         (1.0, int, "it is 1.0, not int"), (None, str, "it is None, not str"), ("a", list[str], "it is 'a', not list[str]"),
         ({}, list[str], "it is {}, not list[str]"), ([], dict[str, int], "it is [], not dict"),
         (1.5, int | str, "it is 1.5, not int | str"), ([1, "a"], list[int], "1 is 'a', not int"),

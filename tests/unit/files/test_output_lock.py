@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from bulkinfer.errors import DamagedLockError, LockedError, RunError
 from bulkinfer.files import lease as lease_module
-from bulkinfer.files.output_lock import LOCK_FILE, output_lock
+from bulkinfer.files.output_lock import LOCK_FILE, launcher_in, output_lock, results_lock
 from bulkinfer.host import process_identity as processes
 from bulkinfer.host.process_identity import process_start_ticks, this_table
 

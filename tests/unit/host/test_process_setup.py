@@ -60,14 +60,13 @@ def test_freed_blocks_are_used_again() -> None:
     assert faults("keep_freed_memory()") < 1000 < faults("")
 
 
-def test_arrow_finds_no_pandas_at_its_first_array_and_later_does() -> None:
+def test_arrow_finds_no_pandas() -> None:
     code = """
 import sys
-from bulkinfer.host.process_setup import hide_pandas_from_arrow
-hide_pandas_from_arrow()
+from bulkinfer.host.process_setup import hide_pandas
+hide_pandas()
 import pyarrow as pa
-table = pa.table({"a": ["x", None], "b": [1, 2]})
+assert pa.table({"a": ["x", None], "b": [1, 2]}).num_rows == 2
 assert "pandas" not in sys.modules
-assert table.to_pandas()["b"].tolist() == [1, 2]
 """
     subprocess.run([sys.executable, "-c", code], check=True)

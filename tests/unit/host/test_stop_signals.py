@@ -57,7 +57,7 @@ def test_a_second_signal_does_not_disturb_the_tidying() -> None:
     assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
 
 
-def test_an_alarm_that_somebody_has_set_ends_the_process_as_ever() -> None:
+def test_an_alarm_that_somebody_has_set_ends_the_process_as_before() -> None:
     assert run("signal.setitimer(signal.ITIMER_REAL, 0.01)") == (-signal.SIGALRM, "", "")
 
 
@@ -118,15 +118,63 @@ def test_an_error_after_a_signal_that_a_library_swallowed_is_told_itself() -> No
     assert run(work) == (1, "tidied\n", "act: No space left on device: rows\n")
 
 
-@pytest.mark.parametrize("error", ["ImportError('cannot load module more than once per process')", "AttributeError('ndarray')"])
-def test_a_package_whose_import_a_signal_has_ended_is_none_of_the_users_business(error: str) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "raise ImportError('cannot load module more than once per process')",
+        "__import__('types').ModuleType('numpy').ndarray",
+        "__import__('broken_package')",
+    ],
+)
+def test_a_package_whose_import_a_signal_has_ended_is_none_of_the_users_business(failure: str, tmp_path: Path) -> None:
+    (tmp_path / "broken_package.py").write_text("raise RuntimeError('a function already has a docstring')")
     work = f"""
+        sys.path.insert(0, {str(tmp_path)!r})
         try:
             send(signal.SIGINT)
         except BaseException:
             pass
-        raise {error}"""
+        {failure}"""
     assert run(work) == (130, "tidied\n", "act: interrupted\n")
+
+
+def test_a_bug_after_a_signal_that_a_library_swallowed_keeps_its_traceback() -> None:
+    work = """
+        try:
+            send(signal.SIGINT)
+        except BaseException:
+            pass
+        None.rows"""
+    code, _, told = run(work)
+    assert code == 1
+    assert told.startswith("Traceback ")
+    assert told.endswith("AttributeError: 'NoneType' object has no attribute 'rows'\n")
+
+
+def test_a_signal_that_comes_again_in_a_call_that_fails() -> None:
+    """No code of Python runs between that call and the end of the work, where the signal is raised."""
+    work = """
+        try:
+            send()
+        except BaseException:
+            pass
+        operator.indexOf(itertools.repeat(0, 30_000_000), 1)  # takes more than the 0.1 s"""
+    code = WORK.format(work=work, number="SIGTERM").replace('print("tidied")', "pass")
+    code = code.replace("import os,", "import itertools, operator, os,")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "act: stopped by SIGTERM\n")
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.5])
+def test_an_alarm_that_somebody_had_set_is_given_back(delay_s: float) -> None:
+    work = f"""
+        signal.signal(signal.SIGALRM, lambda *_: print("theirs"))
+        signal.setitimer(signal.ITIMER_REAL, {delay_s})
+        send()"""
+    code = WORK.format(work=work, number="SIGTERM")
+    code = code.replace('leave(exit_code_of("act", work))', 'exit_code_of("act", work); time.sleep(1)')
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("tidied\ntheirs\n", "act: stopped by SIGTERM\n")
 
 
 def test_a_signal_is_found_behind_several_errors() -> None:
@@ -147,3 +195,34 @@ def test_a_terminal_that_is_gone_costs_the_sentence_only(tmp_path: Path) -> None
         done = subprocess.run([sys.executable, "-c", code], stderr=full, timeout=60, check=False)
     assert done.returncode == 129
     assert (tmp_path / "tidied").exists()
+
+
+def test_a_signal_in_an_unbroken_block_waits_for_its_end() -> None:
+    work = """
+        from bulkinfer.host.stop_signals import Unbroken
+        with Unbroken():
+            with Unbroken():
+                send()
+                time.sleep(0.3)
+            print("loaded", flush=True)
+        print("gone on", flush=True)"""
+    assert run(work) == (143, "loaded\ntidied\n", "act: stopped by SIGTERM\n")
+
+
+def test_a_second_signal_in_an_unbroken_block_ends_the_process() -> None:
+    work = """
+        from bulkinfer.host.stop_signals import Unbroken
+        with Unbroken():
+            send()
+            send(signal.SIGINT)
+            print("gone on", flush=True)"""
+    assert run(work) == (130, "", "act: interrupted\n")
+
+
+def test_an_unbroken_block_without_a_signal_changes_nothing() -> None:
+    work = """
+        from bulkinfer.host.stop_signals import Unbroken
+        with Unbroken():
+            pass
+        send()"""
+    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")

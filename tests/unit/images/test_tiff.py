@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import decode, prepare_decoder
+from bulkinfer.images.header_limits import check_claims, count_frames
 from PIL import Image
 
 from tests.bombs import tiff, tiff_of
@@ -88,3 +90,51 @@ def test_c02_directories_outside_the_file_do_not_matter(value: int) -> None:
     assert size(data[: entry + 8] + struct.pack("<L", value) + data[entry + 12 :]) == (160, 120)
     assert reason(tiff((254, 4, 1, 1), (330, 4, 1 << 30, value))).startswith("corrupt TIFF")
     assert size(encode(photo(), "TIFF")) == (64, 48)
+
+
+def big_directory(*tags: tuple[int, int, int, int], next_at: int = 0) -> bytes:
+    """A directory of a BigTIFF: (tag, type, count, value or offset)."""
+    return struct.pack("<Q", len(tags)) + b"".join(struct.pack("<HHQQ", *tag) for tag in tags) + struct.pack("<Q", next_at)
+
+
+@pytest.mark.parametrize("outside", [1 << 40, 1 << 63, (1 << 64) - 1])
+def test_c02_places_beyond_any_file_hide_no_sensor(outside: int) -> None:
+    """A BigTIFF names places in 64 bits: in its list of sub-directories, and as its next page."""
+    start = b"II+\0" + struct.pack("<HHQ", 8, 0, 16)
+    first = len(start) + len(big_directory((254, 4, 1, 1), (330, 16, 2, 0)))
+    sensor = big_directory((262, 3, 1, 32803), next_at=outside)
+    listed = first + len(sensor)
+    data = start + big_directory((254, 4, 1, 1), (330, 16, 2, listed)) + sensor + struct.pack("<QQ", outside, first)
+    with pytest.raises(RecordError, match="camera raw: only a thumbnail"):
+        check_claims(data, "TIFF", 10**8)
+    lost_list = start + big_directory((254, 4, 1, 1), (330, 16, 2, outside), next_at=first) + sensor
+    with pytest.raises(RecordError, match="camera raw: only a thumbnail"):
+        check_claims(lost_list, "TIFF", 10**8)
+    with pytest.raises(ValueError, match="a directory lies outside the file"):
+        count_frames(lost_list, "TIFF", 1)
+
+
+ENTRIES = 65_535
+
+
+def full_tiff(next_at: int, *first: tuple[int, int, int, int], tail: bytes = b"") -> bytes:
+    """A TIFF of one directory with as many entries as can be, at 8, and `tail` behind it."""
+    tags = [(254, 4, 1, 1), *first, *[(65_000, 4, 1, 0)] * (ENTRIES - 1 - len(first))]
+    return tiff(*tags, next_at=next_at, tail=tail)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        full_tiff(8),
+        full_tiff(0, (330, 4, 64, 8 + 2 + 12 * ENTRIES + 4), tail=struct.pack("<L", 8) * 64),
+        full_tiff(
+            0, (330, 4, 64, 8 + 2 + 12 * ENTRIES + 4), tail=struct.pack("<64L", *range(10 + 120, 10 + 120 + 64 * 12, 12))
+        ),
+    ],
+    ids=["its own next page", "64 times its own sub-directory", "sub-directories in one another"],
+)
+def test_c02_a_directory_is_not_read_again_and_again(data: bytes) -> None:
+    start = time.process_time()
+    check_claims(data, "TIFF", 10**8)
+    assert time.process_time() - start < 1, "each reading of all entries takes some 0.04 s"

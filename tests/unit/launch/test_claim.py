@@ -368,7 +368,7 @@ def test_a_part_that_was_cut_is_set_aside(job: Job, output: Path, capfd: pytest.
     assert f"{path} is damaged or not a part of a job" in capfd.readouterr().err
 
 
-def test_c48_a_hollow_part_of_a_terabyte_is_set_aside_at_once(
+def test_c48_a_sparse_part_of_a_terabyte_is_set_aside_at_once(
     job: Job, output: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job_file = begun(output, job, Step(0, 0, 5), Step(1, 0, 3))

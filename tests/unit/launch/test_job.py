@@ -204,7 +204,7 @@ def test_description(models: Path, tmp_path: Path) -> None:
     assert described["config"] == asdict(job.config)
     assert described["resolved"] == {
         "provider": "cpu", "devices": ["the processor"], "precision": "fp32", "precision_reason": "as asked",
-        "graph_sha256": job.model.sidecar.sha256,
+        "graph_sha256": job.model.sidecar.sha256, "weights_sha256": job.model.card.external_data_sha256,
         "batches_per_step": 3,
     }  # fmt: skip
     assert described["versions"] == versions()

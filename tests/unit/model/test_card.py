@@ -58,6 +58,16 @@ def test_card_round_trip(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "card.json").read_text())["format"] == 2
 
 
+def test_the_size_of_the_weights_is_that_of_the_card(tmp_path: Path) -> None:
+    """Whole numbers and buffers are weights as well, but no parameters. An earlier version did not record the size."""
+    card = replace(CARD, num_parameters=1, external_data_bytes=3 << 30)
+    write_card(tmp_path / "card.json", card)
+    assert read_card(tmp_path / "card.json").most_weights_bytes == 3 << 30
+    assert replace(CARD, external_data_bytes=7).most_weights_bytes == 7
+    assert read_card(damaged(tmp_path, external_data_bytes=None)).most_weights_bytes == 64 * 44_177_704
+    assert read_card(damaged(tmp_path, external_data_bytes=None, num_parameters=1)).most_weights_bytes == 1 << 30
+
+
 def test_sidecar_round_trip(tmp_path: Path) -> None:
     sidecar = GraphSidecar("ef" * 32, 6, {"images": [6, 224, 224, 3]}, {"logits": [6, 1000]}, {"logits": {"max_abs": 1e-6}})
     graph = graph_path(tmp_path, 6)
@@ -83,23 +93,24 @@ def test_random_weights_say_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"name": None}, "missing 1 required positional argument: 'name'"),
-        ({"recipe": None}, "'height'"),
+        ({"name": None}, "(name is missing)"),
+        ({"recipe": None}, "(recipe is missing)"),
         ({"recipe": "bilinear"}, "its recipe is no object"),
         ({"weights": [1]}, "its weights is no object"),
-        ({"weights__sha256": None}, "'sha256'"),
+        ({"weights__sha256": None}, "(sha256 is missing)"),
         ({"weights__sha256": 7}, "sha256 is 7, not str"),
-        ({"recipe__mean": None}, "'mean'"),
+        ({"recipe__mean": None}, "(mean is missing)"),
         ({"recipe__mean": 0.5}, "mean is 0.5, not tuple"),
         ({"recipe__std": [1, "2", 3]}, "std.1 is '2', not float"),
         ({"recipe__height": "224"}, "height is '224', not int"),
+        ({"recipe__crop_fraction": 10**400}, f"crop_fraction is 1{'0' * 39}…, not float"),
         ({"recipe__height": True}, "height is True, not int"),
         ({"recipe__interpolation": 3}, "interpolation is 3, not str"),
         ({"labels": 1000}, "labels is 1000, not tuple"),
         ({"labels": ["a", None]}, "labels.1 is None, not str"),
         ({"outputs": ["logits"]}, "outputs is ['logits'], not dict"),
         ({"versions": {"onnx": 1}}, "versions.onnx is 1, not str"),
-        ({"external_data_sha256": None}, "'external_data_sha256'"),
+        ({"external_data_sha256": None}, "(external_data_sha256 is missing)"),
     ],
 )
 def test_damaged_cards(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
@@ -118,8 +129,8 @@ def test_damaged_cards(tmp_path: Path, changes: dict[str, Any], told: str) -> No
         ({"recipe__long_side_rounding": "ceil"}, "recipe: long_side_rounding is 'ceil'; known are floor, round"),
         ({"recipe__crop_offset": "ceil"}, "recipe: crop_offset is 'ceil'; known are floor, round"),
         ({"recipe__antialias": False}, "recipe: antialias false is not supported"),
-        ({"recipe__height": 0}, "recipe: height, width and resize_size must be at least 1 pixel"),
-        ({"recipe__resize_size": -1}, "recipe: height, width and resize_size must be at least 1 pixel"),
+        ({"recipe__height": 0}, "recipe: height, width and resize_size must be 1 to 65535 pixels"),
+        ({"recipe__resize_size": -1}, "recipe: height, width and resize_size must be 1 to 65535 pixels"),
         ({"recipe__std": [1, 0, 1]}, "no std may be 0"),
         ({"recipe__mean": [1, 2]}, "recipe: mean, std and fill need three values each"),
         ({"recipe__fill": [0]}, "recipe: mean, std and fill need three values each"),

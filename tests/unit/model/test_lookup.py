@@ -138,12 +138,21 @@ def test_weights_that_are_not_those_of_the_card(models: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model_6.onnx", "weights.bin"])
-def test_c48_hollow_files_of_a_terabyte_are_refused_at_once(models: Path, name: str) -> None:
+def test_c48_sparse_files_of_a_terabyte_are_refused_at_once(models: Path, name: str) -> None:
     path = models / "tiny" / name
     os.truncate(path, 1 << 40)
     before = time.monotonic()
     assert f"{path.resolve()} has 1,099,511,627,776 bytes or more; such a file has at most " in refusal(models, "tiny")
     assert time.monotonic() - before < 10
+
+
+def test_weights_of_another_size_than_the_card_says_are_not_read(models: Path) -> None:
+    path, weights = models / "tiny" / "card.json", models / "tiny" / "weights.bin"
+    write_card(path, replace(read_card(path), external_data_bytes=weights.stat().st_size))
+    assert found(models)
+    with weights.open("ab") as file:
+        file.write(b"!")
+    assert f"{weights.resolve()} has 43 bytes or more; such a file has at most 42" in refusal(models, "tiny")
 
 
 def test_columns_of_a_network_that_classifies_nothing() -> None:
@@ -367,3 +376,8 @@ def test_c47_the_hint_repeats_the_test_size(models: Path) -> None:
     write_card(card, replace(read_card(card), test_size=True))
     with pytest.raises(UsageError, match=r": run get_model --model_name tiny --batch_size 8 --use_test_size --model_path "):
         found(models, batch_size=8)
+
+
+@pytest.mark.parametrize("name", ["", "/", ".", "..", "a/.."])
+def test_what_is_no_name_is_told_so(models: Path, name: str) -> None:
+    assert refusal(models, name) == f"--model_name {name!r} is no name of a network: give one, such as resnet18"

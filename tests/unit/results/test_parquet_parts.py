@@ -190,6 +190,18 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [part.name]
 
 
+def test_the_own_folder_is_made_for_the_first_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    plain = results.make_own_folder
+    monkeypatch.setattr(results, "make_own_folder", lambda output: (made.append(output), plain(output))[1])
+    (tmp_path / "out").mkdir()
+    for step in (Step(0, 0, 3), Step(0, 3, 5), Step(0, 5, 6)):
+        write_part(tmp_path / "out", filled_rows(step, task()), len(step), {"fingerprint": "f"})
+    assert made == [tmp_path / "out"]
+    assert not list((tmp_path / ".out.bulkinfer").iterdir())
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
 def test_an_output_directory_with_a_difficult_name(tmp_path: Path) -> None:
     output = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 a=1 %20 [x]"))
     output.mkdir()

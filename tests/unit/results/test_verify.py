@@ -12,6 +12,7 @@ import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files import guarded
 from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.output_lock import results_lock
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
 from bulkinfer.results import parquet_parts as results
 from bulkinfer.results import verify as verify_module
@@ -105,7 +106,7 @@ def test_a_key_that_stands_twice_in_one_part(output: Path) -> None:
     write_part(output, filled_rows(Step(1, 2, 4), task()), 2, {"fingerprint": FINGERPRINT})
     told = faults(output)
     assert "partition 0: the keys of the rows are not those of the manifest" in told[1]
-    assert f"1 keys have more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
+    assert f"1 key has more than one row (000004.jpg in {TWO} and {TWO}): remove" in told[2]
     assert "2 keys have more than one row (000002.jpg in " in told[3]
 
 
@@ -225,3 +226,11 @@ def test_an_unfinished_retry_is_a_note(output: Path) -> None:
     assert verdict.notes == [
         f"{output / '_retry'} holds rows of a retry that was ended early: bulkinfer retry {output} goes on with it"
     ]
+
+
+def test_a_launcher_that_is_at_work_is_named(output: Path) -> None:
+    with results_lock(output):
+        (note,) = verify(output).notes
+    assert note.startswith("a launcher on ")
+    assert note.endswith(" is at work on it: what is missing may still come, verify it again after that")
+    assert verify(output).notes == []

@@ -16,7 +16,6 @@ from bulkinfer.files.guarded import GRAPH_BYTES, TEXT_BYTES
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.recipe import Recipe
 
-_MOST_PIXELS = 65_535  # of a side, as in JPEG; a larger number is a typing error that would take all memory
 # In JSON files of other programs, the keys of what holds the names: Hugging Face, timm, torchvision, and what people write.
 _KEYS_OF_NAMES = (
     "id2label",
@@ -85,8 +84,6 @@ def read_recipe(text: str) -> Recipe:
     low, high = recipe.value_range
     if low == high:
         raise UsageError(f"--recipe: {path}: value_range {[low, high]} makes black and white the same")
-    if (recipe.resize != "none" and recipe.resize_size > _MOST_PIXELS) or max(recipe.height, recipe.width) > _MOST_PIXELS:
-        raise UsageError(f"--recipe: {path}: height, width and resize_size may be {_MOST_PIXELS} pixels at most")
     ends = [(end - mean) / std for end in (low, high) for mean, std in zip(recipe.mean, recipe.std, strict=True)]
     if not all(math.isfinite(end) and abs(end) < _LARGEST_INPUT for end in ends):
         raise UsageError(f"--recipe: {path}: mean, std and value_range make inputs as large as {max(map(abs, ends)):.3g}")

@@ -140,7 +140,13 @@ def _publish(folder: Path, card: ModelCard, chosen: Chosen, images_NHWC: NDArray
     golden = _golden(chosen.model, card, images_NHWC)
     weights, weights_file = move_weights_out(chosen.model)
     sha256 = hashlib.sha256(weights).hexdigest()
-    made = replace(card, versions=_versions(), external_data=weights_file, external_data_sha256=sha256)
+    made = replace(
+        card,
+        versions=_versions(),
+        external_data=weights_file,
+        external_data_sha256=sha256,
+        external_data_bytes=len(weights),
+    )
     graph = chosen.model.SerializeToString(deterministic=True)
     export = Export(graph, weights, weights_file, golden, card.num_parameters)
     folder.mkdir(exist_ok=True)

@@ -37,7 +37,7 @@ def test_options_of_a_file(tmp_path: Path) -> None:
     assert (found.model, found.lr_drops, found.label_smoothing, found.epochs) == ("cifar_resnet8", ("0.3", "0.6"), 0.1, 3.0)
     assert found.tensorboard
     assert found.recompute == ("blocks",)
-    assert found.optimizer == "nesterov", "what it does not say is as ever"
+    assert found.optimizer == "nesterov", "what it does not name keeps its default"
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
