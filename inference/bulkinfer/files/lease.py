@@ -127,16 +127,6 @@ def is_busy(path: Path, holder: Holder) -> bool:
     return is_here(holder) and is_held(path, holder["token"]) and not _is_dead(path, holder, None)
 
 
-def seems_alive(path: Path, holder: Holder) -> bool:
-    """True if the holder's process runs here, or is out of sight and renewed the lock within LEASE_S by this host's clock."""
-    if is_here(holder):
-        return not _is_dead(path, holder, None)
-    try:
-        return time.time() - os.stat(path).st_mtime < LEASE_S
-    except OSError:
-        return False
-
-
 def take(
     path: Path,
     *,

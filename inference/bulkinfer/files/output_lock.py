@@ -14,6 +14,7 @@ from bulkinfer.files import lease
 from bulkinfer.files.lease import Holder, Lease
 from bulkinfer.files.own_folder import LOCK_FILE as LOCK_FILE
 from bulkinfer.files.own_folder import make_own_folder, other_places, own_folder
+from bulkinfer.host.process_identity import is_running
 
 log = logging.getLogger("bulkinfer")
 
@@ -96,9 +97,18 @@ def launcher_in(output: Path) -> str:
             holder = lease.read_holder(path)
         except (DamagedLockError, OSError):
             continue
-        if holder is not None and lease.seems_alive(path, holder):
+        if holder is not None and _seems_alive(path, holder):
             return _named(holder)
     return ""
+
+
+def _seems_alive(path: Path, holder: Holder) -> bool:
+    if lease.is_here(holder):
+        return holder["start_ticks"] is None or is_running(holder["pid"], holder["start_ticks"])
+    try:
+        return time.time() - os.stat(path).st_mtime < lease.LEASE_S
+    except OSError:
+        return False
 
 
 def _remove_damaged(path: Path) -> None:
