@@ -15,7 +15,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bulkinfer.errors import first_line
+from bulkinfer.files.guarded import read_bytes
 
+_MOST_BYTES = 2 << 30  # of a graph without its weights
 SIDE = 1024  # of the square matrix of the graph of products
 _PRODUCTS = 8  # in a row: input and output are then small beside the work
 _Shape = tuple[int, ...]
@@ -35,7 +37,7 @@ class Work:
 def count_work(graph: Path) -> Work:
     """The work of a graph of fixed batch. Raises ValueError if the size of a layer is not known from the graph."""
     try:
-        model = onnx.shape_inference.infer_shapes(onnx.load(str(graph), load_external_data=False))
+        model = onnx.shape_inference.infer_shapes(onnx.ModelProto.FromString(read_bytes(graph, _MOST_BYTES)))
     except onnx.shape_inference.InferenceError as error:
         raise ValueError(f"its sizes are not known ({first_line(error)})") from error
     shapes: dict[str, _Shape] = {each.name: tuple(each.dims) for each in model.graph.initializer}
