@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bulkinfer.bench.limits import Limits, measure_limits
 from bulkinfer.bench.measurement import Measurement, measure
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
@@ -25,7 +26,7 @@ from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
 from bulkinfer.records.manifest_rows import Entry, entries_table
-from bulkinfer.worker.protocol import Ready, RunSpec
+from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
 
@@ -91,6 +92,18 @@ class Bench:
                 "infer_launch gives the reason for each of them"
             )
         return measured, ready
+
+    def limits(self) -> Limits:
+        """What the machine does at most, measured once, for the session of one worker; logs why it could not be measured."""
+        job, paths = self.job, []
+        for partition in job.dataset.partitions if job.dataset else ():
+            paths += [record.path for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))]
+        session = session_spec(job.config, job.model.graph, job.choice, self.plan)
+        found = measure_limits(session, self.plan.affinity[0], paths, job.config)
+        if isinstance(found, str):
+            log.warning(f"bulkinfer bench: warning: {found}")
+            return Limits()
+        return found
 
 
 def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
