@@ -13,7 +13,8 @@ from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
-from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
+from bulkinfer.model.made_with import recorded_options
 from bulkinfer.model.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class TrainedNetwork:
             name=self.name,
             recipe=self._recipe,
             weights=Weights("weights.safetensors", self._sha256, os.path.abspath(found.path)),
-            licence=self.config.licence or "not stated",
+            licence=self.config.licence or NO_LICENCE,
             origin=f"trained on {state['dataset']}, {state['num_samples']} pictures, {found.step} updates",
             input=self.config.input,
             outputs={output: output for output in export.golden.outputs},
@@ -72,6 +73,7 @@ class TrainedNetwork:
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
             source="checkpoint",
+            options=recorded_options(self.config),
         )
         return card, export
 

@@ -14,6 +14,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
 from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.made_with import recorded_options
 from bulkinfer.zoo import weights
 from bulkinfer.zoo.weights import Found, Request
 
@@ -82,6 +83,7 @@ class ZooNetwork:
             external_data=export.weights_file,
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
             test_size=self.config.use_test_size,
+            options=recorded_options(self.config),
         )
         return card, export
 

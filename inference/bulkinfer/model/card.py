@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
@@ -17,6 +17,7 @@ from bulkinfer.model.recipe import Recipe
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output that holds class values
 RANDOM_WEIGHTS = "random"
+NO_LICENCE = "not stated"
 USERS_FILE = "file given by the user"  # the origin of weights
 VARIANTS = ("fp16", "int8")  # precisions with a folder of their own inside the folder of the network
 CALIBRATED = ("int8",)  # the variants that need pictures; the others are made from the graph alone
@@ -81,6 +82,9 @@ class ModelCard:
     fixed_batch: int = 0  # the only batch size that the graph can run; 0: any
     calibration: Calibration | None = None  # only of a variant
     test_size: bool = False  # its recipe is that of get_model --use_test_size
+    # The options that decided the network, see made_with.py; None: made before they were recorded. They are no part of what the
+    # network is: it stays the same if its files are named by other paths.
+    options: dict[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
