@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,20 @@ def user_path(value: Any, name: str) -> Path:
     if "\0" in text:
         raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
     return Path(text)
+
+
+@contextlib.contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder for the block. If that fails, the folders that were made here are removed unless they hold something."""
+    absent = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in absent:
+            with contextlib.suppress(OSError):  # it holds something, or was not made
+                place.rmdir()
+        raise
 
 
 def require_folder_place(path: Path, option: str) -> None:
