@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -164,37 +166,44 @@ def test_c39_no_image_of_the_annotations_is_there(tmp_path: Path) -> None:
         partition_dataset(photos, annotations=tmp_path / "other.json", output=tmp_path / "d")
 
 
+@pytest.fixture
+def deep_place(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is removed at once: pytest cannot remove 1,100 folders one inside the other."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
+
+
 @pytest.mark.parametrize("mode", ["symlink", "hardlink", "copy", "manifest"])
 @pytest.mark.parametrize("by", ["annotations", "list_file"])
-def test_a_missing_picture_of_any_name_is_one_error_row(tmp_path: Path, mode: str, by: str) -> None:
-    write_photos(tmp_path / "photos", 1)
-    deep = "n/" * 1900 + "x.jpg"  # os.makedirs calls itself for each folder
+def test_a_missing_picture_of_any_name_is_one_error_row(deep_place: Path, mode: str, by: str) -> None:
+    write_photos(deep_place / "photos", 1)
+    deep = "n/" * 1100 + "x.jpg"  # os.makedirs calls itself for each folder
     names = ["000-black.png", deep, *(["n" * 300 + ".jpg"] if by == "annotations" else [])]
-    given = tmp_path / "given"
+    given = deep_place / "given"
     images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
     given.write_text("\n".join(names) if by == "list_file" else json.dumps({"images": images}))
-    options: dict[str, Any] = {"output": tmp_path / "parts", "mode": mode, by: given}
+    options: dict[str, Any] = {"output": deep_place / "parts", "mode": mode, by: given}
     for partitions in (2, 2, 1):  # the second run looks at what there is, the third one removes it
-        made = partition_dataset(tmp_path / "photos", partitions=partitions, **options)
+        made = partition_dataset(deep_place / "photos", partitions=partitions, **options)
         assert [made.num_records, len(made.partitions)] == [len(names), partitions]
-    config = config_of(tmp_path, data_dir=str(tmp_path / "parts"), engine="inline")
+    config = config_of(deep_place, data_dir=str(deep_place / "parts"), engine="inline")
     assert launch(config).exit_code == 3
     found = {row["key"]: row["stage"] for row in read_results(config.output).table(["key", "stage"]).to_pylist()}
     assert found == {name: None if name == "000-black.png" else "read" for name in names}
-    assert not list((tmp_path / "parts").glob("_tmp*"))
+    assert not list((deep_place / "parts").glob("_tmp*"))
 
 
-def test_a_path_too_long_for_its_partition_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    folder = os.open(tmp_path, os.O_RDONLY)
-    write_photos(tmp_path / "photos", 1)
-    there = tmp_path / "photos"
+def test_a_path_too_long_for_its_partition_is_refused_and_nothing_is_left(deep_place: Path) -> None:
+    folder = os.open(deep_place, os.O_RDONLY)
+    write_photos(deep_place / "photos", 1)
+    there = deep_place / "photos"
     while len(str(there)) < 4000:
         there = there / ("d" * 60)
         there.mkdir()
-    (there / "x.png").write_bytes((tmp_path / "photos" / "000-black.png").read_bytes())
-    output = tmp_path / ("o" * 100) / "parts"
+    (there / "x.png").write_bytes((deep_place / "photos" / "000-black.png").read_bytes())
+    output = deep_place / ("o" * 100) / "parts"
     with pytest.raises(RunError, match=r"x\.png in a partition is too long: give a shorter --output, or --mode manifest$"):
-        partition_dataset(tmp_path / "photos", output=output, partitions=1)
+        partition_dataset(deep_place / "photos", output=output, partitions=1)
     assert sorted(os.listdir(folder)) == ["photos"]
     os.close(folder)
-    assert partition_dataset(tmp_path / "photos", output=output, mode="manifest").num_records == 2
+    assert partition_dataset(deep_place / "photos", output=output, mode="manifest").num_records == 2
