@@ -21,6 +21,7 @@ from bulkinfer.files.archives import ArchiveError, TooLargeError, unpack
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, temporary_owner, temporary_path
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.json_file import write_json
+from bulkinfer.files.user_path import require_folder_place
 
 __all__ = ["Request", "folder_of", "get_dataset"]
 
@@ -49,6 +50,7 @@ def get_dataset(request: Request) -> Path:
         return there
     if request.url and not request.is_remote and not Path(request.url).exists():
         raise UsageError(f"--url {public(request.url)}: no such file or folder")
+    require_folder_place(data_dir, "--data_dir")
     data_dir.mkdir(parents=True, exist_ok=True)
     with exclusive(data_dir / f".{name}.lock", lambda: log.info(f"waiting for another process that fetches {name}")):
         if not request.force and (there := folder_of(name, data_dir)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError,
 from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
-from bulkinfer.files.user_path import made_folder
+from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from bulkinfer.model.integrity import CARD
@@ -101,7 +100,9 @@ def locked_folder(model_path: str, name: str) -> Iterator[Path]:
 
     On an error in the block, folders that were made here are removed if nothing is in them.
     """
-    folder = Path(os.path.realpath(Path(model_path) / name))
+    require_folder_place(Path(model_path), "--model_path")
+    folder = real_path(Path(model_path) / name)
+    require_utf8(folder, "--model_path")
     with made_folder(folder), ExitStack() as lock:
         while not folder.is_dir() or not lock.enter_context(_locked(folder)):
             folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,11 @@ def user_path(value: Any, name: str) -> Path:
     return Path(text)
 
 
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path without links; Path.resolve raises RuntimeError at a loop of links, which here is kept as it is."""
+    return Path(os.path.realpath(path))
+
+
 @contextlib.contextmanager
 def made_folder(path: Path) -> Iterator[None]:
     """Make a folder for the block. If that fails, the folders that were made here are removed unless they hold something."""
@@ -37,6 +42,15 @@ def made_folder(path: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # it holds something, or was not made
                 place.rmdir()
         raise
+
+
+def require_utf8(path: Path, option: str) -> None:
+    """Raises UsageError if the real path of what `option` names is not UTF-8: onnx and onnxruntime take paths as such text."""
+    try:
+        os.path.realpath(path).encode()
+    except UnicodeEncodeError:
+        what = f"{option}: onnxruntime cannot open a path that is not UTF-8, such as {printable_path(os.path.realpath(path))}"
+        raise UsageError(f"{what}: give another {option}") from None
 
 
 def require_folder_place(path: Path, option: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import require_folder_place
+from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -121,7 +121,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
         _refuse_pictures_inside(dataset, output)
-    if output is not None and output.resolve() == log_dir.resolve():
+    if output is not None and real_path(output) == real_path(log_dir):
         raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
@@ -159,7 +159,7 @@ def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
         return
     for partition in dataset.partitions:
         inside = dataset.root / str(partition.index)
-        if folder.resolve().is_relative_to(inside.resolve()):
+        if real_path(folder).is_relative_to(real_path(inside)):
             raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
 
 
@@ -167,7 +167,7 @@ def _refuse_pictures_inside(dataset: Dataset | None, output: Path | None) -> Non
     """Raises UsageError if the pictures lie in the output: programs that read the results would read them too."""
     if dataset is None or output is None:
         return
-    if dataset.root.resolve().is_relative_to(output.resolve()):
+    if real_path(dataset.root).is_relative_to(real_path(output)):
         raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
 
 

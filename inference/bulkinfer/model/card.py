@@ -11,6 +11,7 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import GRAPH_BYTES
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.user_path import real_path
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.recipe import Recipe
 
@@ -196,4 +197,4 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     if (found := file_sha256(graph, most_bytes=GRAPH_BYTES)) != sidecar.sha256:
         why = describe_wrong_file(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
         raise DamagedError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why})")
-    return card, sidecar, Path(graph).resolve()
+    return card, sidecar, real_path(graph)

@@ -10,6 +10,7 @@ from pathlib import Path
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.user_path import require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import (
     CALIBRATED,
@@ -48,6 +49,7 @@ def find_model(config: LaunchConfig, providers: Collection[str], is_published: C
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
+    require_utf8(network, "--model_path")
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
         model = _checked(network, folder, config.batch_size)

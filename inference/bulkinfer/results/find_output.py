@@ -10,6 +10,7 @@ from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.files.user_path import real_path
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.parquet_parts import listed_steps, recorded_fingerprint
 from bulkinfer.results.part_names import part_name
@@ -79,7 +80,7 @@ def _job_file_of(part: Path, output: Path) -> Path | None:
     if not (fingerprint := recorded_fingerprint(part)):
         return None
     stem = Path(JOB_FILE).stem
-    above = output.resolve().parent
+    above = real_path(output).parent
     for path in sorted([*above.glob(f".*.bulkinfer/{stem}*.json"), above / JOB_FILE]):
         try:
             if path.exists() and read_json(path, most_bytes=JOB_BYTES).get("fingerprint") == fingerprint:
