@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
-from bulkinfer.types import printable
+from bulkinfer.types import printable, printable_path
 
 
 def user_path(value: Any, name: str) -> Path:

@@ -61,7 +61,7 @@ def plan_launch(config: LaunchConfig) -> Plan:
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
     if config.input != "pictures":
         return plan_job(asked, None, None)
-    begun = read_begun(Path(config.output)) if config.output and not config.overwrite else None
+    begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
     plan = plan_job(asked, open_pictures(asked, begun), begun)
     if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
         check_settled(plan.job)
@@ -117,7 +117,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     log_dir = choose_log_dir(config, job_name(asked.model.card.name, json_sha256(identity)))
     output = None if dataset is None else Path(config.output or log_dir / "results")
     if output is not None and not config.output and not config.overwrite:
-        begun = read_begun(output)  # the default folder is known only now: the fingerprint names it
+        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint names it
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
         _refuse_pictures_inside(dataset, output)
