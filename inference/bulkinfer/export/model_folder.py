@@ -21,7 +21,7 @@ import onnx
 
 from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
-from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+from bulkinfer.files.atomic import file_sha256, fsync_directory, naming, publishing, remove_stale_temporaries, temporary_path
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
@@ -214,37 +214,47 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
     A card with a fixed batch has only the graph of that batch. If a check fails, nothing changes. Returns the names of the
     graphs of other batch sizes that were removed.
     """
-    with ExitStack() as on_failure:
-        weights = folder / export.weights_file
-        is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)
-        if not is_as_large or file_sha256(weights) != card.external_data_sha256:
-            if not weights.exists():
-                on_failure.callback(weights.unlink, missing_ok=True)
-            with publishing(weights) as temporary:
-                temporary.write_bytes(export.weights)
-        checked: list[tuple[Path, Path, GraphSidecar]] = []
-        tolerance = PARITY_TOLERANCES[card.precision]
-        for batch, graph in _graphs(card, export, batch_size).items():
-            final = graph_path(folder, batch)
-            temporary = temporary_path(final)
-            on_failure.callback(temporary.unlink, missing_ok=True)
-            temporary.write_bytes(graph)
-            check_file(temporary, final.name)
-            sidecar = check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)
-            checked.append((temporary, final, sidecar))
-        golden = temporary_path(folder / GOLDEN)
-        on_failure.callback(golden.unlink, missing_ok=True)
-        write_golden(golden, export.golden)
-        removed = _clear(folder, keep=export.weights_file)
-        on_failure.pop_all()
-    with publishing(folder / GOLDEN) as renamed:
-        golden.rename(renamed)
-    for temporary, final, sidecar in checked:
-        write_sidecar(final, sidecar)
-        with publishing(final) as renamed:
-            temporary.rename(renamed)
+    with ExitStack() as temporaries:
+        with ExitStack() as on_failure:
+            weights = folder / export.weights_file
+            is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)
+            if not is_as_large or file_sha256(weights) != card.external_data_sha256:
+                if not weights.exists():
+                    on_failure.callback(weights.unlink, missing_ok=True)
+                with publishing(weights) as temporary:
+                    temporary.write_bytes(export.weights)
+            checked = _write_graphs(folder, card, export, batch_size, temporaries)
+            golden = temporary_path(folder / GOLDEN)
+            temporaries.callback(golden.unlink, missing_ok=True)
+            with naming(folder / GOLDEN):
+                write_golden(golden, export.golden)
+            removed = _clear(folder, keep=export.weights_file)
+            on_failure.pop_all()
+        with publishing(folder / GOLDEN) as renamed:
+            golden.rename(renamed)
+        for temporary, final, sidecar in checked:
+            write_sidecar(final, sidecar)
+            with publishing(final) as renamed:
+                temporary.rename(renamed)
     write_card(folder / CARD, card)
     return [name for name in removed if name.endswith(".onnx") and not (folder / name).exists()]
+
+
+def _write_graphs(
+    folder: Path, card: ModelCard, export: Export, batch_size: int, temporaries: ExitStack
+) -> list[tuple[Path, Path, GraphSidecar]]:
+    """Write and check the graphs: of each its temporary file, which `temporaries` removes, its name, and its sidecar."""
+    checked = []
+    for batch, graph in _graphs(card, export, batch_size).items():
+        final = graph_path(folder, batch)
+        temporary = temporary_path(final)
+        temporaries.callback(temporary.unlink, missing_ok=True)
+        with naming(final):
+            temporary.write_bytes(graph)
+        check_file(temporary, final.name)
+        tolerance = PARITY_TOLERANCES[card.precision]
+        checked.append((temporary, final, check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)))
+    return checked
 
 
 def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
-from bulkinfer.files.atomic import FORMAT, temporary_path
+from bulkinfer.files.atomic import FORMAT, naming, temporary_path
 from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
@@ -184,7 +184,8 @@ def _is_published(path: Path, content: bytes) -> bool:
     """Create the lock; False if there is one. A hard link makes it complete at once; without links it is written in place."""
     ours = temporary_path(path)
     try:
-        _write(ours, content)
+        with naming(path):
+            _write(ours, content)
         os.link(ours, path)
     except FileExistsError:
         return False
@@ -199,7 +200,8 @@ def _is_published(path: Path, content: bytes) -> bool:
 
 def _is_created(path: Path, content: bytes) -> bool:
     try:
-        _write(path, content)
+        with naming(path):
+            _write(path, content)
     except FileExistsError:
         return False
     return True
@@ -275,7 +277,8 @@ def _takes_over(path: Path, dead: Holder, content: bytes) -> bool:
             return False
         ours = temporary_path(path)
         try:
-            _write(ours, content)
+            with naming(path):
+                _write(ours, content)
             os.rename(ours, path)
         finally:
             ours.unlink(missing_ok=True)
