@@ -57,15 +57,15 @@ def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
     `folder`, of the same file system; by default beside `final`.
     """
     temporary = temporary_path(final if folder is None else folder / final.name)
-    try:
-        with naming(final):
+    with naming(final):
+        try:
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             os.rename(temporary, final)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     fsync_directory(final.parent)
 
 

@@ -142,7 +142,8 @@ def take(
     content, token = _new_lock()
     deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
-        holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
+        with naming(path):
+            holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
         if holder is None:
             if is_held(path, token):
                 _remove_heirs(path, token)
@@ -184,8 +185,7 @@ def _is_published(path: Path, content: bytes) -> bool:
     """Create the lock; False if there is one. A hard link makes it complete at once; without links it is written in place."""
     ours = temporary_path(path)
     try:
-        with naming(path):
-            _write(ours, content)
+        _write(ours, content)
         os.link(ours, path)
     except FileExistsError:
         return False
@@ -200,8 +200,7 @@ def _is_published(path: Path, content: bytes) -> bool:
 
 def _is_created(path: Path, content: bytes) -> bool:
     try:
-        with naming(path):
-            _write(path, content)
+        _write(path, content)
     except FileExistsError:
         return False
     return True

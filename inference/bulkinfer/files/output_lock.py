@@ -81,6 +81,15 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
         found.release()
 
 
+def launcher_at_work(output: Path) -> str:
+    """The launcher that holds the lock of a results folder, in words; "" if there is none, or it has ended on this host."""
+    for folder in (own_folder(output), *other_places(output)):
+        holder = lease.read_holder(folder / LOCK_FILE) if os.path.lexists(folder / LOCK_FILE) else None
+        if holder is not None and (lease.is_busy(folder / LOCK_FILE, holder) or not lease.is_here(holder)):
+            return _named(holder)
+    return ""
+
+
 def _remove_damaged(path: Path) -> None:
     """Remove a damaged lock. Launchers do so one after the other, and each looks again: it may be the new lock of another."""
     deadline = time.monotonic() + _REMOVAL_S

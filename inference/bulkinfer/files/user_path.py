@@ -54,7 +54,10 @@ def require_utf8(path: Path, option: str) -> None:
 
 
 def require_folder_place(path: Path, option: str) -> None:
-    """Raises UsageError if `path` cannot be a folder or made one: it, or a folder above it, is a file, or its name too long."""
+    """Raises UsageError if `path` cannot be a folder that is written to, or made one.
+
+    It, or a folder above it, is a file, or its name is too long, or the file system is read-only.
+    """
     try:
         there = next(place for place in (path, *path.parents, Path()) if os.path.lexists(place) or not place.name)
         path.exists()  # raises for names that are too long
@@ -63,6 +66,9 @@ def require_folder_place(path: Path, option: str) -> None:
     if there.is_symlink() and not there.exists():
         link, target = printable(os.fsencode(there)), printable(os.readlink(os.fsencode(there)))
         raise UsageError(f"{option}: {link} is a link to {target}, which does not exist: make that folder, or give another")
+    if there.is_dir() and os.statvfs(there).f_flag & os.ST_RDONLY:
+        shown = printable_path(path)
+        raise UsageError(f"{option} {shown}: {printable_path(there)} is on a read-only file system: give another folder")
     if not there.is_dir():
         shown = printable(os.fsencode(there))
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")

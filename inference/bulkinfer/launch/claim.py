@@ -17,7 +17,7 @@ from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
-from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.files.own_folder import LOCK_FILE, make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
@@ -58,7 +58,7 @@ def claim(plan: Plan) -> Iterator[Launch]:
     job, log_dir, output = plan.job, plan.log_dir, plan.output
     log_dir.mkdir(parents=True, exist_ok=True)
     replaces = job.config.overwrite
-    with output_lock(log_dir, flag="--log_path", replaces_damaged=replaces) as log_lease:
+    with output_lock(log_dir, flag=_flags_of_logs(job, output), replaces_damaged=replaces) as log_lease:
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
@@ -70,6 +70,12 @@ def claim(plan: Plan) -> Iterator[Launch]:
             todo = remaining_steps(job, output, job_file)
             job_file.write(output)
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
+
+
+def _flags_of_logs(job: Job, output: Path | None) -> str:
+    """The options to change if another launcher holds the lock on the logs: it may hold --output too."""
+    is_held = output is not None and any(os.path.lexists(folder / LOCK_FILE) for folder in (output, own_folder(output)))
+    return "--log_path and another --output" if is_held and job.config.output else "--log_path"
 
 
 def claim_output(job: Job, output: Path) -> JobFile:

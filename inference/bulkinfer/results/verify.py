@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import BulkinferError, ForeignError
+from bulkinfer.errors import BulkinferError, ForeignError, LockedError
+from bulkinfer.files.output_lock import launcher_at_work
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import user_path
 from bulkinfer.records.manifest_rows import add_keys
@@ -61,6 +62,9 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     output = find_output(user_path(output, "output"))
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
+    launcher = _launcher(output)
+    if launcher:
+        verdict.notes.append(f"{launcher} is at work here: what it has not done yet is missing")
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
     verdict.faults += [f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]]
@@ -73,7 +77,8 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
     for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
-            gaps = list(_missing_records(index, expected, shares.get(index, [])))
+            todo = "wait for the launcher" if launcher else "run the job again to complete it"
+            gaps = list(_missing_records(index, expected, shares.get(index, []), todo))
             wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
             verdict.faults += gaps + wrong
             mixed |= {index} if wrong else set()
@@ -81,6 +86,14 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
         verdict.faults += _doubled_keys(output, job.fingerprint, shares.get(index, []))
     _check_rest(output, verdict)
     return verdict
+
+
+def _launcher(output: Path) -> str:
+    """The launcher that works on `output`, in words; "" for none, and for a damaged lock, which only a launch needs."""
+    try:
+        return launcher_at_work(output)
+    except LockedError:
+        return ""
 
 
 def _overlapping(job: JobFile, steps: list[Step]) -> Iterator[str]:
@@ -120,15 +133,15 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(index: int, expected: PartitionEntry, done: list[Step]) -> Iterator[str]:
-    """Records of a partition that no sound part holds."""
+def _missing_records(index: int, expected: PartitionEntry, done: list[Step], todo: str) -> Iterator[str]:
+    """Records of a partition that no sound part holds, and what to do about them."""
     try:
         missing = missing_ranges(index, expected["num_records"], done)
     except BulkinferError as error:
         yield str(error)
         return
     for gap in missing:
-        yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
+        yield f"partition {index}: records {gap.start} to {gap.end} have no row: {todo}"
 
 
 def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:
