@@ -45,3 +45,12 @@ def test_a_folder_whose_name_is_not_utf8_is_refused_before_anything_starts(tmp_p
     assert r"--model_path: onnxruntime cannot open a path that is not UTF-8, such as " in done.stderr
     write_tiny_model(tmp_path / "models")
     assert run_here("infer_launch", *words, "--model_path", "../models", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_what_is_no_name_of_a_network(tmp_path: Path, name: str) -> None:
+    (tmp_path / "models").mkdir()
+    write_photos(tmp_path / "photos", 1)
+    for words in (("infer_launch", "--data_dir", "photos"), ("get_model",)):
+        done = run_here(*words, "--model_name", name, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (2, f"{words[0]}: --model_name: {name!r} is no name of a network\n")

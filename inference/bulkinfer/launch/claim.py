@@ -156,7 +156,10 @@ def preview(plan: Plan) -> None:
     if output is None:
         return
     if job.config.overwrite:
-        log.info(f"--overwrite: would remove {describe_files(_all_result_files(output))} from {output}")
+        found = _all_result_files(output)
+        if _is_gone(output) or are_parts_gone(output):  # the record is kept, under another name
+            found.pop(own_folder(output) / JOB_FILE, None)
+        log.info(f"--overwrite: would remove {describe_files(found) if found else 'nothing'} from {output}")
         return
     published = published_steps(output)
     if plan.begun is not None:

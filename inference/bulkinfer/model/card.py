@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
@@ -119,18 +119,22 @@ class GraphSidecar:
     parity: dict[str, dict[str, float]]
 
 
-def _build(cls: Any, value: Any, path: Path) -> Any:
-    """cls(**value) without unknown keys. Raises DamagedError or UsageError naming the file and the wrong or missing key."""
+def _build(cls: Any, value: Any, path: Path, where: str = "") -> Any:
+    """cls(**value) without unknown keys. Raises DamagedError or UsageError naming the file and the wrong or missing key.
+
+    `where` is the key of the value in the file; empty: it is the whole file.
+    """
     kinds = get_type_hints(cls)
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is damaged (its {cls.__name__.lower()} is no object)")
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if reason := next(filter(None, (mismatch(item, kinds[name], name) for name, item in given.items())), ""):
         raise DamagedError(f"{path} is damaged ({reason})")
+    needed = [known.name for known in fields(cls) if known.default is MISSING and known.default_factory is MISSING]
+    if missing := next((name for name in needed if name not in given), ""):
+        raise DamagedError(f"{path} is damaged ({where and f'{where}.'}{missing} is missing)")
     try:
         return cls(**given)
-    except TypeError as error:
-        raise DamagedError(f"{path} is damaged ({error})") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -143,8 +147,11 @@ def write_card(path: Path, card: ModelCard) -> None:
 def read_card(path: Path) -> ModelCard:
     """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
     value = read_json(path)
-    recipe = _build(Recipe, value.get("recipe", {}), path)
-    weights = _build(Weights, value.get("weights", {}), path)
+    for name in ("recipe", "weights"):
+        if name not in value:
+            raise DamagedError(f"{path} is damaged ({name} is missing)")
+    recipe = _build(Recipe, value["recipe"], path, "recipe")
+    weights = _build(Weights, value["weights"], path, "weights")
     card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
     return card
 

@@ -132,8 +132,10 @@ def check_columns(config: LaunchConfig, card: ModelCard) -> None:
 def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     """The folder of the network with this name, or with the same plain form; if there is none, also the nearest names.
 
-    Raises UsageError for the folder of a variant, which --precision chooses.
+    Raises UsageError for what can be no name, and for the folder of a variant, which --precision chooses.
     """
+    if Path(model_name).name in ("", ".."):
+        raise UsageError(f"--model_name: {model_name!r} is no name of a network")
     models = Path(model_path)
     exact = models / model_name
     if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):

@@ -83,13 +83,14 @@ def test_random_weights_say_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"name": None}, "missing 1 required positional argument: 'name'"),
-        ({"recipe": None}, "'height'"),
+        ({"name": None}, "(name is missing)"),
+        ({"recipe": None}, "(recipe is missing)"),
+        ({"weights": None}, "(weights is missing)"),
         ({"recipe": "bilinear"}, "its recipe is no object"),
         ({"weights": [1]}, "its weights is no object"),
-        ({"weights__sha256": None}, "'sha256'"),
+        ({"weights__sha256": None}, "(weights.sha256 is missing)"),
         ({"weights__sha256": 7}, "sha256 is 7, not str"),
-        ({"recipe__mean": None}, "'mean'"),
+        ({"recipe__mean": None}, "(recipe.mean is missing)"),
         ({"recipe__mean": 0.5}, "mean is 0.5, not tuple"),
         ({"recipe__std": [1, "2", 3]}, "std.1 is '2', not float"),
         ({"recipe__height": "224"}, "height is '224', not int"),
@@ -99,7 +100,7 @@ def test_random_weights_say_so() -> None:
         ({"labels": ["a", None]}, "labels.1 is None, not str"),
         ({"outputs": ["logits"]}, "outputs is ['logits'], not dict"),
         ({"versions": {"onnx": 1}}, "versions.onnx is 1, not str"),
-        ({"external_data_sha256": None}, "'external_data_sha256'"),
+        ({"external_data_sha256": None}, "(external_data_sha256 is missing)"),
     ],
 )
 def test_damaged_cards(tmp_path: Path, changes: dict[str, Any], told: str) -> None:

@@ -79,7 +79,7 @@ def _validate(config: ValidateConfig) -> None:
         if not config.data_dir:
             save_scores(folder, found, scores)
     if damaged:
-        raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}")
+        raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}: remove them, or give one of the others")
 
 
 def validate_network(config: ValidateConfig) -> None:
