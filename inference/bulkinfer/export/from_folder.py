@@ -64,7 +64,8 @@ def find(config: GetModelConfig) -> ExistingNetwork | None:
         if zoo.is_published(config.model_name):
             return None
         again = made_again_from(folder / CARD, folder.name)
-        if again is None or "--name" not in again.named:  # one of the zoo is found there
-            raise UsageError(f"{error}: {unknown_source(folder.name)}") from None
-        raise UsageError(f"{error}: run {again.command(config.batch_size, config.model_path)}") from None
+        advice = unknown_source(folder.name)
+        if again is not None and "--name" in again.named:  # one of the zoo would be found there
+            advice = f"run {again.command(config.batch_size, config.model_path)}"
+        raise UsageError(f"{error}: {advice}") from None
     return ExistingNetwork(config, folder.name, card) if card.source != "zoo" else None

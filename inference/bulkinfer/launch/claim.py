@@ -258,8 +258,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except ForeignError as error:  # its rows are sound, and may be the only ones
             otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
-            todo = find_record(output, step, otherwise, job.config.log_path)
-            raise RunError(f"{error}: {todo}") from None
+            raise RunError(f"{error}: {find_record(output, step, otherwise, job.config.log_path)}") from None
         except RunError as error:
             log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step)}, its records run again")
             job_file.forget_part(part_name(step))

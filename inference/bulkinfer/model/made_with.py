@@ -103,7 +103,7 @@ def unknown_source(name: str) -> str:
     """What to do about a network of which nothing says what it was made of."""
     return (
         f"make {name} again from what it was made of: get_model --checkpoint RUN --name {shell_word(name)}, or "
-        f"get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE.json{_REST}"
+        f"get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE.json" + _REST
     )
 
 

@@ -104,8 +104,8 @@ class JobFile:
         try:
             return cls.read_file(path)
         except RunError as error:
-            if copies := copy_command(output, log_path=log_path):
-                raise RunError(f"{str(error).removesuffix(f': {_WAYS_OUT}')}: {copies}") from None
+            if advice := copy_command(output, log_path=log_path):
+                raise RunError(f"{str(error).removesuffix(f': {_WAYS_OUT}')}: {advice}") from None
             raise
 
     @classmethod
