@@ -10,7 +10,7 @@ import pytest
 from bulkinfer.commands.parse import parse
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
+from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_unfit
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.launch.job import Job
 from bulkinfer.launch.launcher import launch
@@ -51,7 +51,7 @@ def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     for size in range(least, len(whole) - 1):  # without its last line break nothing is missing
         (tmp_path / "t.flags").write_bytes(whole[:size])
         with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut short: make it again with bulkinfer"):
-            refuse_cut(words)
+            refuse_unfit(words)
     with pytest.raises(UsageError, match="is cut short"):
         parse("infer_launch", LaunchConfig, words)
 
