@@ -76,7 +76,7 @@ def test_the_refusal_names_every_folder_that_the_other_launcher_holds(tmp_path: 
     log_dir = tmp_path / "logs" / job_of(config).name
     log_dir.mkdir(parents=True)
     with output_lock(log_dir, flag="--log_path"):
-        with pytest.raises(LockedError, match=r"wait for it, or give another --log_path$"):
+        with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
             launch(config)
         with results_lock(tmp_path / "out"):
             with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
@@ -95,7 +95,7 @@ def test_verify_says_that_a_launcher_is_at_work(tmp_path: Path) -> None:
     assert f"{gap}wait for the launcher" in found.faults
     (note,) = found.notes
     assert f", pid {os.getpid()}, started " in note
-    assert note.endswith(" is at work here: what it has not done yet is missing")
+    assert note.endswith(" is at work on it: what is missing may still come, verify it again after that")
 
 
 def test_c48_a_results_folder_that_was_renamed_is_found_again(tmp_path: Path) -> None:
