@@ -62,20 +62,21 @@ class Aggregate:
         part = Part(step, event.ok, event.stages, event.sha256)
         self.parts.append(part)
         self.failures += part.num_errors
-        self._count(event.count, event.warm_up)
+        now = self._count(event.count, event.warm_up)
         if event.warm_up == event.count:
             return
-        begun = time.perf_counter() - event.total_s
+        begun = now - event.total_s
         self.first_warm = begun if self.first_warm is None else min(self.first_warm, begun)
         self._steps_done[worker] += 1
         total_s = max(event.total_s, 1e-9)
         self._line_shares.append((event.wait_s / total_s, event.compute_s / total_s))
 
-    def _count(self, pictures: int, warm_up: int = 0) -> None:
+    def _count(self, pictures: int, warm_up: int = 0) -> float:
         self.pictures += pictures
         self.warm_up_pictures += warm_up
         self._line_pictures += pictures - warm_up
         self.last_published = time.perf_counter()
+        return self.last_published
 
     def next_line(self, busy_workers: list[int]) -> str | None:
         """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line."""
