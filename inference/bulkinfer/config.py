@@ -178,8 +178,7 @@ class LaunchConfig:
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     batches_per_step: int = option(
         0,
-        "batches per step, the unit of logging, publishing and resume; 0: about 10 s by the first batches (synthetic 5 s), "
-        "at most 1500",
+        "batches per step, the unit of logging, publishing and resume; 0: about 10 s (synthetic 5 s), at most 1500",
         aliases=("device_iterations",),
         minimum=0,
     )

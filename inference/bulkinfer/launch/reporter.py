@@ -68,8 +68,8 @@ class Reporter:
 
     def _measure(self, event: StepDone) -> None:
         """The first step with pictures after the warm-up gives the length of the steps that follow."""
-        pictures = event.count - event.warm_up
-        if self._is_length_known or not pictures:
+        pictures, is_whole = event.count - event.warm_up, event.count == len(event.step)
+        if self._is_length_known or not pictures or not is_whole:
             return
         rate = pictures / max(event.total_s, 1e-9)
         batches = self._length_by(rate)
