@@ -49,7 +49,7 @@ def pick(random_: random.Random, hits: Counter[tuple[str, str]], words: list[str
         name, seed = random_.choice(wholes), random_.getrandbits(32)
         return Pick(name, name, lambda place, folder: WHOLE_RUNS[name](place, folder, random.Random(seed)))
     cell, workers = random_.choice(cells), random_.randint(1, 3)
-    if cell.engine == "local" and cell.point != "session run":  # its first runs are the warm-up
+    if cell.engine == "local":
         cell = replace(cell, hit=random_.randint(1, max(1, hits[cell.point, cell.side] // workers)))
     return Pick(
         cell.fault, f"{cell.name}, {workers} workers", lambda place, folder: run_cell(place, cell, folder, num_devices=workers)

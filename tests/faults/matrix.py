@@ -35,7 +35,6 @@ SAME_MOMENT = {
     ("lock released", "before"): "after result told",
     ("run file read", "after"): "before graph checked",
     ("graph checked", "after"): "before session created",
-    ("session created", "after"): "before warmed up",
     ("picture opened", "before"): "before picture read",
     ("picture opened", "after"): "after picture read",
     ("picture read", "after"): "before picture decoded",
@@ -130,6 +129,7 @@ def _cells() -> list[Cell]:
         if (cell.point, cell.fault) in (("job half written", "kill"), ("job rename", "kill"), ("job fsync", "EIO"))
     ]
     cells += [replace(cell, hit=hit) for cell in job for hit in (1, 2)]
+    cells += [replace(cell, hit=1) for cell in cells if cell.point == "session run"]  # the warm-up
     in_one_process = [cell for cell in cells if cell.fault == "exception" and ROLES[cell.point] == WORKER]
     return cells + [replace(cell, engine="inline") for cell in in_one_process if _is_inline(cell)]
 

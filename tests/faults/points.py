@@ -51,7 +51,6 @@ POINTS = (
     Point("run file read", WORKER, "worker.protocol", "RunSpec.read", touches_files=True),
     Point("graph checked", WORKER, "model.card", "check_graph_files", touches_files=True),
     Point("session created", WORKER, "runtime.onnxruntime_graph", "open_session", touches_files=True),
-    Point("warmed up", WORKER, "runtime.session", "warm_up"),
     Point("command read", WORKER, "worker.protocol", "decode"),
     Point("manifest read again", WORKER, "records.manifest", "Manifest.read_again", touches_files=True),
     Point("picture opened", WORKER, "images.decode", "os.open"),

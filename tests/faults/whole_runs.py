@@ -130,6 +130,22 @@ def poisoned(point: str, fault: str, count: int = 1, *, in_one_step: bool = Fals
     return run
 
 
+def network_broken(fault: str, words: str) -> WholeRun:
+    """The network kills, or fails, on every picture and on zeros: one sentence and no row, and repaired it does all."""
+
+    def run(place: Place, folder: Path, random_: random.Random) -> list[str]:
+        scene, chosen = Scene(place, folder), (devices(random_),)
+        poison = [",".join(map(str, colour)) for colour in ((0, 0, 0), *map(colour_of, range(NUM_PICTURES)))]
+        launched = scene.launch(*chosen, plan=Plan(str(scene.flag), "session run", fault=fault, poison=tuple(poison), hit=0))
+        troubles = expect(launched, (1,), "the launch with a broken network")
+        troubles += [] if words in launched.output else [f"it does not say why: {launched.output}"]
+        troubles += [f"{path.name} was published" for path in scene.parts()]
+        scene.flag.with_name("off").touch()
+        return troubles or again(scene, *chosen)
+
+    return run
+
+
 def _steps(size: int) -> Sequence[str]:
     return (f"--batches_per_step={-(-size // 4)}",)
 
@@ -252,6 +268,8 @@ WHOLE_RUNS: dict[str, WholeRun] = {
     "picture kills the network": poisoned("session run", "kill"),
     "two pictures of one step kill the network": poisoned("session run", "kill", 2, in_one_step=True),
     "network raises on a picture": poisoned("session run", "exception"),
+    "network kills on everything": network_broken("kill", "workers die without getting anything done"),
+    "network raises on everything": network_broken("exception", "the network fails on pictures, and on zeros as well"),
     "picture too large for memory": out_of_memory,
     "network replaced": model_replaced(kills=False),
     "network replaced and worker killed": model_replaced(kills=True),

@@ -1,6 +1,9 @@
 """The worker process around the main path: it owns one device, reads steps from stdin and reports on a pipe.
 
-    python -P -m bulkinfer.worker.process RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
+    python -P -m bulkinfer.worker.process [--zeros_first] RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
+
+With --zeros_first it runs a batch of zeros before it takes steps: so starts a worker that takes over from one that died. A
+network that ends every process ends this one too, before any picture is suspected.
 
 If stdin closes without an End, the launcher has died: the process ends at once, even during a run. Started by hand, without the
 descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds its locks.
@@ -43,6 +46,7 @@ from bulkinfer.worker.loader import BatchSource, Limits, Loader, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, run_steps
 from bulkinfer.worker.protocol import (
+    ZEROS_FIRST,
     Command,
     End,
     Ended,
@@ -97,7 +101,7 @@ class Worker:
         self._spec, self._index, self._say, self._in_flight = spec, index, say, in_flight
         self._to_launcher = report
         self._log = EventLog(Path(spec.log_dir) / f"worker-{index}.jsonl")
-        self._meter = Meter()
+        self._meter = Meter(warm_up_runs=spec.session.streams if spec.warm_up_s is None else 0)
         self._manifests = Manifests(spec)
         self._feed = StepFeed()
         self._faults: dict[Step, Fault] = {}
@@ -147,7 +151,7 @@ class Worker:
         self._log.write(event)
 
     def _open(self) -> tuple[Network, dict[str, Any]]:
-        """Open and warm up the session, and report that the worker is ready. Returns it with the metadata of its parts."""
+        """Open the session, and report that the worker is ready. Returns it with the metadata of its parts."""
         prepare_decoder()
         spec = self._spec
         with advising("run get_model again"):
@@ -155,9 +159,12 @@ class Worker:
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
-        rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
+        rate, warmed = 0.0, ""
+        if spec.warm_up_s is not None:
+            rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
+            warmed = f", warm-up {rate:.1f} images/sec"
         ran = versions()
-        self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
+        self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec{warmed}")
         self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
         return session, {**spec.metadata, "ran": session.proof, "versions": ran}
 
@@ -250,8 +257,8 @@ def listen(worker: Worker) -> None:
 
 def main(argv: list[str]) -> None:
     """Run one worker, then end the process at once: daemon threads may still be inside the runtime."""
-    run_file, index = argv[0], int(argv[1])
-    pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
+    run_file, index, *descriptors = [word for word in argv if word != ZEROS_FIRST]
+    pipe, marks = (os.fdopen(int(descriptors[0]), "w", buffering=1), int(descriptors[1])) if descriptors else (sys.stdout, -1)
     die_with_parent()
     hide_pandas()
     make_printing_safe()
@@ -261,14 +268,16 @@ def main(argv: list[str]) -> None:
         spec = RunSpec.read(Path(run_file))
     except (BulkinferError, OSError) as error:  # the launcher shows the end of this worker's log
         sys.exit(f"worker {index}: {os_error_sentence(error) if isinstance(error, OSError) else error}")
+    if ZEROS_FIRST in argv and spec.warm_up_s is None:
+        spec = replace(spec, warm_up_s=0.0)
     print_log_lines()
-    log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, str(index)])}")
+    log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, index])}")
     log.info(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
     in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
     if marks >= 0:
         os.close(marks)
     worker = Worker(
-        spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
+        spec, int(index), report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
     )
     try:
         threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -47,6 +48,7 @@ from bulkinfer.worker.protocol import (
 )
 
 from tests.commands import records
+from tests.graphs import always_raises
 from tests.launches import launch_of, spec_of
 from tests.models import tiny_graph, write_tiny_model
 
@@ -149,7 +151,10 @@ def test_a_worker_runs_the_steps_it_is_given(tmp_path: Path, input: str) -> None
     assert isinstance(ready, Ready)
     assert isinstance(ended, Ended)
     assert (ready.proof["provider"], ready.pid) == ("CPUExecutionProvider", os.getpid())
-    assert ready.warm_up_rate > 0
+    assert ready.warm_up_rate == 0, "the first batch warms up"
+    assert [event.warm_up for event in place.done] == [4, 0, 0]
+    assert ended.totals.metrics["seconds"]["warm_up"] > 0
+    assert sum(ended.totals.metrics["runs"].values()) == 2
     assert {"numpy", "onnxruntime"} <= set(ready.versions)
     assert [(event.step, event.count, event.ok, event.stages) for event in place.done] == [
         (step, len(step), len(step), {}) for step in STEPS
@@ -170,6 +175,17 @@ def test_the_log_of_a_worker_has_all_its_events(tmp_path: Path) -> None:
     assert [event["kind"] for event in told] == ["Ready", "StepDone", "modules", "Ended"]
     assert "bulkinfer" in told[2]["names"]
     assert place.lines[0].startswith("5 nodes on CPUExecutionProvider")
+    assert place.lines[1:] == ["warm-up: 4 pictures"], "the only batch"
+
+
+def test_zeros_warm_up_where_the_run_says_so(tmp_path: Path) -> None:
+    place = Place(replace(spec_of(launch_of(tmp_path, batches_per_step=1)), warm_up_s=0.0))
+    assert place.serve(RunStep(STEPS[0]), End()) == 0
+    ready, *_ = place.events
+    assert isinstance(ready, Ready)
+    assert ready.warm_up_rate > 0
+    assert [event.warm_up for event in place.done] == [0]
+    assert re.search(r"; loaded in [\d.]+ sec, warm-up [\d.]+ images/sec$", place.lines[0])
     assert place.lines[1].startswith("Total ")
 
 
@@ -269,6 +285,18 @@ def test_a_graph_that_the_provider_cannot_run_is_wrong_use(tmp_path: Path) -> No
     refusal = refused(Place(replace(spec, graph_sha256=sidecar["sha256"])))
     assert refusal.exit_code == 2
     assert "NoSuchOperator" in refusal.message
+
+
+def test_a_network_that_cannot_run_is_one_sentence_and_no_row(tmp_path: Path) -> None:
+    """It raises on pictures and on zeros: found with the first batch."""
+    spec = spec_of(launch_of(tmp_path))
+    write_tiny_model(tmp_path / "models", batch_sizes=(4,), graph=always_raises(4))
+    sidecar = json.loads((tmp_path / "models" / "tiny" / "model_4.json").read_text())
+    place = Place(replace(spec, graph_sha256=sidecar["sha256"]))
+    refusal = refused(place, RunStep(Step(0, 0, 10)))
+    assert (refusal.exit_code, place.kinds) == (1, ["Ready", "Refused"])
+    assert refusal.message.startswith("the network fails on pictures, and on zeros as well: Non-zero status code")
+    assert not list((tmp_path / "out").glob("part-*"))
 
 
 def test_a_replaced_manifest_is_refused_in_the_middle(tmp_path: Path) -> None:
