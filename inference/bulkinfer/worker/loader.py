@@ -64,6 +64,14 @@ def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.zeros(shape, np.uint8)
 
 
+def num_batches(num_streams: int, num_loaders: int, batch_size: int) -> int:
+    """How many batches a Loader has.
+
+    Per stream one that runs and one that waits, and enough to be filled meanwhile: no side waits for the other.
+    """
+    return 2 + 2 * num_streams + -(-num_loaders // batch_size)
+
+
 class Loader:
     """Threads prepare the records of `steps` into batches; each thread has one record at a time.
 
@@ -92,8 +100,7 @@ class Loader:
         self._free: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
         size = batch_shape[0]
-        # per stream one that runs and one that waits, and enough to be filled meanwhile: no side waits for the other
-        for _ in range(2 + 2 * num_streams + -(-len(marks) // size)):
+        for _ in range(num_batches(num_streams, len(marks), size)):
             self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
         self._slots = self._assign(steps, size)
         self._assign_lock = threading.Lock()
