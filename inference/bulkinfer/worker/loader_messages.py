@@ -1,4 +1,4 @@
-"""Messages between a worker and its loader processes: which picture goes into which slot, and what became of it.
+"""Messages between a worker and its loader processes: which pictures go into which slots, and what became of them.
 
 No pixels: those are written into memory that both share. A message is its length and its bytes, on a socket that one thread on
 either side uses.
@@ -12,10 +12,11 @@ import struct
 from dataclasses import dataclass, field
 
 from bulkinfer.types import Facts
+from bulkinfer.worker.loader import Loaded
 
 _LENGTH = struct.Struct("=I")
-_OFFSET = struct.Struct("=q")
-_MOST_AT_ONCE = 8192  # bytes of one read: nearly every message fits
+_MOST_AT_ONCE = 1 << 14  # bytes of one read: nearly every message fits
+_ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
 
 READY = b"ready"  # the first message of a loader process on each of its sockets
 
@@ -39,43 +40,61 @@ def receive(connection: socket.socket) -> bytes | None:
     return data[_LENGTH.size :]
 
 
-def encode_request(offset: int, path: bytes) -> bytes:
-    """Load the picture file `path` into the slot that begins `offset` bytes into the shared memory."""
-    return _OFFSET.pack(offset) + path
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Load the picture files `paths` into slots side by side, the first of which begins `offset` bytes into the shared memory.
 
+    They are the records from `number` on of a partition.
+    """
 
-def decode_request(message: bytes) -> tuple[int, bytes]:
-    """The inverse of encode_request."""
-    return _OFFSET.unpack_from(message)[0], message[_OFFSET.size :]
+    offset: int
+    partition: int
+    number: int
+    paths: list[bytes]
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        paths = [path.decode(*_ENCODING) for path in self.paths]
+        return json.dumps([self.offset, self.partition, self.number, paths]).encode()
+
+    @classmethod
+    def decode(cls, message: bytes) -> Request:
+        """The inverse of encode."""
+        offset, partition, number, paths = json.loads(message)
+        return cls(offset, partition, number, [path.encode(*_ENCODING) for path in paths])
 
 
 @dataclass(slots=True)
 class Reply:
-    """What became of a picture: its facts, or `error` (stage and message), or `bug`, an exception that is no RecordError.
+    """What became of each picture; `bug` is an exception that is no RecordError, and ended the work.
 
     `seconds` are those of each stage, `warned` counts what the decoder has warned of since the last reply, by kind.
     """
 
-    facts: Facts | None = None
-    error: tuple[str, str] | None = None
+    loaded: list[Loaded] = field(default_factory=list)
     bug: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     warned: dict[str, int] = field(default_factory=dict)
 
+    def encode(self) -> bytes:
+        """As bytes."""
+        return json.dumps([list(map(_as_list, self.loaded)), self.bug, self.seconds, self.warned]).encode()
 
-def encode_reply(reply: Reply) -> bytes:
-    """A Reply as bytes."""
-    facts, found = reply.facts, None
-    if facts is not None:
-        found = [facts.format, facts.frames, facts.width, facts.height, facts.flags, facts.size_bytes]
-    return json.dumps([found, reply.error, reply.bug, reply.seconds, reply.warned]).encode()
+    @classmethod
+    def decode(cls, message: bytes) -> Reply:
+        """The inverse of encode."""
+        loaded, bug, seconds, warned = json.loads(message)
+        return cls([_from_list(*values) for values in loaded], bug, seconds, warned)
 
 
-def decode_reply(message: bytes) -> Reply:
-    """The inverse of encode_reply."""
-    found, error, bug, seconds, warned = json.loads(message)
-    facts = None
-    if found is not None:
-        format_, frames, width, height, flags, size_bytes = found
-        facts = Facts(format_, frames, width, height, tuple(flags), size_bytes)
-    return Reply(facts, None if error is None else tuple(error), bug, seconds, warned)
+def _as_list(loaded: Loaded) -> list[object]:
+    if isinstance(loaded, tuple):
+        return list(loaded)
+    return [loaded.format, loaded.frames, loaded.width, loaded.height, loaded.flags, loaded.size_bytes]
+
+
+def _from_list(*values: object) -> Loaded:
+    if len(values) == 2:
+        return values  # type: ignore[return-value]  # stage and message
+    format_, frames, width, height, flags, size_bytes = values
+    return Facts(format_, frames, width, height, tuple(flags), size_bytes)  # type: ignore[arg-type]

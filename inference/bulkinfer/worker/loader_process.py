@@ -1,8 +1,9 @@
 """A loader process: decodes pictures for some of a worker's loader threads, into batches that lie in memory of both.
 
-    python -P -m bulkinfer.worker.loader_process PARENT_PID MEMORY_FD TASK SOCKET_FD...
+    python -P -m bulkinfer.worker.loader_process SETUP SOCKET_FD:MARK...
 
-It has one thread for each socket. It ends with the worker, however that ends: the kernel kills it, and its sockets close.
+It has one thread for each socket, which sets that mark of the worker's. It ends with the worker, however that ends: the kernel
+kills it, and its sockets close.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import threading
 import traceback
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,73 +26,86 @@ from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import take_counts
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.types import Record
+from bulkinfer.types import Array, Record
+from bulkinfer.worker.in_flight import InFlight, Mark
 from bulkinfer.worker.loader import Limits, load_record
-from bulkinfer.worker.loader_messages import READY, Reply, decode_request, encode_reply, receive, send
+from bulkinfer.worker.loader_messages import READY, Reply, Request, receive, send
 from bulkinfer.worker.metrics import Meter
 
 
 @dataclass(frozen=True, slots=True)
-class LoadTask:
-    """How every picture is loaded."""
+class Setup:
+    """How every picture is loaded, for the worker with the process id `parent`.
+
+    `batches` and `marks` are descriptors of shared memory: its batches, and the marks of its `num_marks` loader threads.
+    """
 
     recipe: Recipe
     limits: Limits
+    parent: int
+    batches: int
+    marks: int
+    num_marks: int
 
     def encode(self) -> str:
         """As one word of a command line."""
-        return json.dumps({"recipe": asdict(self.recipe), "limits": asdict(self.limits)})
+        return json.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, word: str) -> LoadTask:
+    def decode(cls, word: str) -> Setup:
         """The inverse of encode."""
         value = json.loads(word)
-        return cls(Recipe(**value["recipe"]), Limits(**value["limits"]))
+        return cls(**{**value, "recipe": Recipe(**value["recipe"]), "limits": Limits(**value["limits"])})
 
 
-def serve(connection: socket.socket, task: LoadTask, pixels: np.ndarray[Any, Any]) -> None:
-    """Load what is asked for into `pixels`, the shared memory, until the connection closes."""
+def serve(connection: socket.socket, mark: Mark, setup: Setup, pixels: Array) -> None:
+    """Load what is asked for into `pixels`, the memory of all batches, until the connection closes."""
     meter = Meter()
     send(connection, READY)
     while (request := receive(connection)) is not None:
-        offset, path = decode_request(request)
-        send(connection, encode_reply(load(path, offset, task, pixels, meter)))
+        send(connection, load(Request.decode(request), mark, setup, pixels, meter).encode())
 
 
-def load(path: bytes, offset: int, task: LoadTask, pixels: np.ndarray[Any, Any], meter: Meter) -> Reply:
-    """Load one picture into its slot, and say what became of it."""
-    recipe, reply = task.recipe, Reply()
+def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter) -> Reply:
+    """Load pictures into their slots, and say what became of each."""
+    recipe, reply, offset = setup.recipe, Reply(), request.offset
     size = recipe.height * recipe.width * 3
-    slot_HWC = pixels[offset : offset + size].reshape(recipe.height, recipe.width, 3)
-    try:
-        reply.facts = load_record(Record(0, b"", path), recipe, task.limits, slot_HWC, meter)
-    except RecordError as error:
-        reply.error = (error.stage, error.message)
-    except Exception as error:  # a limit of the machine, or a bug: the worker reports it as its own
-        traceback.print_exc()
-        reply.bug = f"{type(error).__name__}: {first_line(error)}"
+    for number, path in enumerate(request.paths, request.number):
+        mark.set(request.partition, number, number + 1)
+        slot_HWC = pixels[offset : offset + size].reshape(recipe.height, recipe.width, 3)
+        try:
+            reply.loaded.append(load_record(Record(number, b"", path), recipe, setup.limits, slot_HWC, meter))
+        except RecordError as error:
+            reply.loaded.append((error.stage, error.message))
+        except Exception as error:  # a limit of the machine, or a bug: the worker reports it as its own
+            traceback.print_exc()
+            reply.bug = f"{type(error).__name__}: {first_line(error)}"
+            break
+        offset += size
+    mark.clear()
     reply.seconds, reply.warned = meter.take(), take_counts()
     return reply
 
 
 def main(argv: list[str]) -> None:
     """Serve all connections until the worker ends."""
-    parent, memory, word, *descriptors = argv
+    setup, ends = Setup.decode(argv[0]), [tuple(map(int, word.split(":"))) for word in argv[1:]]
     for number in STOP_SIGNALS:  # the launcher decides when to stop, and ends the worker
         signal.signal(number, signal.SIG_IGN)
-    die_with_parent(int(parent))
+    die_with_parent(setup.parent)
     prepare_decoder()
-    task, pixels = LoadTask.decode(word), np.frombuffer(mmap.mmap(int(memory), 0), np.uint8)
+    pixels = np.frombuffer(mmap.mmap(setup.batches, 0), np.uint8)
+    marks = InFlight(setup.num_marks, 0, setup.marks).loaders
 
-    def work(descriptor: int) -> None:
+    def work(descriptor: int, mark: int) -> None:
         try:
             with socket.socket(fileno=descriptor) as connection:
-                serve(connection, task, pixels)
+                serve(connection, marks[mark], setup, pixels)
         except BaseException:  # without this thread one of the worker's would wait for ever
             traceback.print_exc()
             os._exit(1)
 
-    threads = [threading.Thread(target=work, args=(int(descriptor),), daemon=True) for descriptor in descriptors]
+    threads = [threading.Thread(target=work, args=end, daemon=True) for end in ends]
     for thread in threads:
         thread.start()
     for thread in threads:

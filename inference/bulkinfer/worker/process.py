@@ -38,7 +38,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.runtime.session import Network, Session, describe_proof, warm_up
 from bulkinfer.types import Array, Facts, Fault, Record, Step
 from bulkinfer.worker.event_log import EventLog
-from bulkinfer.worker.in_flight import InFlight
+from bulkinfer.worker.in_flight import InFlight, shared
 from bulkinfer.worker.loader import BatchSource, Limits, Loader, empty_batch, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, run_steps
@@ -153,7 +153,9 @@ class Worker:
     def _open(self) -> tuple[Network, dict[str, Any]]:
         """Open and warm up the session, and report that the worker is ready. Returns it with the metadata of its parts."""
         spec = self._spec
-        self._loaders = LoaderProcesses.of(spec, self._meter, self._say)  # they start while the session opens
+        self._loaders = LoaderProcesses.of(
+            spec, self._in_flight.descriptor, self._meter, self._say
+        )  # they start while the session opens
         prepare_decoder()
         with advising("run get_model again"):
             _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
@@ -225,12 +227,13 @@ class Worker:
             self._feed,
             records=generated_records if is_generated else self._records,
             new_rows=publisher.new_rows,
-            load=processes.load if processes else own_load,
+            load=own_load,
             batch_shape=(session.batch_shape[0], spec.recipe.height, spec.recipe.width, 3),
             marks=self._in_flight.loaders,
             num_streams=spec.session.streams,
             meter=self._meter,
             new_batch=new_batch,
+            chunk_loader=processes,
         )
 
     def _records(self, step: Step) -> Iterator[Record]:
@@ -276,9 +279,9 @@ def main(argv: list[str]) -> None:
     print_log_lines()
     log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, str(index)])}")
     log.info(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
+    if marks < 0:
+        marks = shared(spec.num_workers, spec.session.streams)
     in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
-    if marks >= 0:
-        os.close(marks)
     worker = Worker(
         spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
     )

@@ -1,14 +1,13 @@
 """The loader processes of a worker, as the worker sees them: they load its pictures, in place of its loader threads.
 
-The threads, their marks and their batches stay in the worker (loader.py). Each thread has a socket to one of the processes, and
-waits there while that reads, decodes and prepares its picture.
+The threads and the batches stay in the worker (loader.py). Each thread has a socket to one of the processes, and waits there
+while that reads, decodes and prepares a chunk of pictures.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import queue
 import signal
 import socket
 import subprocess
@@ -20,16 +19,19 @@ from typing import NoReturn
 
 import numpy as np
 
-from bulkinfer.errors import RecordError
 from bulkinfer.images.pillow_warnings import add_counts
-from bulkinfer.types import Array, Facts, Record
-from bulkinfer.worker.loader import Limits, num_batches
-from bulkinfer.worker.loader_messages import READY, Reply, decode_reply, encode_request, receive, send
-from bulkinfer.worker.loader_process import LoadTask
+from bulkinfer.types import Array, Record
+from bulkinfer.worker.in_flight import Mark
+from bulkinfer.worker.loader import Limits, Loaded, num_batches
+from bulkinfer.worker.loader_messages import READY, Reply, Request, receive, send
+from bulkinfer.worker.loader_process import Setup
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.protocol import RunSpec
 
 COMMAND = (sys.executable, "-P", "-m", "bulkinfer.worker.loader_process")
+# Pictures of one message. With 1 the processes took 11 % more CPU time than threads: whoever has waited finds cold caches
+# (docs/adr/0024).
+CHUNK_SIZE = 8
 _DYING_S = 10.0  # a signal that this process sends to itself may take a moment
 
 
@@ -54,55 +56,37 @@ class _Connection:
 
 
 class LoaderProcesses:
-    """`count` processes that load the pictures of `num_threads` loader threads, which are spread evenly over them.
+    """`count` processes that load pictures for a worker of `spec`, whose loader threads are spread evenly over them.
 
-    `load` and `new_batch` are those of a Loader; only batches of new_batch can be filled. A process that dies takes the worker
-    with it, in the same way: so the launcher finds the record from the marks, as if the worker's own decoder had died.
-    The thread that makes this must live as long as the processes: the kernel kills them when it ends.
+    A Loader's `chunk_loader`; only batches of `new_batch` can be filled. `marks` is the descriptor of the worker's marks.
+    A process that dies takes the worker with it, in the same way: so the launcher finds the record from the marks, as if the
+    worker's own decoder had died. The thread that makes this must live as long as they: the kernel kills them when it ends.
     """
 
-    def __init__(
-        self,
-        count: int,
-        num_threads: int,
-        task: LoadTask,
-        *,
-        batch_shape: tuple[int, ...],
-        batches: int,
-        meter: Meter,
-        say: Callable[[str], None],
-    ) -> None:
+    chunk_size = CHUNK_SIZE
+
+    def __init__(self, spec: RunSpec, marks: int, meter: Meter, say: Callable[[str], None]) -> None:
         self._meter, self._say, self._closing = meter, say, False
-        self._stride = -(-int(np.prod(batch_shape)) // mmap.PAGESIZE) * mmap.PAGESIZE  # pages are locked whole
+        self._shape = (spec.batch_size, spec.recipe.height, spec.recipe.width, 3)
+        self._stride = -(-int(np.prod(self._shape)) // mmap.PAGESIZE) * mmap.PAGESIZE  # pages are locked whole
+        batches = num_batches(spec.session.streams, spec.num_workers * self.chunk_size, spec.batch_size)
         descriptor = os.memfd_create("bulkinfer-batches")  # without a name anywhere: it cannot outlive its processes
         try:
             os.truncate(descriptor, batches * self._stride)
             self._pixels = np.frombuffer(mmap.mmap(descriptor, 0), np.uint8)
-            self._unused_offsets = iter(range(0, batches * self._stride, self._stride))
-            self._connections = _start(count, num_threads, task, descriptor)
+            limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
+            setup = Setup(spec.recipe, limits, os.getpid(), descriptor, marks, spec.num_workers)
+            self._connections = _start(spec.loader_processes, setup)
         finally:
             os.close(descriptor)
         self._address = self._pixels.ctypes.data
-        self._unused: queue.SimpleQueue[_Connection] = queue.SimpleQueue()  # each thread takes one, and keeps it
-        for connection in self._connections:
-            self._unused.put(connection)
-        self._of_thread = threading.local()
+        self._offsets = iter(range(0, batches * self._stride, self._stride))
 
     @classmethod
-    def of(cls, spec: RunSpec, meter: Meter, say: Callable[[str], None]) -> LoaderProcesses | None:
+    def of(cls, spec: RunSpec, marks: int, meter: Meter, say: Callable[[str], None]) -> LoaderProcesses | None:
         """Those of a worker of `spec`; None where its own threads load."""
-        if not spec.loader_processes or spec.input not in ("pictures", "decode"):
-            return None
-        recipe, size = spec.recipe, spec.batch_size
-        return cls(
-            spec.loader_processes,
-            spec.num_workers,
-            LoadTask(recipe, Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)),
-            batch_shape=(size, recipe.height, recipe.width, 3),
-            batches=num_batches(spec.session.streams, spec.num_workers, size),
-            meter=meter,
-            say=say,
-        )
+        has_pictures = spec.input in ("pictures", "decode")
+        return cls(spec, marks, meter, say) if spec.loader_processes and has_pictures else None
 
     @property
     def pids(self) -> list[int]:
@@ -116,51 +100,52 @@ class LoaderProcesses:
 
     def new_batch(self, shape: tuple[int, ...]) -> Array:
         """The memory of one batch: uint8, zeros, at the beginning of a page."""
-        offset = next(self._unused_offsets)
+        assert shape == self._shape, (shape, self._shape)
+        offset = next(self._offsets)
         return self._pixels[offset : offset + int(np.prod(shape))].reshape(shape)
 
-    def load(self, record: Record, out_HWC: Array) -> Facts:
-        """Fill a slot of a batch, as loader.load_record does."""
+    def load_chunk(self, mark: Mark, partition: int, records: list[Record], slots_NHWC: Array) -> list[Loaded]:
+        """Fill a slot for each of the records, which follow each other. Raises LoaderProcessError for a bug."""
         self._meter.leave()  # the process counts the stages: waiting for it is none of them
-        if record.fault is not None:
-            raise RecordError(record.fault.stage, record.fault.message)
-        reply = self._ask(encode_request(out_HWC.ctypes.data - self._address, record.path))
+        if (fault := records[0].fault) is not None:  # that of a whole step
+            return [(fault.stage, fault.message)] * len(records)
+        paths = [record.path for record in records]
+        request = Request(slots_NHWC.ctypes.data - self._address, partition, records[0].number, paths)
+        reply = self._ask(self._connections[mark.index], request)
         self._meter.add(reply.seconds)
         if reply.warned:
             add_counts(reply.warned)
-        if reply.error is not None:
-            raise RecordError(*reply.error)
         if reply.bug:
             raise LoaderProcessError(reply.bug)
-        assert reply.facts is not None, "neither facts nor a failure"
-        return reply.facts
+        return reply.loaded
 
     def close(self) -> None:
-        """End the processes; no method but `close` may be called afterwards."""
+        """End the processes; nothing can be loaded afterwards."""
         self._closing = True
+        self._kill()
+        for connection in self._connections:
+            connection.socket.close()
+
+    def _kill(self) -> None:
         for connection in self._connections:
             connection.process.kill()
         for connection in self._connections:
             connection.process.wait()
-            connection.socket.close()
 
-    def _ask(self, message: bytes) -> Reply:
-        try:
-            connection: _Connection = self._of_thread.connection
-        except AttributeError:
-            connection = self._of_thread.connection = self._unused.get_nowait()
-        answer = connection.ask(message)
+    def _ask(self, connection: _Connection, request: Request) -> Reply:
+        answer = connection.ask(request.encode())
         if answer is None:
             self._end_as(connection.process)
-        return decode_reply(answer)
+        return Reply.decode(answer)
 
     def _end_as(self, process: subprocess.Popen[bytes]) -> NoReturn:
         """End this process as the other one has ended: by the same signal, or with the same exit code."""
         if self._closing:
             raise LoaderProcessError("the loader processes are closed")
         code = process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self._kill()  # they set marks, which the launcher reads when this process has ended
         try:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
             self._say(f"loader process {process.pid} ended by {how}: its worker ends in the same way")
         finally:  # even if the log cannot be written
             if code < 0:
@@ -169,24 +154,23 @@ class LoaderProcesses:
             os._exit(code if code > 0 else signal.SIGKILL)
 
 
-def _start(count: int, num_threads: int, task: LoadTask, memory: int) -> list[_Connection]:
-    """Start the processes; returns the connections in the order in which threads take them. If one fails, none is left."""
-    connections: list[tuple[int, _Connection]] = []
+def _start(count: int, setup: Setup) -> list[_Connection]:
+    """Start the processes; returns the connections by mark. If one cannot be started, none is left."""
+    connections: dict[int, _Connection] = {}
     try:
         for index in range(count):
-            threads = range(index, num_threads, count)
-            pairs = [socket.socketpair() for _ in threads]
-            theirs = [other.fileno() for _, other in pairs]
-            words = [str(os.getpid()), str(memory), task.encode(), *map(str, theirs)]
+            pairs = {mark: socket.socketpair() for mark in range(index, setup.num_marks, count)}
+            theirs = {mark: other.fileno() for mark, (_, other) in pairs.items()}
             process = subprocess.Popen(
-                [*COMMAND, *words], stdin=subprocess.DEVNULL, pass_fds=[memory, *theirs], start_new_session=True
-            )
-            connections += [(thread, _Connection(process, ours)) for thread, (ours, _) in zip(threads, pairs, strict=True)]
-            for _, other in pairs:
+                [*COMMAND, setup.encode(), *(f"{end}:{mark}" for mark, end in theirs.items())],
+                stdin=subprocess.DEVNULL, pass_fds=[setup.batches, setup.marks, *theirs.values()], start_new_session=True,
+            )  # fmt: skip
+            for mark, (ours, other) in pairs.items():
+                connections[mark] = _Connection(process, ours)
                 other.close()
     except BaseException:
-        for _, connection in connections:
+        for connection in connections.values():
             connection.process.kill()
             connection.process.wait()
         raise
-    return [connection for _, connection in sorted(connections, key=lambda pair: pair[0])]
+    return [connections[mark] for mark in sorted(connections)]
