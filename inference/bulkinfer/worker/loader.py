@@ -72,7 +72,10 @@ class ChunkLoader(Protocol):
     chunk_size: int
 
     def load_chunk(self, mark: Mark, partition: int, records: list[Record], slots_NHWC: Array) -> list[Loaded]:
-        """Fill one slot per record, and set `mark` for each meanwhile; returns what became of each."""
+        """Fill one slot per record, and set `mark` for each meanwhile; returns what became of each, of fewer after stop()."""
+
+    def stop(self) -> None:
+        """Begin no further record."""
 
 
 def num_batches(num_streams: int, num_filling: int, batch_size: int) -> int:
@@ -109,6 +112,7 @@ class Loader:
         chunk_loader: ChunkLoader | None = None,
     ) -> None:
         self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
+        self._chunk_loader = chunk_loader
         self._load_chunk = chunk_loader.load_chunk if chunk_loader else self._load_single
         self._chunk_size = chunk_loader.chunk_size if chunk_loader else 1
         self._num_streams = num_streams
@@ -179,16 +183,16 @@ class Loader:
         return [loaded]
 
     def _fill(self, batch: Batch, start: int, records: list[Record], loaded: list[Loaded]) -> None:
-        """Note what became of the records whose slots begin at `start`."""
+        """Note what became of the records whose slots begin at `start`; after a stop, of the first of them."""
         errors = {}
-        for index, record, result in zip(range(start, start + len(records)), records, loaded, strict=True):
+        for index, (record, result) in enumerate(zip(records, loaded, strict=False), start):
             batch.records[index] = record
             batch.facts[index] = None if isinstance(result, tuple) else result
             if isinstance(result, tuple):
                 batch.images_NHWC[index], errors[index] = 0, result
         with self._count_lock:
             batch.errors.update(errors)
-            batch.waiting -= len(records)
+            batch.waiting -= len(loaded)
             complete = batch.waiting == 0
         if complete:
             self._ready.put(batch)
@@ -207,4 +211,6 @@ class Loader:
     def stop(self) -> None:
         """Begin no further record. Filled batches are still delivered, half-filled ones are not."""
         self._stopping = True
+        if self._chunk_loader:
+            self._chunk_loader.stop()
         self._free.put(None)

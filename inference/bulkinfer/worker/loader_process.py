@@ -37,7 +37,8 @@ from bulkinfer.worker.metrics import Meter
 class Setup:
     """How every picture is loaded, for the worker with the process id `parent`.
 
-    `batches` and `marks` are descriptors of shared memory: its batches, and the marks of its `num_marks` loader threads.
+    `batches` and `marks` are descriptors of shared memory: its batches, behind them a byte that is not 0 once it stops, and the
+    marks of its `num_marks` loader threads.
     """
 
     recipe: Recipe
@@ -67,10 +68,12 @@ def serve(connection: socket.socket, mark: Mark, setup: Setup, pixels: Array) ->
 
 
 def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter) -> Reply:
-    """Load pictures into their slots, and say what became of each."""
+    """Load pictures into their slots, and say what became of each, or of the first ones if the worker stops meanwhile."""
     recipe, reply, offset = setup.recipe, Reply(), request.offset
     size = recipe.height * recipe.width * 3
     for number, path in enumerate(request.paths, request.number):
+        if pixels[-1]:  # the worker stops
+            break
         mark.set(request.partition, number, number + 1)
         slot_HWC = pixels[offset : offset + size].reshape(recipe.height, recipe.width, 3)
         try:

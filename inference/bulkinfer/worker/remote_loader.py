@@ -63,16 +63,15 @@ class LoaderProcesses:
     worker's own decoder had died. The thread that makes this must live as long as they: the kernel kills them when it ends.
     """
 
-    chunk_size = CHUNK_SIZE
-
     def __init__(self, spec: RunSpec, marks: int, meter: Meter, say: Callable[[str], None]) -> None:
         self._meter, self._say, self._closing = meter, say, False
+        self.chunk_size = min(CHUNK_SIZE, spec.batch_size)
         self._shape = (spec.batch_size, spec.recipe.height, spec.recipe.width, 3)
         self._stride = -(-int(np.prod(self._shape)) // mmap.PAGESIZE) * mmap.PAGESIZE  # pages are locked whole
         batches = num_batches(spec.session.streams, spec.num_workers * self.chunk_size, spec.batch_size)
         descriptor = os.memfd_create("bulkinfer-batches")  # without a name anywhere: it cannot outlive its processes
         try:
-            os.truncate(descriptor, batches * self._stride)
+            os.truncate(descriptor, batches * self._stride + 1)  # the last byte says that the worker stops
             self._pixels = np.frombuffer(mmap.mmap(descriptor, 0), np.uint8)
             limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
             setup = Setup(spec.recipe, limits, os.getpid(), descriptor, marks, spec.num_workers)
@@ -118,6 +117,10 @@ class LoaderProcesses:
         if reply.bug:
             raise LoaderProcessError(reply.bug)
         return reply.loaded
+
+    def stop(self) -> None:
+        """Begin no further picture."""
+        self._pixels[-1] = 1
 
     def close(self) -> None:
         """End the processes; nothing can be loaded afterwards."""
