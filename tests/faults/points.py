@@ -71,7 +71,7 @@ POINTS = (
 LOADER_POINTS = (
     Point("loaders started", WORKER, "worker.remote_loader", "LoaderProcesses.of"),
     Point("loader asked", WORKER, "worker.remote_loader", "LoaderProcesses.load_chunk"),
-    Point("loader message sent", LOADER, "worker.loader_messages", "send"),  # the first says that it is ready
+    Point("loader message sent", LOADER, "worker.loader_messages", "Pipes.send"),  # the first says that it is ready
     Point("request read", LOADER, "worker.loader_messages", "Request.decode"),
     Point("reply made", LOADER, "worker.loader_messages", "Reply.encode"),
 )

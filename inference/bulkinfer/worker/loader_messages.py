@@ -1,15 +1,16 @@
 """Messages between a worker and its loader processes: which pictures go into which slots, and what became of them.
 
-No pixels: those are written into memory that both share. A message is its length and its bytes, on a socket that one thread on
+No pixels: those are written into memory that both share. A message is its length and its bytes, on pipes that one thread on
 either side uses.
 """
 
 from __future__ import annotations
 
 import json
-import socket
+import os
 import struct
 from dataclasses import dataclass, field
+from io import FileIO
 
 from bulkinfer.types import Facts
 from bulkinfer.worker.loader import Loaded
@@ -18,26 +19,41 @@ _LENGTH = struct.Struct("=I")
 _MOST_AT_ONCE = 1 << 14  # bytes of one read: nearly every message fits
 _ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
 
-READY = b"ready"  # the first message of a loader process on each of its sockets
+READY = b"ready"  # the first message of each thread of a loader process
 
 
-def send(connection: socket.socket, message: bytes) -> None:
-    """Send one message. Raises BrokenPipeError or ConnectionResetError if the other process has ended."""
-    connection.sendall(_LENGTH.pack(len(message)) + message)
+class Pipes:
+    """One thread's end of two pipes, to a thread of the other process. `descriptors` are those to read from and to write to."""
 
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing = FileIO(reading, "r"), FileIO(writing, "w")
+        self.descriptors = (reading, writing)
 
-def receive(connection: socket.socket) -> bytes | None:
-    """The next message; None if the other process has ended, or closed its end."""
-    data = b""
-    while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
-        try:
-            part = connection.recv(_MOST_AT_ONCE)
-        except ConnectionResetError:  # it ended and left a message unread
-            return None
-        if not part:
-            return None
-        data += part
-    return data[_LENGTH.size :]
+    @classmethod
+    def pair(cls) -> tuple[Pipes, Pipes]:
+        """Both ends."""
+        (one_reads, other_writes), (other_reads, one_writes) = os.pipe(), os.pipe()
+        return cls(one_reads, one_writes), cls(other_reads, other_writes)
+
+    def send(self, message: bytes) -> None:
+        """Send one message. Raises BrokenPipeError if the other process has ended."""
+        data = _LENGTH.pack(len(message)) + message
+        while data:
+            data = data[self._writing.write(data) :]
+
+    def receive(self) -> bytes | None:
+        """The next message; None if the other process has ended, or closed its end."""
+        data = b""
+        while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            if not (part := self._reading.read(_MOST_AT_ONCE)):
+                return None
+            data += part
+        return data[_LENGTH.size :]
+
+    def close(self) -> None:
+        """Close this end; nothing can be sent or received afterwards."""
+        self._reading.close()
+        self._writing.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A loader process: decodes pictures for some of a worker's loader threads, into batches that lie in memory of both.
 
-    python -P -m bulkinfer.worker.loader_process SETUP SOCKET_FD:MARK...
+    python -P -m bulkinfer.worker.loader_process SETUP READ_FD:WRITE_FD:MARK...
 
-It has one thread for each socket, which sets that mark of the worker's. It ends with the worker, however that ends: the kernel
-kills it, and its sockets close.
+It has a thread for each pair of pipes, which sets that mark of the worker's. It ends with the worker, however that ends: the
+kernel kills it, and its pipes close.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import mmap
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
@@ -21,7 +20,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from bulkinfer.errors import RecordError, first_line
-from bulkinfer.host.process_setup import die_with_parent
+from bulkinfer.host.process_setup import die_with_parent, hide_pandas_from_arrow
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import take_counts
@@ -29,7 +28,7 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.types import Array, Record
 from bulkinfer.worker.in_flight import InFlight, Mark
 from bulkinfer.worker.loader import Limits, load_record
-from bulkinfer.worker.loader_messages import READY, Reply, Request, receive, send
+from bulkinfer.worker.loader_messages import READY, Pipes, Reply, Request
 from bulkinfer.worker.metrics import Meter
 
 
@@ -59,12 +58,12 @@ class Setup:
         return cls(**{**value, "recipe": Recipe(**value["recipe"]), "limits": Limits(**value["limits"])})
 
 
-def serve(connection: socket.socket, mark: Mark, setup: Setup, pixels: Array) -> None:
-    """Load what is asked for into `pixels`, the memory of all batches, until the connection closes."""
+def serve(pipes: Pipes, mark: Mark, setup: Setup, pixels: Array) -> None:
+    """Load what is asked for into `pixels`, the memory of all batches, until the pipe closes."""
     meter = Meter()
-    send(connection, READY)
-    while (request := receive(connection)) is not None:
-        send(connection, load(Request.decode(request), mark, setup, pixels, meter).encode())
+    pipes.send(READY)
+    while (request := pipes.receive()) is not None:
+        pipes.send(load(Request.decode(request), mark, setup, pixels, meter).encode())
 
 
 def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter) -> Reply:
@@ -92,23 +91,24 @@ def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter
 
 def main(argv: list[str]) -> None:
     """Serve all connections until the worker ends."""
-    setup, ends = Setup.decode(argv[0]), [tuple(map(int, word.split(":"))) for word in argv[1:]]
+    setup = Setup.decode(argv[0])
     for number in STOP_SIGNALS:  # the launcher decides when to stop, and ends the worker
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(setup.parent)
+    hide_pandas_from_arrow()
     prepare_decoder()
     pixels = np.frombuffer(mmap.mmap(setup.batches, 0), np.uint8)
     marks = InFlight(setup.num_marks, 0, setup.marks).loaders
 
-    def work(descriptor: int, mark: int) -> None:
+    def work(word: str) -> None:
+        reading, writing, mark = map(int, word.split(":"))
         try:
-            with socket.socket(fileno=descriptor) as connection:
-                serve(connection, marks[mark], setup, pixels)
+            serve(Pipes(reading, writing), marks[mark], setup, pixels)
         except BaseException:  # without this thread one of the worker's would wait for ever
             traceback.print_exc()
             os._exit(1)
 
-    threads = [threading.Thread(target=work, args=end, daemon=True) for end in ends]
+    threads = [threading.Thread(target=work, args=(word,), daemon=True) for word in argv[1:]]
     for thread in threads:
         thread.start()
     for thread in threads:

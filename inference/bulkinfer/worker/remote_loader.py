@@ -1,6 +1,6 @@
 """The loader processes of a worker, as the worker sees them: they load its pictures, in place of its loader threads.
 
-The threads and the batches stay in the worker (loader.py). Each thread has a socket to one of the processes, and waits there
+The threads and the batches stay in the worker (loader.py). Each thread has pipes to one of the processes, and waits there
 while that reads, decodes and prepares a chunk of pictures.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from bulkinfer.images.pillow_warnings import add_counts
 from bulkinfer.types import Array, Record
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.loader import Limits, Loaded, num_batches
-from bulkinfer.worker.loader_messages import READY, Reply, Request, receive, send
+from bulkinfer.worker.loader_messages import READY, Pipes, Reply, Request
 from bulkinfer.worker.loader_process import Setup
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.protocol import RunSpec
@@ -44,15 +43,15 @@ class _Connection:
     """One thread's way to a process."""
 
     process: subprocess.Popen[bytes]
-    socket: socket.socket
+    pipes: Pipes
 
     def ask(self, message: bytes) -> bytes | None:
         """The reply; None if the process has ended."""
         try:
-            send(self.socket, message)
-        except (BrokenPipeError, ConnectionResetError):
+            self.pipes.send(message)
+        except BrokenPipeError:
             return None
-        return receive(self.socket)
+        return self.pipes.receive()
 
 
 class LoaderProcesses:
@@ -94,7 +93,7 @@ class LoaderProcesses:
     def wait_until_ready(self) -> None:
         """Return when all processes can load."""
         for connection in self._connections:
-            if receive(connection.socket) != READY:
+            if connection.pipes.receive() != READY:
                 self._end_as(connection.process)
 
     def new_batch(self, shape: tuple[int, ...]) -> Array:
@@ -127,7 +126,7 @@ class LoaderProcesses:
         self._closing = True
         self._kill()
         for connection in self._connections:
-            connection.socket.close()
+            connection.pipes.close()
 
     def _kill(self) -> None:
         for connection in self._connections:
@@ -162,15 +161,16 @@ def _start(count: int, setup: Setup) -> list[_Connection]:
     connections: dict[int, _Connection] = {}
     try:
         for index in range(count):
-            pairs = {mark: socket.socketpair() for mark in range(index, setup.num_marks, count)}
-            theirs = {mark: other.fileno() for mark, (_, other) in pairs.items()}
+            ends = {mark: Pipes.pair() for mark in range(index, setup.num_marks, count)}
+            words = [":".join(map(str, [*theirs.descriptors, mark])) for mark, (_, theirs) in ends.items()]
+            inherited = [descriptor for _, theirs in ends.values() for descriptor in theirs.descriptors]
             process = subprocess.Popen(
-                [*COMMAND, setup.encode(), *(f"{end}:{mark}" for mark, end in theirs.items())],
-                stdin=subprocess.DEVNULL, pass_fds=[setup.batches, setup.marks, *theirs.values()], start_new_session=True,
+                [*COMMAND, setup.encode(), *words],
+                stdin=subprocess.DEVNULL, pass_fds=[setup.batches, setup.marks, *inherited], start_new_session=True,
             )  # fmt: skip
-            for mark, (ours, other) in pairs.items():
+            for mark, (ours, theirs) in ends.items():
                 connections[mark] = _Connection(process, ours)
-                other.close()
+                theirs.close()
     except BaseException:
         for connection in connections.values():
             connection.process.kill()
