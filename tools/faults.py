@@ -110,7 +110,8 @@ def tell_matrix() -> None:
     for (point, side, fault), reason in LEFT_OUT.items():
         print(f"left out: {fault} {side} {point}: {reason}")
     print(
-        f"\n{len(CELLS)} cells, {len(LOADER_CELLS)} beside loader processes, {len(WHOLE_RUNS)} faults of whole runs, {len(LEFT_OUT)} pairs left out"
+        f"\n{len(CELLS)} cells, {len(LOADER_CELLS)} beside loader processes, {len(WHOLE_RUNS)} faults of whole runs, "
+        f"{len(LEFT_OUT)} pairs left out"
     )
 
 

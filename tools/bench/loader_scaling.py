@@ -44,7 +44,7 @@ from bulkinfer.worker.remote_loader import LoaderProcesses
 from conditions import conditions, heading
 from interpreter_lock import BATCH_SIZE, HERE, RECIPE, Child, real_lengths, sleep_instead, spread, write_pictures
 
-WARM_UP_S = 0.3
+WARM_UP_S = 1.0  # a loader process that has just begun takes longer for its first pictures
 LIMITS = Limits(100_000_000, 1 << 30)
 SHAPE = (BATCH_SIZE, RECIPE["height"], RECIPE["width"], 3)
 PLATEAU = (4, 8, 16, 32)  # loader threads: where the rate no longer grows
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=cores, help="loader threads; default: one a core")
     parser.add_argument("--processes", type=int, nargs="+", default=several, help="numbers of loader processes, -1: none")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--sizes", nargs="+", default=["640x480"], help="of the pictures, which take turns")
     parser.add_argument("--output", type=Path, help="file of the figures; default logs/loader_scaling-<time>.json")
     return parser.parse_args()

@@ -153,9 +153,8 @@ class Worker:
     def _open(self) -> tuple[Network, dict[str, Any]]:
         """Open and warm up the session, and report that the worker is ready. Returns it with the metadata of its parts."""
         spec = self._spec
-        self._loaders = LoaderProcesses.of(
-            spec, self._in_flight.descriptor, self._meter, self._say
-        )  # they start while the session opens
+        # they start while the session opens
+        self._loaders = LoaderProcesses.of(spec, self._in_flight.descriptor, self._meter, self._say)
         prepare_decoder()
         with advising("run get_model again"):
             _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)

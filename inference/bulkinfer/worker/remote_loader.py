@@ -63,7 +63,8 @@ class LoaderProcesses:
     """
 
     def __init__(self, spec: RunSpec, marks: int, meter: Meter, say: Callable[[str], None]) -> None:
-        self._meter, self._say, self._closing = meter, say, False
+        self._meter, self._say, self._closing, self._is_ready = meter, say, False, False
+        self._end_lock = threading.Lock()
         self.chunk_size = min(CHUNK_SIZE, spec.batch_size)
         self._shape = (spec.batch_size, spec.recipe.height, spec.recipe.width, 3)
         self._stride = -(-int(np.prod(self._shape)) // mmap.PAGESIZE) * mmap.PAGESIZE  # pages are locked whole
@@ -95,6 +96,7 @@ class LoaderProcesses:
         for connection in self._connections:
             if connection.pipes.receive() != READY:
                 self._end_as(connection.process)
+        self._is_ready = True
 
     def new_batch(self, shape: tuple[int, ...]) -> Array:
         """The memory of one batch: uint8, zeros, at the beginning of a page."""
@@ -144,16 +146,18 @@ class LoaderProcesses:
         """End this process as the other one has ended: by the same signal, or with the same exit code."""
         if self._closing:
             raise LoaderProcessError("the loader processes are closed")
+        self._end_lock.acquire()  # for ever: the first death decides
         code = process.wait()
         self._kill()  # they set marks, which the launcher reads when this process has ended
         try:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            self._say(f"loader process {process.pid} ended by {how}: its worker ends in the same way")
+            if self._is_ready:  # otherwise what it said itself is the last line of the log
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                self._say(f"loader process {process.pid} ended by {how}: its worker ends in the same way")
         finally:  # even if the log cannot be written
-            if code < 0:
+            if code < 0 and signal.getsignal(-code) == signal.SIG_DFL:
                 os.kill(os.getpid(), -code)
                 threading.Event().wait(_DYING_S)
-            os._exit(code if code > 0 else signal.SIGKILL)
+            os._exit(code if code > 0 else 128 - code)
 
 
 def _start(count: int, setup: Setup) -> list[_Connection]:

@@ -46,6 +46,8 @@ def load_record(record, *rest):
         os._exit(int(name[5:]))
     if name == b"bug":
         raise ZeroDivisionError("a bug of ours")
+    if name == b"hang":
+        time.sleep(60)
     if name == b"slow":
         time.sleep(0.2)
     return plain(record, *rest)
@@ -194,7 +196,7 @@ def test_nothing_is_left_after_close(spec: RunSpec) -> None:
 
 # A worker, as far as its loader processes go: argv are the run file, the command of a process, and a picture.
 WORKER = """
-import json, sys
+import json, sys, threading
 from pathlib import Path
 from tests.unit.worker.test_remote_loader import Pool
 from bulkinfer.worker import remote_loader
@@ -206,6 +208,8 @@ pool = Pool(spec)
 pool.said = print
 pool.processes._say = lambda text: print(text, flush=True)
 print(json.dumps(pool.processes.pids), flush=True)
+for thread in (0, 2):  # of the other process
+    threading.Thread(target=pool.load, args=(Path("hang"),), kwargs={"thread": thread}, daemon=True).start()
 pool.load(Path(sys.argv[3]), thread=1)
 input()
 """
@@ -223,7 +227,7 @@ def start_worker(tmp_path: Path, spec: RunSpec, command: list[str], picture: str
     return process, json.loads(line) if line.startswith("[") else []
 
 
-@pytest.mark.parametrize(("picture", "code"), [("signal-9", -9), ("signal-11", -11), ("exit-3", 3)])
+@pytest.mark.parametrize(("picture", "code"), [("signal-9", -9), ("signal-11", -11), ("signal-6", -6), ("exit-3", 3)])
 def test_a_worker_ends_as_its_loader_process(tmp_path: Path, spec: RunSpec, picture: str, code: int) -> None:
     process, pids = start_worker(tmp_path, spec, [sys.executable, str(tmp_path / "dying.py")], picture)
     told, _ = process.communicate(timeout=PATIENCE_S)
@@ -236,8 +240,8 @@ def test_a_worker_ends_as_its_loader_process(tmp_path: Path, spec: RunSpec, pict
 
 def test_a_loader_process_that_cannot_start_ends_the_worker(tmp_path: Path, spec: RunSpec) -> None:
     process, _ = start_worker(tmp_path, spec, [sys.executable, "-c", "raise SystemExit(7)"], "a.png")
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 7
+    told, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, told) == (7, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
