@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PLAN_VARIABLE = "BULKINFER_TEST_PLAN"
-LAUNCHER, WORKER = "launcher", "worker"
+LAUNCHER, WORKER, LOADER = "launcher", "worker", "loader"
 FILES = ("part", "job", "run", "summary")  # what is published, and its moments:
 MOMENTS = ("begun", "half written", "fsync", "rename", "directory fsync")
 
@@ -66,6 +66,15 @@ POINTS = (
     Point("end sent", WORKER, "worker.protocol", "encode", of="Ended"),
 )
 
+# Beside loader processes, where the worker's points of pictures are theirs.
+LOADER_POINTS = (
+    Point("loaders started", WORKER, "worker.remote_loader", "LoaderProcesses.of"),
+    Point("loader asked", WORKER, "worker.remote_loader", "LoaderProcesses.load_chunk"),
+    Point("loader message sent", LOADER, "worker.loader_messages", "Pipes.send"),  # the first says that it is ready
+    Point("request read", LOADER, "worker.loader_messages", "Request.decode"),
+    Point("reply made", LOADER, "worker.loader_messages", "Reply.encode"),
+)
+
 # Of bulkinfer retry, beside those of a launch: see test_retry.py.
 RETRY_POINTS = (
     Point("part replaced", LAUNCHER, "launch.retry_merge", "_rewrite", touches_files=True),
@@ -75,7 +84,8 @@ RETRY_POINTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens: `fault` the `hit`-th time that a process of `role` is `side` ("before", "after") the point.
+    """What happens: `fault` the `hit`-th time that a process of `role` is `side` ("before", "after") the point. What is to
+    happen to a worker at a picture happens to its loader process where it has one.
 
     Faults: kill, exception, an errno by name, hang, hang_holding_the_lock, swap (of `swaps`: pairs of a file and what is put in
     its place; "" removes it, a number cuts it to so many bytes), swap_and_kill. `poison` lists parts of picture names ("picture

@@ -78,7 +78,7 @@ class Throughput:
         share = self.rate["decode"].median * self.cpu_s["decode"].median / self.cores
         if share >= _IDLE:
             return ""
-        return f"; its threads use {100 * share:.0f} % of the cores' time: --processes_per_device N decodes in more processes"
+        return f"; its threads use {100 * share:.0f} % of the cores' time: --loader_processes N decodes in more processes"
 
     @property
     def bottleneck(self) -> str:

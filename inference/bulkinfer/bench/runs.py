@@ -15,7 +15,7 @@ from bulkinfer.bench.limits import Limits, measure_limits
 from bulkinfer.bench.measurement import Measurement, measure
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
-from bulkinfer.host.cores import CoreBudget, ThreadPlan
+from bulkinfer.host.cores import CoreBudget, ThreadPlan, loader_processes_for
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.auto.precision import OFFERED
 from bulkinfer.launch.claim import Launch
@@ -69,7 +69,7 @@ class Bench:
         if kind == "inference":
             job = replace(job, config=replace(job.config, synthetic=True), dataset=None, counts={})
         if kind == "decode":
-            plan = decoding_plan(plan, self.budget)
+            plan = decoding_plan(plan, self.budget, job.config.loader_processes)
         run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, None, [], ()))
         spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
         if kind == "decode":
@@ -114,9 +114,11 @@ def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
         log.warning(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
 
 
-def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:
+def decoding_plan(plan: ThreadPlan, budget: CoreBudget, loader_processes: int) -> ThreadPlan:
     """The same workers with all cores for their loader threads; one stream takes their batches."""
-    return replace(plan, streams=1, threads_per_stream=1, num_workers=max(1, budget.usable // plan.num_devices))
+    threads = max(1, budget.usable // plan.num_devices)
+    processes = loader_processes_for(loader_processes, threads)
+    return replace(plan, streams=1, threads_per_stream=1, num_workers=threads, loader_processes=processes)
 
 
 def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset, int]:

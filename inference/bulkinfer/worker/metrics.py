@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +124,20 @@ class Meter:
     def leave(self) -> None:
         """This thread's time counts for no stage from now on."""
         self.enter("")
+
+    def take(self) -> dict[str, float]:
+        """This thread leaves its stage. Returns its seconds by stage, which no longer count here."""
+        self.leave()
+        lap: _Lap = self._of_thread.lap
+        with lap.lock:
+            seconds, lap.seconds = lap.seconds, Counter()
+        return dict(seconds)
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count seconds by stage that another process spent for this thread, which has left its own stage meanwhile."""
+        lap: _Lap = self._of_thread.lap
+        with lap.lock:
+            lap.seconds.update(seconds)
 
     def timing(self, stage: str) -> Timing:
         """Add the wall time of the block that enters it to `stage`; time inside the network also counts as a run."""

@@ -40,11 +40,11 @@ class RunSpec:
     """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
     `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
-    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads. `reduce_to` is
-    the short side in pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the
-    warm-up with zeros, 0: one run, None: the first batches warm up. `output` is None in a run without pictures; `metadata`
-    goes into every part. `locks` are those of the launcher, path -> token; a worker publishes nothing once one of them was
-    lost.
+    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads,
+    `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in pixels that JPEGs
+    may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0: one run, None: the
+    first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of
+    the launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str
@@ -54,6 +54,7 @@ class RunSpec:
     session: SessionSpec
     devices: tuple[int, ...]
     num_workers: int
+    loader_processes: int
     max_pixels: int
     max_file_bytes: int
     reduce_to: int
@@ -89,6 +90,7 @@ class RunSpec:
             session=session_spec(config, model.graph, choice, threads),
             devices=threads.devices,
             num_workers=threads.num_workers,
+            loader_processes=threads.loader_processes,
             max_pixels=config.max_pixels,
             max_file_bytes=config.max_file_bytes,
             reduce_to=card.recipe.reduce_to(config.decode),
@@ -179,7 +181,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a worker process has used so far; `metrics` is Metrics.as_json()."""
+    """What a worker process has used so far, and its loader processes; `metrics` is Metrics.as_json()."""
 
     metrics: dict[str, Any]
     peak_memory_bytes: int

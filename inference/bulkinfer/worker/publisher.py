@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,9 +43,10 @@ class Publisher:
         meter: Meter,
         report: Callable[[Event], None],
         say: Callable[[str], None],
+        loader_pids: Sequence[int] = (),
     ) -> None:
         self._spec, self._batch_size, self._metadata = spec, batch_size, metadata
-        self._meter, self._report, self._say = meter, report, say
+        self._meter, self._report, self._say, self._loader_pids = meter, report, say, loader_pids
         self._open: dict[Step, Rows] = {}
         self._last_line = time.perf_counter()
         self._last_metrics = meter.snapshot()
@@ -110,8 +111,9 @@ class Publisher:
         return total_s, wait_s, compute_s
 
     def totals(self) -> Totals:
-        """What this process has used so far."""
-        return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(), cpu_seconds())
+        """What this process and its loader processes have used so far."""
+        pids = self._loader_pids
+        return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(pids), cpu_seconds(pids))
 
 
 def _grown(before: Metrics, now: Metrics, stage: str) -> float:

@@ -43,6 +43,13 @@ def test_infer_launch_takes_the_plan(job: Job, tmp_path: Path) -> None:
     assert config.tuned_for == conditions(job, 1, BUDGET)
 
 
+@pytest.mark.parametrize("asked", [0, -1, 2])
+def test_loader_processes_stay_as_they_were_asked_for(job: Job, tmp_path: Path, asked: int) -> None:
+    job = replace(job, config=replace(job.config, loader_processes=asked))
+    assert tuned(job, tmp_path).loader_processes == asked
+    assert ("--loader_processes" in (tmp_path / "t.flags").read_text()) == bool(asked)
+
+
 def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     tuned(job, tmp_path)
     whole = (tmp_path / "t.flags").read_bytes()

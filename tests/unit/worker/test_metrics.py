@@ -192,3 +192,22 @@ def test_threads_lose_nothing_and_snapshots_never_fall() -> None:
     assert meter.snapshot().runs.total() == 8 * 500
     falls = [(one, other) for one, other in pairwise(seen) if other["infer"] < one["infer"] - 1e-9]
     assert not falls
+
+
+def test_seconds_move_from_one_process_to_another() -> None:
+    there, here = Meter(), Meter()
+    there.enter("decode")
+    time.sleep(0.02)
+    there.enter("preprocess")
+    taken = json.loads(json.dumps(there.take()))
+    assert set(taken) == {"decode", "preprocess"}
+    assert taken["decode"] >= 0.02
+    assert there.take() == {}
+    assert not there.snapshot().seconds
+    here.enter("wait_for_slot")
+    here.leave()
+    here.add(taken)
+    here.add({"decode": 1.0})
+    found = here.snapshot().seconds
+    assert found["decode"] == pytest.approx(taken["decode"] + 1.0)
+    assert set(found) == {"wait_for_slot", "decode", "preprocess"}

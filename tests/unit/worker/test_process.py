@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.host.usage import peak_memory_bytes
 from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.records.manifest import Manifest
@@ -27,10 +28,13 @@ from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.part_names import part_name
+from bulkinfer.runtime.session import Session
 from bulkinfer.types import Fault, Step
 from bulkinfer.worker import process as worker_process
 from bulkinfer.worker.in_flight import InFlight, shared
-from bulkinfer.worker.process import Manifests, Worker, listen
+from bulkinfer.worker.listener import listen
+from bulkinfer.worker.loader import num_batches
+from bulkinfer.worker.process import Manifests, Worker
 from bulkinfer.worker.protocol import (
     Command,
     End,
@@ -47,7 +51,7 @@ from bulkinfer.worker.protocol import (
     encode,
 )
 
-from tests.commands import records
+from tests.commands import living, records
 from tests.graphs import always_raises
 from tests.launches import launch_of, spec_of
 from tests.models import tiny_graph, write_tiny_model
@@ -165,6 +169,40 @@ def test_a_worker_runs_the_steps_it_is_given(tmp_path: Path, input: str) -> None
     facts = json.loads(pq.read_metadata(tmp_path / "out" / part_name(STEPS[0])).metadata[METADATA_KEY])
     assert (facts["ran"], facts["versions"]) == (ready.proof, ready.versions)
     assert facts["fingerprint"] == place.spec.metadata["fingerprint"]
+
+
+def test_a_worker_with_loader_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures are theirs as well, a GPU can copy from its batches, and they are gone when it has ended."""
+    spec = replace(spec_of(launch_of(tmp_path, batches_per_step=1)), num_workers=3, loader_processes=2)
+    place, marks, pinned, pids = Place(spec), shared(3, 1), list[Any](), list[int]()
+    place.in_flight.descriptor = marks
+
+    def pin(_session: Session, images: Any) -> Any:
+        pinned.append(images)
+        return images
+
+    def react(_event: Event) -> None:
+        assert place.worker._loaders is not None
+        pids[:] = place.worker._loaders.pids
+
+    monkeypatch.setattr(Session, "pin", pin)
+    monkeypatch.setattr(worker_process, "load_record", None)  # a thread of the worker would fail
+    place.react = react
+    assert (
+        place.serve(*(RunStep(step) for step in STEPS), RunStep(Step(0, 0, 1), fault=Fault("decode", "it kills")), End()) == 0
+    )
+    os.close(marks)
+    assert [event.stages for event in place.done] == [{}, {}, {}, {"decode": 1}]
+    assert all(row["class_names"][0] in key for key, row in place.rows.items() if row["status"] == "ok")
+    assert len(pinned) == num_batches(1, 3 * 4, 4)
+    assert {images.ctypes.data % os.sysconf("SC_PAGESIZE") for images in pinned} == {0}
+    ended = place.events[-1]
+    assert isinstance(ended, Ended)
+    seconds = ended.totals.metrics["seconds"]
+    assert min(seconds[stage] for stage in ("read", "decode", "preprocess", "infer", "rows", "write")) > 0
+    assert ended.totals.peak_memory_bytes > peak_memory_bytes(), "theirs is added"
+    assert len(pids) == 2
+    assert living(pids) == []
 
 
 def test_the_log_of_a_worker_has_all_its_events(tmp_path: Path) -> None:
@@ -352,7 +390,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[list[Command], 
     monkeypatch.setattr(worker_process.os, "_exit", leave)
     worker: Any = SimpleNamespace(take=taken.append)
     try:
-        listen(worker)
+        listen(worker.take)
     except Gone as gone:
         return taken, gone.args[0]
     return taken, None
