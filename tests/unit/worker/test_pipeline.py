@@ -228,7 +228,7 @@ def test_the_first_run_of_each_stream_is_the_warm_up() -> None:
     assert counted.runs.total() == 9 - 2
     assert {"infer", "warm_up"} <= set(counted.seconds)
     assert run.meter.warm_up is not None
-    assert 8 <= run.meter.warm_up.pictures <= 16
+    assert 8 <= run.meter.warm_up.pictures <= 40, "one stream may have run more batches before the other begins"
     assert run.meter.warm_up.pictures % 4 == 0
 
 
