@@ -60,4 +60,5 @@ def test_a_run_without_the_files_of_its_checkpoints_says_what_to_do(tmp_path: Pa
     (tmp_path / "run" / "checkpoints" / "step-00000005").mkdir(parents=True)
     done = run_here("validate", "run", cwd=tmp_path)
     told = "damaged and not validated: step-00000005: remove them, or give one of the others\n"
-    assert (done.returncode, done.stderr) == (1, f"bulkinfer validate: {tmp_path / 'run'}: {told}")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"bulkinfer validate: {tmp_path / 'run'}: {told}")
