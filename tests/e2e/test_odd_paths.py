@@ -54,3 +54,11 @@ def test_what_is_no_name_of_a_network(tmp_path: Path, name: str) -> None:
     for words in (("infer_launch", "--data_dir", "photos"), ("get_model",)):
         done = run_here(*words, "--model_name", name, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (2, f"{words[0]}: --model_name: {name!r} is no name of a network\n")
+
+
+def test_a_run_without_the_files_of_its_checkpoints_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints" / "step-00000005").mkdir(parents=True)
+    done = run_here("validate", "run", cwd=tmp_path)
+    told = "damaged and not validated: step-00000005: remove them, or give one of the others\n"
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"bulkinfer validate: {tmp_path / 'run'}: {told}")
