@@ -53,7 +53,8 @@ def test_what_is_no_name_of_a_network(tmp_path: Path, name: str) -> None:
     write_photos(tmp_path / "photos", 1)
     for words in (("infer_launch", "--data_dir", "photos"), ("get_model",)):
         done = run_here(*words, "--model_name", name, cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (2, f"{words[0]}: --model_name: {name!r} is no name of a network\n")
+        refused = f"{words[0]}: --model_name {name!r} is no name of a network: give one, such as resnet18\n"
+        assert (done.returncode, done.stderr) == (2, refused)
 
 
 def test_a_run_without_the_files_of_its_checkpoints_says_what_to_do(tmp_path: Path) -> None:
