@@ -28,6 +28,7 @@ from typing import Any
 from bulkinfer.types import Fault, Step
 from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.protocol import (
+    ZEROS_FIRST,
     Command,
     End,
     Ended,
@@ -102,7 +103,8 @@ def run_step(step: Step, fault: Fault | None) -> None:
 
 def main() -> int:
     """Work until told to end; returns the exit code."""
-    print("started with cores", sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS"), flush=True)
+    zeros = ["zeros first"] if ZEROS_FIRST in sys.argv else []
+    print("started with cores", sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS"), *zeros, flush=True)
     if is_among("die_at_start"):
         print("ImportError: libtbb.so.12", flush=True)
         return 7

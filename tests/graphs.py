@@ -13,9 +13,9 @@ from tests.models import SIZE, tiny_graph
 MARKER = (255, 255, 255)
 
 
-def _is_marker() -> list[onnx.NodeProto]:
-    """`marked`: int64 N x 1, 1 for a white picture, else 0."""
-    threshold = numpy_helper.from_array(np.array(0.999, np.float32))
+def _is_marker(brighter_than: float = 0.999) -> list[onnx.NodeProto]:
+    """`marked`: int64 N x 1, 1 for a picture of such a mean (by default a white one), else 0."""
+    threshold = numpy_helper.from_array(np.array(brighter_than, np.float32))
     axis = numpy_helper.from_array(np.array([1], np.int64))
     return [
         helper.make_node("Constant", [], ["threshold"], value=threshold),
@@ -26,11 +26,16 @@ def _is_marker() -> list[onnx.NodeProto]:
     ]
 
 
-def raises_on_marker(batch_size: int) -> onnx.ModelProto:
+def always_raises(batch_size: int) -> onnx.ModelProto:
+    """Every run fails, also on zeros."""
+    return raises_on_marker(batch_size, brighter_than=-1.0)
+
+
+def raises_on_marker(batch_size: int, brighter_than: float = 0.999) -> onnx.ModelProto:
     """A white picture makes the whole run fail: its index is out of the range of a Gather."""
     table = numpy_helper.from_array(np.zeros(1, np.float32))
     extra = [
-        *_is_marker(),
+        *_is_marker(brighter_than),
         helper.make_node("Constant", [], ["table"], value=table),
         helper.make_node("Gather", ["table", "marked"], ["nothing"]),
         helper.make_node("Add", ["mean", "nothing"], ["embedding"]),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.faults.matrix import CELLS, LEFT_OUT, Cell
+from tests.faults.matrix import CELLS, LEFT_OUT, LOADER_CELLS, Cell
 from tests.faults.points import Plan
 from tests.faults.scene import NOT_REACHED, Place, Scene, run_cell
 from tests.faults.whole_runs import WHOLE_RUNS
@@ -43,13 +43,13 @@ def count_hits(place: Place, folder: Path) -> Counter[tuple[str, str]]:
 
 def pick(random_: random.Random, hits: Counter[tuple[str, str]], words: list[str]) -> Pick:
     """A random fault with a random moment and a random number of workers."""
-    cells = [cell for cell in CELLS if not words or any(word in cell.name for word in words)]
+    cells = [cell for cell in (*CELLS, *LOADER_CELLS) if not words or any(word in cell.name for word in words)]
     wholes = [name for name in WHOLE_RUNS if not words or any(word in name for word in words)]
     if wholes and (not cells or random_.random() < _WHOLE_SHARE):
         name, seed = random_.choice(wholes), random_.getrandbits(32)
         return Pick(name, name, lambda place, folder: WHOLE_RUNS[name](place, folder, random.Random(seed)))
     cell, workers = random_.choice(cells), random_.randint(1, 3)
-    if cell.engine == "local" and cell.point != "session run":  # its first runs are the warm-up
+    if cell.engine == "local" and not cell.loader_processes:
         cell = replace(cell, hit=random_.randint(1, max(1, hits[cell.point, cell.side] // workers)))
     return Pick(
         cell.fault, f"{cell.name}, {workers} workers", lambda place, folder: run_cell(place, cell, folder, num_devices=workers)
@@ -103,12 +103,15 @@ def tell(args: argparse.Namespace, same: Counter[str], wrong: Counter[str], miss
 def tell_matrix() -> None:
     """All cells, and all reasons."""
     name: Cell | str
-    for name in (*CELLS, *WHOLE_RUNS):
+    for name in (*CELLS, *LOADER_CELLS, *WHOLE_RUNS):
         print(name if isinstance(name, str) else f"{name.name}: exit code {name.code}")
     print()
     for (point, side, fault), reason in LEFT_OUT.items():
         print(f"left out: {fault} {side} {point}: {reason}")
-    print(f"\n{len(CELLS)} cells, {len(WHOLE_RUNS)} faults of whole runs, {len(LEFT_OUT)} pairs left out")
+    print(
+        f"\n{len(CELLS)} cells, {len(LOADER_CELLS)} beside loader processes, {len(WHOLE_RUNS)} faults of whole runs, "
+        f"{len(LEFT_OUT)} pairs left out"
+    )
 
 
 def main() -> int:

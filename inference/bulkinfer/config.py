@@ -19,7 +19,6 @@ ENGINES = {  # module:class of each; a new engine is one file and one line here
     "inline": "bulkinfer.launch.engines.inline:InlineEngine",
 }
 
-
 _LARGEST = sys.float_info.max  # a whole number above it is no float
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
 
@@ -190,6 +189,7 @@ class LaunchConfig:
         0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
     )
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    loader_processes: int = option(0, "processes per worker that decode; 0: only beyond 5 loader threads; -1: none", minimum=-1)
     synthetic: bool = option(False, "input made once in the worker: no reading, decoding or results")
     generated: bool = option(
         False, "random pictures through the loader threads and batches: no reading, decoding, resizing or results"
@@ -251,8 +251,8 @@ class LaunchConfig:
             raise UsageError(f"--skip_done is of pictures, and --{self.input} has none: leave one out")
         if self.synthetic and self.generated:
             raise UsageError("--synthetic and --generated both stand for the pictures: give one of them")
-        for flag in ("num_devices", "processes_per_device"):
-            if self.engine == "inline" and getattr(self, flag) > 1:
+        for flag, most in (("num_devices", 1), ("processes_per_device", 1), ("loader_processes", 0)):
+            if self.engine == "inline" and getattr(self, flag) > most:
                 raise UsageError(f"--engine inline runs one worker: it cannot take --{flag} {getattr(self, flag)}")
         if self.engine == "inline" and self.stall_timeout_s not in (0, type(self).stall_timeout_s):
             raise UsageError(

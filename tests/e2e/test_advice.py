@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_file import job_path
 
 from tests.commands import command, records, run, run_here
+from tests.foreign_graphs import foreign_graph, recipe_file, save
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import write_tiny_model
@@ -223,3 +225,25 @@ def test_a_stopped_training_goes_on(tmp_path: Path) -> None:
     assert goes_on, told
     done = run(*shlex.split(goes_on[1]), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("harm", ["card", "weights"])
+def test_a_damaged_network_of_a_file_is_made_again_as_it_was(place: Path, harm: str) -> None:
+    save(foreign_graph(num_classes=3), place / "graphs")
+    recipe_file(place / "graphs")
+    (place / "graphs" / "the labels.txt").write_text("red\ngreen\nblue\n")
+    made = ["--onnx", "graphs/m.onnx", "--recipe", "graphs/recipe.json", "--labels", "graphs/the labels.txt"]
+    made += ["--input", "float32", "--output_name", "y", "--scores", "logits", "--licence", "as 'is'"]
+    works(place, ["get_model", *made, "--name", "mine", "--batch_size", "6"])
+    card = place / "models" / "mine" / "card.json"
+    before = json.loads(card.read_text())
+    launch = ["infer_launch", "--model_name", "mine", "--device", "cpu", "--engine", "inline", "--data_dir", "photos"]
+    works(place, [*launch, "--limit", "3", "--output", "out"])
+    if harm == "card":
+        card.write_text(card.read_text().replace('"num_parameters": ', '"num_parameters": 1', 1))
+    else:
+        (place / "models" / "mine" / before["external_data"]).unlink()
+    works(place, advised(refused(place, *launch), "get_model"))
+    assert json.loads(card.read_text()) == before
+    works(place, [*launch, "--limit", "3", "--output", "out"])
+    assert {row["class_names"][0] for row in records(place / "out").values()} <= {"red", "green", "blue"}

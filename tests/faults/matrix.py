@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from tests.faults.points import FILES, LAUNCHER, MOMENTS, POINTS, WORKER, Plan
+from tests.faults.points import FILES, LAUNCHER, LOADER_POINTS, MOMENTS, POINTS, WORKER, Plan
 
 ERRNOS = ("ENOSPC", "EIO", "EACCES")
 FAULTS = ("kill", "exception", *ERRNOS)
@@ -35,7 +35,6 @@ SAME_MOMENT = {
     ("lock released", "before"): "after result told",
     ("run file read", "after"): "before graph checked",
     ("graph checked", "after"): "before session created",
-    ("session created", "after"): "before warmed up",
     ("picture opened", "before"): "before picture read",
     ("picture opened", "after"): "after picture read",
     ("picture read", "after"): "before picture decoded",
@@ -72,17 +71,20 @@ class Cell:
     code: int
     errors: int = 0
     engine: str = "local"
+    loader_processes: int = 0
 
     @property
     def name(self) -> str:
         """For test ids and tables."""
         hit = f" #{self.hit}" if self.hit != HITS.get(self.point, 1) else ""
         inline = " (inline)" if self.engine == "inline" else ""
-        return f"{self.fault} {self.side} {self.point}{hit}{inline}"
+        beside = f" (beside {self.loader_processes} loader processes)" if self.loader_processes else ""
+        return f"{self.fault} {self.side} {self.point}{hit}{inline}{beside}"
 
     def plan(self, flag: str) -> Plan:
         """What the processes of the launch are told."""
-        return Plan(flag, self.point, self.side, ROLES[self.point], self.hit, self.fault)
+        role = ROLES.get(self.point) or next(point.role for point in LOADER_POINTS if point.name == self.point)
+        return Plan(flag, self.point, self.side, role, self.hit, self.fault)
 
 
 def why_not(point: str, side: str, fault: str) -> str:
@@ -130,6 +132,7 @@ def _cells() -> list[Cell]:
         if (cell.point, cell.fault) in (("job half written", "kill"), ("job rename", "kill"), ("job fsync", "EIO"))
     ]
     cells += [replace(cell, hit=hit) for cell in job for hit in (1, 2)]
+    cells += [replace(cell, hit=1) for cell in cells if cell.point == "session run"]  # the warm-up
     in_one_process = [cell for cell in cells if cell.fault == "exception" and ROLES[cell.point] == WORKER]
     return cells + [replace(cell, engine="inline") for cell in in_one_process if _is_inline(cell)]
 
@@ -157,6 +160,25 @@ def _short(cells: Sequence[Cell]) -> Iterator[Cell]:
         yield here[faults[number % len(faults)]]
 
 
+# Beside two loader processes: a fault of one of them, or of the worker while they are at work.
+LOADER_CELLS = (
+    Cell("picture read", "before", "kill", 5, 0, loader_processes=2),
+    Cell("picture read", "before", "exception", 5, 1, loader_processes=2),
+    Cell("picture opened", "before", "EIO", 5, 3, errors=1, loader_processes=2),
+    Cell("picture decoded", "before", "kill", 5, 0, loader_processes=2),
+    Cell("picture prepared", "after", "kill", 5, 0, loader_processes=2),
+    Cell("loader message sent", "before", "kill", 1, 0, loader_processes=2),
+    Cell("loader message sent", "before", "exception", 1, 0, loader_processes=2),
+    Cell("request read", "after", "kill", 2, 0, loader_processes=2),
+    Cell("request read", "after", "exception", 2, 0, loader_processes=2),
+    Cell("reply made", "before", "kill", 2, 0, loader_processes=2),
+    Cell("reply made", "after", "kill", 2, 0, loader_processes=2),
+    Cell("loaders started", "after", "kill", 1, 0, loader_processes=2),
+    Cell("loader asked", "before", "kill", 3, 0, loader_processes=2),
+    Cell("loader asked", "after", "kill", 3, 0, loader_processes=2),
+    Cell("session run", "before", "kill", 3, 0, loader_processes=2),
+    Cell("part rename", "before", "kill", 2, 0, loader_processes=2),
+)
 CELLS = tuple(_cells())
 SHORT_CELLS = tuple(_short(CELLS))
 LEFT_OUT = {

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PLAN_VARIABLE = "BULKINFER_TEST_PLAN"
-LAUNCHER, WORKER = "launcher", "worker"
+LAUNCHER, WORKER, LOADER = "launcher", "worker", "loader"
 FILES = ("part", "job", "run", "summary")  # what is published, and its moments:
 MOMENTS = ("begun", "half written", "fsync", "rename", "directory fsync")
 
@@ -51,7 +51,6 @@ POINTS = (
     Point("run file read", WORKER, "worker.protocol", "RunSpec.read", touches_files=True),
     Point("graph checked", WORKER, "model.card", "check_graph_files", touches_files=True),
     Point("session created", WORKER, "runtime.onnxruntime_graph", "open_session", touches_files=True),
-    Point("warmed up", WORKER, "runtime.session", "warm_up"),
     Point("command read", WORKER, "worker.protocol", "decode"),
     Point("manifest read again", WORKER, "records.manifest", "Manifest.read_again", touches_files=True),
     Point("picture opened", WORKER, "images.decode", "os.open"),
@@ -67,6 +66,15 @@ POINTS = (
     Point("end sent", WORKER, "worker.protocol", "encode", of="Ended"),
 )
 
+# Beside loader processes, where the worker's points of pictures are theirs.
+LOADER_POINTS = (
+    Point("loaders started", WORKER, "worker.remote_loader", "LoaderProcesses.of"),
+    Point("loader asked", WORKER, "worker.remote_loader", "LoaderProcesses.load_chunk"),
+    Point("loader message sent", LOADER, "worker.loader_messages", "Pipes.send"),  # the first says that it is ready
+    Point("request read", LOADER, "worker.loader_messages", "Request.decode"),
+    Point("reply made", LOADER, "worker.loader_messages", "Reply.encode"),
+)
+
 # Of bulkinfer retry, beside those of a launch: see test_retry.py.
 RETRY_POINTS = (
     Point("part replaced", LAUNCHER, "launch.retry_merge", "_rewrite", touches_files=True),
@@ -76,7 +84,8 @@ RETRY_POINTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens: `fault` the `hit`-th time that a process of `role` is `side` ("before", "after") the point.
+    """What happens: `fault` the `hit`-th time that a process of `role` is `side` ("before", "after") the point. What is to
+    happen to a worker at a picture happens to its loader process where it has one.
 
     Faults: kill, exception, an errno by name, hang, hang_holding_the_lock, swap (of `swaps`: pairs of a file and what is put in
     its place; "" removes it, a number cuts it to so many bytes), swap_and_kill. `poison` lists parts of picture names ("picture

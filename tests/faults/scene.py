@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +53,7 @@ class Place:
 
     folder: Path
     rows: pa.Table
+    words: tuple[str, ...] = ()  # of every launch
 
     @classmethod
     def make(cls, folder: Path) -> Place:
@@ -65,6 +66,11 @@ class Place:
         launched = scene.launch()
         assert launched.code == 0, launched
         return cls(folder, scene.rows())
+
+
+def beside_loader_processes(place: Place, count: int = 2) -> Place:
+    """The same place, whose workers have so many loader processes."""
+    return replace(place, words=(f"--loader_processes={count}", f"--num_workers={count}"))
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Scene:
         asked = ("bulkinfer", "retry") if retries else ("infer_launch", *WORDS)
         with (self.folder / f"launch-{self._launches}.txt").open("wb") as output:
             return subprocess.Popen(
-                [*self._apart(), *command(*asked, *places, *words)],
+                [*self._apart(), *command(*asked, *places, *words, *self.place.words)],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -229,6 +235,8 @@ def again(scene: Scene, *words: str, codes: Iterable[int] = (0,), errors: Mappin
 
 def run_cell(place: Place, cell: Cell, folder: Path, *, num_devices: int = 2) -> list[str]:
     """Disturb a launch as `cell` says and run the command again; all that is wrong then, in sentences."""
+    if cell.loader_processes:
+        place = beside_loader_processes(place, cell.loader_processes)
     scene = Scene(place, folder)
     words = (f"--engine={cell.engine}", f"--num_devices={num_devices if cell.engine == 'local' else 1}")
     launched = scene.launch(*words, plan=cell.plan(str(scene.flag)))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, ROLES, SHORT_CELLS, SIDES, Cell
+from tests.faults.matrix import ALL_POINTS, CELLS, FAULTS, LEFT_OUT, LOADER_CELLS, ROLES, SHORT_CELLS, SIDES, Cell
 from tests.faults.points import WORKER
 from tests.faults.scene import Place, run_cell
 from tests.faults.whole_runs import WHOLE_RUNS
-from tests.forms import long, long_param
+from tests.forms import long, long_param, only_first
 
 BY_NAME = {cell.name: cell for cell in CELLS}
 SHORT = {cell.name for cell in SHORT_CELLS}
@@ -31,6 +31,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.mark.parametrize("name", [name if name in SHORT else long_param(name) for name in BY_NAME])
 def test_a_fault_at_a_point(place: Place, tmp_path: Path, name: str) -> None:
     assert run_cell(place, BY_NAME[name], tmp_path / "scene", num_devices=workers_for(BY_NAME[name])) == []
+
+
+@pytest.mark.parametrize("cell", only_first(LOADER_CELLS), ids=lambda cell: cell.name)
+def test_a_fault_beside_loader_processes(place: Place, tmp_path: Path, cell: Cell) -> None:
+    assert run_cell(place, cell, tmp_path / "scene", num_devices=1) == []
 
 
 @long

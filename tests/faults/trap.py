@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.faults.points import LAUNCHER, WORKER, Plan
+from tests.faults.points import LAUNCHER, LOADER, WORKER, Plan
 
 
 class Trap:
@@ -37,7 +37,8 @@ class Trap:
                 file.write(f"{self.role}\t{point}\t{side}\n")
         if (point, side) == ("picture read", "before"):
             self._at_a_picture()
-        if not plan.fault or (point, side) != (plan.point, plan.side) or not (self.role == plan.role or self.is_inline):
+        is_meant = self.role == plan.role or self.is_inline or (self.role, plan.role) == (LOADER, WORKER)
+        if not plan.fault or (point, side) != (plan.point, plan.side) or not is_meant:
             return
         if plan.poison:
             is_due = any(_is_in_hand(poison, hand) for poison in plan.poison) and not Path(plan.flag).with_name("off").exists()

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests import pictures
-from tests.commands import children
+from tests.commands import children, living
 from tests.faults.points import LAUNCHER, Plan
-from tests.faults.scene import NUM_PICTURES, Place, Scene, again, colour_of, expect, key_of
+from tests.faults.scene import NUM_PICTURES, Place, Scene, again, beside_loader_processes, colour_of, expect, key_of
 from tests.models import tiny_graph, write_tiny_model
 
 SLOW_S = 0.02  # at every picture: a launch lasts about a second more, and signals find it at work
@@ -91,8 +91,12 @@ def stopped(*signals: signal.Signals) -> WholeRun:
 
 
 def _is_ours(pid: int) -> bool:
+    return _runs(pid, b"bulkinfer.worker.process")
+
+
+def _runs(pid: int, module: bytes) -> bool:
     try:
-        return b"bulkinfer.worker.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return module in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -102,6 +106,49 @@ def _kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:  # it has ended by itself
         return
+
+
+# -- loader processes ----------------------------------------------------------------------------------------------------
+
+
+def beside_loaders(run: WholeRun) -> WholeRun:
+    """The same where each worker has two loader processes."""
+    return lambda place, folder, random_: run(beside_loader_processes(place), folder, random_)
+
+
+def loaders_killed(place: Place, folder: Path, random_: random.Random) -> list[str]:
+    """kill -9 of a loader process, up to three times, at random moments: its worker ends with it, and is replaced."""
+    scene, words = Scene(place, folder), (devices(random_), *LONG)
+    process = scene.start(*words, plan=slow(scene))
+    when_at_work(scene, process, random_)
+    for _ in range(random_.randint(1, 3)):
+        if found := [pid for worker in children(process.pid) for pid in children(worker) if _is_loader(pid)]:
+            _kill(random_.choice(found), signal.SIGKILL)
+        time.sleep(random_.uniform(0.0, 0.3))
+    return expect(scene.finish(process), (0,), "the launch") + scene.troubles() + again(scene, *words)
+
+
+def loaders_end_with_their_worker(place: Place, folder: Path, random_: random.Random) -> list[str]:
+    """kill -9 of a worker while its loader processes decode, or hang: they are gone within five seconds."""
+    scene, words = Scene(place, folder), ("--num_devices=1", "--batches_per_step=2")
+    fault = random_.choice(("", "hang", "hang_holding_the_lock"))
+    process = scene.start(*words, plan=Plan(str(scene.flag), "picture decoded", fault=fault, hit=7, slow_s=SLOW_S))
+    while process.poll() is None and not (scene.flag.exists() if fault else scene.parts()):
+        time.sleep(0.005)
+    workers = [pid for pid in children(process.pid) if _is_ours(pid)]
+    loaders = [pid for worker in workers for pid in children(worker) if _is_loader(pid)]
+    for worker in workers:
+        _kill(worker, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while living(loaders) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    troubles = [f"loader process {pid} outlived its worker" for pid in living(loaders)]
+    troubles += [] if loaders else ["no loader process was at work"]
+    return troubles + expect(scene.finish(process), (0,), "the launch") + scene.troubles() + again(scene, *words)
+
+
+def _is_loader(pid: int) -> bool:
+    return _runs(pid, b"bulkinfer.worker.loader_process")
 
 
 # -- poison --------------------------------------------------------------------------------------------------------------
@@ -126,6 +173,22 @@ def poisoned(point: str, fault: str, count: int = 1, *, in_one_step: bool = Fals
         errors = {key_of(n): stage for n in numbers}
         troubles = expect(scene.launch(*words, plan=plan), (3,), "the launch with poison")
         return troubles or scene.troubles(errors=errors) or again(scene, *words, codes=(3,), errors=errors)
+
+    return run
+
+
+def network_broken(fault: str, words: str) -> WholeRun:
+    """The network kills, or fails, on every picture and on zeros: one sentence and no row, and repaired it does all."""
+
+    def run(place: Place, folder: Path, random_: random.Random) -> list[str]:
+        scene, chosen = Scene(place, folder), (devices(random_),)
+        poison = [",".join(map(str, colour)) for colour in ((0, 0, 0), *map(colour_of, range(NUM_PICTURES)))]
+        launched = scene.launch(*chosen, plan=Plan(str(scene.flag), "session run", fault=fault, poison=tuple(poison), hit=0))
+        troubles = expect(launched, (1,), "the launch with a broken network")
+        troubles += [] if words in launched.output else [f"it does not say why: {launched.output}"]
+        troubles += [f"{path.name} was published" for path in scene.parts()]
+        scene.flag.with_name("off").touch()
+        return troubles or again(scene, *chosen)
 
     return run
 
@@ -252,6 +315,8 @@ WHOLE_RUNS: dict[str, WholeRun] = {
     "picture kills the network": poisoned("session run", "kill"),
     "two pictures of one step kill the network": poisoned("session run", "kill", 2, in_one_step=True),
     "network raises on a picture": poisoned("session run", "exception"),
+    "network kills on everything": network_broken("kill", "workers die without getting anything done"),
+    "network raises on everything": network_broken("exception", "the network fails on pictures, and on zeros as well"),
     "picture too large for memory": out_of_memory,
     "network replaced": model_replaced(kills=False),
     "network replaced and worker killed": model_replaced(kills=True),
@@ -259,4 +324,19 @@ WHOLE_RUNS: dict[str, WholeRun] = {
     "picture cut": picture_changed(cut=True),
     "clock steps": clock_steps,
     "disk full": disk_full,
+    "loader processes killed at random": beside_loaders(loaders_killed),
+    "loader processes end with their worker": beside_loaders(loaders_end_with_their_worker),
+    "workers killed at random, beside loader processes": beside_loaders(workers_killed),
+    "launcher killed at random, beside loader processes": beside_loaders(launcher_killed),
+    "SIGTERM, beside loader processes": beside_loaders(stopped(signal.SIGTERM)),
+    "SIGINT, beside loader processes": beside_loaders(stopped(signal.SIGINT)),
+    "SIGINT twice, beside loader processes": beside_loaders(stopped(signal.SIGINT, signal.SIGINT)),
+    "picture kills a loader process": beside_loaders(poisoned("picture read", "kill")),
+    "two pictures of one step kill a loader process": beside_loaders(poisoned("picture read", "kill", 2, in_one_step=True)),
+    "picture hangs a loader process": beside_loaders(poisoned("picture read", "hang")),
+    "picture hangs a loader process and holds the interpreter": beside_loaders(
+        poisoned("picture read", "hang_holding_the_lock")
+    ),
+    "loader process hangs once": beside_loaders(hung_once("hang")),
+    "loader process hangs once and holds its lock": beside_loaders(hung_once("hang_holding_the_lock")),
 }

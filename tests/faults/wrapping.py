@@ -16,19 +16,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.faults.points import LAUNCHER, PLAN_VARIABLE, POINTS, RETRY_POINTS, WORKER, Plan, Point
+from tests.faults.points import LAUNCHER, LOADER, LOADER_POINTS, PLAN_VARIABLE, POINTS, RETRY_POINTS, WORKER, Plan, Point
 from tests.faults.trap import Trap
 
 _CLOCK_STEPS_S = (0.0, -86_400.0, 3600.0, -1.0, 31_536_000.0)
 
 
 def install_from_environment() -> None:
-    """Watch this process if there is a plan, and if it is a launcher or a worker."""
+    """Watch this process if there is a plan, and if it is a launcher, a worker or a loader process."""
     path = os.environ.get(PLAN_VARIABLE)
     words = " ".join(sys.orig_argv[:6])
-    is_worker = "bulkinfer.worker.process" in words
-    if path and (is_worker or "infer_launch" in words or "bulkinfer retry" in words):
-        install(Trap(Plan.read(Path(path)), WORKER if is_worker else LAUNCHER))
+    roles = {"bulkinfer.worker.process": WORKER, "bulkinfer.worker.loader_process": LOADER}
+    roles |= {"infer_launch": LAUNCHER, "bulkinfer retry": LAUNCHER}
+    if path and (role := next((role for name, role in roles.items() if name in words), None)):
+        install(Trap(Plan.read(Path(path)), role))
 
 
 def install(trap: Trap) -> None:
@@ -37,8 +38,8 @@ def install(trap: Trap) -> None:
         "bulkinfer.files.atomic": [functools.partial(_watch_publishing, trap)],
         "bulkinfer.files.output_lock": [functools.partial(_watch_lock, trap)],
     }
-    for point in (*POINTS, *RETRY_POINTS):
-        if point.role == trap.role or trap.is_inline:
+    for point in (*POINTS, *LOADER_POINTS, *RETRY_POINTS):
+        if point.role == trap.role or trap.is_inline or (trap.role == LOADER and point.name.startswith("picture ")):
             wrappers.setdefault(f"bulkinfer.{point.module}", []).append(functools.partial(_watch, trap, point))
     sys.meta_path.insert(0, _Finder(wrappers))
     if trap.plan.is_clock_stepping:

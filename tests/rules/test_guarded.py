@@ -63,3 +63,15 @@ def test_every_exception_is_used() -> None:
     used = {name for path in python_files(PACKAGE) for name in ALLOWED
             if str(path.relative_to(PACKAGE)).startswith(name) and any(reads(path))}  # fmt: skip
     assert set(ALLOWED) - used - {"images/decode.py", "files/guarded.py"} == set()
+
+
+def test_real_paths_are_those_of_real_path() -> None:
+    """Path.resolve raises RuntimeError at a loop of links. What the worker's run file gets was looked at before."""
+    calls = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in python_files(PACKAGE)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "resolve"
+        if not node.args and not node.keywords
+    ]
+    assert not [call for call in calls if not call.startswith("worker/protocol.py:")]

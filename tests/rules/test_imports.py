@@ -95,6 +95,15 @@ assert threading.active_count() == 1, threading.enumerate()
     assert in_fresh_process(code) == ""
 
 
+def test_a_loader_process_is_lighter() -> None:
+    """There may be many of them: each loads what decodes (which takes pyarrow), and no network."""
+    heavy = in_fresh_process(
+        "import sys, bulkinfer.worker.loader_process; "
+        "print(*{'onnxruntime', 'torch', 'onnx', 'absl', 'rich', 'pandas'} & set(sys.modules))"
+    )
+    assert heavy.strip() == ""
+
+
 def test_the_worker_process_is_light() -> None:
     heavy = in_fresh_process(
         "import sys, bulkinfer.worker.process; "

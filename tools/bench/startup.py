@@ -1,11 +1,14 @@
 """From the command to the first finished batch: how long one worker takes until it works.
 
-    python tools/bench/startup.py --data_dir PHOTOS
+    python tools/bench/startup.py --data_dir PHOTOS [--other CHECKOUT]
 
 Time counts from right before the exec of infer_launch to the moment at which the worker has published its first step, which
-is one batch. So it holds the launcher, the scan of a folder of ten batches, start and imports of the worker, loading, warm-up,
-decoding, the network and the writing of rows. Networks are launched in turn. A first launch of each is not counted: after it,
-all files come from the page cache and `--device auto` has its measurement.
+is one batch unless --batches_per_step says otherwise. So it holds the launcher, the scan of the folder, start and imports of
+the worker, loading, decoding, the network and the writing of rows. Networks are launched in turn. A first launch of each is not
+counted: after it, all files come from the page cache and `--device auto` has its measurement.
+
+With --other, the package of another checkout is launched too, in pairs whose order alternates; the differences are its time
+less ours.
 """
 
 from __future__ import annotations
@@ -38,17 +41,35 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="auto", help="as infer_launch takes it")
     parser.add_argument("--precision", default="fp32", help="the same")
+    parser.add_argument("--other", type=Path, help="checkout of another version, to be launched in pairs with this one")
+    parser.add_argument("--batches_per_step", type=int, default=1, help="as infer_launch takes it")
+    parser.add_argument("--batches", type=int, default=1, help="in a launch; the folder holds at least ten")
     parser.add_argument("--output", type=Path, help="file of the figures; default logs/startup-<time>.json")
     return parser.parse_args()
 
 
-def launch(given: argparse.Namespace, network: str, pictures: Path, folder: Path) -> dict[str, float]:
-    """Seconds from the exec to the worker's readiness and to its first batch."""
+def launch(
+    given: argparse.Namespace, network: str, pictures: Path, folder: Path, checkout: Path | None = None
+) -> dict[str, float]:
+    """Seconds from the exec to the worker's readiness and to its first published step."""
     words: list[object] = ["--model_name", network, "--model_path", given.model_path, "--data_dir", pictures]
-    words += ["--batch_size", given.batch_size, "--limit", given.batch_size, "--batches_per_step", 1, "--num_devices", 1]
-    launched = infer_launch([*words, "--device", given.device, "--precision", given.precision], folder)
+    words += ["--batch_size", given.batch_size, "--limit", given.batches * given.batch_size, "--num_devices", 1]
+    words += ["--batches_per_step", given.batches_per_step, "--device", given.device, "--precision", given.precision]
+    launched = infer_launch(words, folder, checkout=checkout)
     ready, done = (launched.events(0, kind)[0]["time"] for kind in ("Ready", "StepDone"))
     return {"ready_s": ready - launched.started_s, "first_batch_s": done - launched.started_s}
+
+
+def launch_pair(given: argparse.Namespace, network: str, pictures: Path, folder: Path, number: int) -> dict[str, float]:
+    """The figures of a launch; with --other those of the pair as well, and how much earlier our first step came."""
+    if given.other is None:
+        return launch(given, network, pictures, folder)
+    checkouts = {"other": given.other, "ours": Path(__file__).parents[2]}
+    order = list(checkouts)[:: 1 if number % 2 else -1]
+    found = {name: launch(given, network, pictures, folder / name, checkouts[name]) for name in order}
+    others = {f"other_{name}": seconds for name, seconds in found["other"].items()}
+    earlier_s = found["other"]["first_batch_s"] - found["ours"]["first_batch_s"]
+    return {**found["ours"], **others, "earlier_s": earlier_s}
 
 
 def main() -> None:
@@ -60,23 +81,30 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="startup-"))
     runs: dict[str, list[dict[str, float]]] = {network: [] for network in given.model_name}
     try:
-        pictures = fill(scratch / "pictures", usable_jpegs(given.data_dir)[0], _BATCHES_IN_FOLDER * given.batch_size)
+        pictures = fill(
+            scratch / "pictures", usable_jpegs(given.data_dir)[0], max(given.batches, _BATCHES_IN_FOLDER) * given.batch_size
+        )
         for number in range(given.rounds + 1):
             for network in given.model_name:
-                run = launch(given, network, pictures, scratch / f"logs-{network}-{number}")
+                run = launch_pair(given, network, pictures, scratch / f"logs-{network}-{number}", number)
                 if number:
                     runs[network].append(run)
-                    print(f"  {number}: {network} ready after {run['ready_s']:.2f} s, first batch {run['first_batch_s']:.2f} s")
+                    print(
+                        f"  {number}: {network}",
+                        ", ".join(f"{name} {seconds:.2f}" for name, seconds in run.items()),
+                        flush=True,
+                    )
     finally:
         shutil.rmtree(scratch)
     figures: dict[str, Any] = {}
-    print("| network | precision | runs | until ready, s (quartiles) | until the first batch, s (quartiles) |")
-    print("|---|---|---|---|---|")
+    names = list(next(iter(runs.values()))[0])
+    print(f"| network, seconds (quartiles) | precision | runs | {' | '.join(names)} |")
+    print(f"|---|---|---|{'---|' * len(names)}")
     for network, several in runs.items():
-        quartiles = {name: asdict(Quartiles.of([run[name] for run in several])) for name in ("ready_s", "first_batch_s")}
+        quartiles = {name: asdict(Quartiles.of([run[name] for run in several])) for name in names}
         figures[network] = {**quartiles, "runs": several}
-        ready, done = (spread(quartiles[name], 2) for name in ("ready_s", "first_batch_s"))
-        print(f"| {network} | {given.precision} | {len(several)} | {ready} | {done} |")
+        shown = " | ".join(spread(quartiles[name], 2) for name in names)
+        print(f"| {network} | {given.precision} | {len(several)} | {shown} |")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps({**found, "networks": figures}, indent=1) + "\n")
     print(f"written: {output}")

@@ -23,7 +23,7 @@ from typing import Any
 
 from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
 from bulkinfer.bench.options import BenchConfig
-from bulkinfer.bench.report import KINDS, Throughput, report, throughput
+from bulkinfer.bench.report import KINDS, Throughput, limit_lines, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_owner_file
@@ -125,10 +125,11 @@ def run(config: BenchConfig, place: Bench) -> None:
     else:
         rounds, found = measure_rounds(place, config.rounds)
         total = throughput(rounds, place.plan, place.budget.usable, shared=not place.job.choice.is_counted)
-        for line in report(total, place.plan):
+        limits = place.limits()
+        for line in [*report(total, place.plan), *limit_lines(total, limits, place.job.choice.precision)]:
             log.info(line)
         warn_of_error_rows([measured["end_to_end"] for measured in rounds])
-        found |= in_json(total, rounds)
+        found |= {**in_json(total, rounds), "limits": asdict(limits)}
     loads.append(os.getloadavg())
     ignore_stop_signals()
     if config.tune:

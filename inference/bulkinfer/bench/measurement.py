@@ -7,6 +7,7 @@ worker finished: it holds no start, loading or warm-up, and no filling or draini
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -96,6 +97,10 @@ class Stopwatch:
                 self._over = True
                 self.stop()
         return None
+
+    def most_records(self) -> int:
+        """No limit: the steps have their length already."""
+        return sys.maxsize
 
     def must_stop(self) -> None:
         """None: only events end a measurement."""

@@ -21,6 +21,7 @@ class BenchConfig:
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    loader_processes: int = option(0, "processes per worker that decode, as infer_launch takes it", minimum=-1)
     decode: str = option("exact", "JPEGs, as infer_launch takes it", choices=DECODE_MODES)
     seconds: int = option(5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1)
     rounds: int = option(5, "rounds in which the measurements alternate; of --tune: the most rounds, at least 3", minimum=1)

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bulkinfer.bench.limits import Limits
 from bulkinfer.bench.measurement import Measurement
 from bulkinfer.host.cores import ThreadPlan
 
@@ -77,7 +78,7 @@ class Throughput:
         share = self.rate["decode"].median * self.cpu_s["decode"].median / self.cores
         if share >= _IDLE:
             return ""
-        return f"; its threads use {100 * share:.0f} % of the cores' time: --processes_per_device N decodes in more processes"
+        return f"; its threads use {100 * share:.0f} % of the cores' time: --loader_processes N decodes in more processes"
 
     @property
     def bottleneck(self) -> str:
@@ -134,6 +135,31 @@ def shares(several: list[Measurement], stages: dict[str, str], threads: int) -> 
         for stage, words in stages.items()
         if stage != "normalise" or any(stage in one.stages for one in several)
     }
+
+
+def limit_lines(found: Throughput, limits: Limits, precision: str) -> list[str]:
+    """How far each part is from what the machine does at most, for people."""
+    rate, lines = found.rate["inference"].median, []
+    if limits.operations and limits.peak:
+        done = rate * limits.operations
+        lines.append(
+            f"  network: {limits.operations / 1e9:.2f} G operations a picture, {done / 1e9:.0f} G/s: "
+            f"{100 * done / limits.peak:.0f} % of products of matrices in {precision} by the same library and threads, "
+            f"{limits.peak / 1e9:.0f} G/s"
+        )
+    if limits.moved_bytes and limits.copied:
+        lines.append(
+            f"  memory: copies {limits.copied / 1e9:.1f} GB/s; the layers of a picture read and write "
+            f"{limits.moved_bytes / 1e6:.1f} MB, at most {limits.copied / limits.moved_bytes:.0f} images/sec if none of it "
+            "stayed in a cache"
+        )
+    if limits.turbo_cpu_s:
+        share = limits.turbo_cpu_s / found.cpu_s["decode"].median
+        lines.append(
+            f"  decoding: libjpeg-turbo alone takes {1000 * limits.turbo_cpu_s:.2f} CPU ms for a JPEG, {100 * share:.0f} % of "
+            "reading, decoding and preparing a picture"
+        )
+    return ["limits of this machine, each measured alone", *lines] if lines else []
 
 
 def report(found: Throughput, plan: ThreadPlan) -> list[str]:

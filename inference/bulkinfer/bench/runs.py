@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bulkinfer.bench.limits import Limits, measure_limits
 from bulkinfer.bench.measurement import Measurement, measure
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
-from bulkinfer.host.cores import CoreBudget, ThreadPlan
+from bulkinfer.host.cores import CoreBudget, ThreadPlan, loader_processes_for
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.auto.precision import OFFERED
 from bulkinfer.launch.claim import Launch
@@ -25,7 +26,7 @@ from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
 from bulkinfer.records.manifest_rows import Entry, entries_table
-from bulkinfer.worker.protocol import Ready, RunSpec
+from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
 
@@ -68,7 +69,7 @@ class Bench:
         if kind == "inference":
             job = replace(job, config=replace(job.config, synthetic=True), dataset=None, counts={})
         if kind == "decode":
-            plan = decoding_plan(plan, self.budget)
+            plan = decoding_plan(plan, self.budget, job.config.loader_processes)
         run_file = write_run(Launch(job, plan, folder, results if kind == "end_to_end" else None, None, [], ()))
         spec = replace(RunSpec.read(run_file), warm_up_s=_WARM_UP_S)
         if kind == "decode":
@@ -92,6 +93,18 @@ class Bench:
             )
         return measured, ready
 
+    def limits(self) -> Limits:
+        """What the machine does at most, measured once, for the session of one worker; logs why it could not be measured."""
+        job, paths = self.job, []
+        for partition in job.dataset.partitions if job.dataset else ():
+            paths += [record.path for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))]
+        session = session_spec(job.config, job.model.graph, job.choice, self.plan)
+        found = measure_limits(session, self.plan.affinity[0], paths, job.config)
+        if isinstance(found, str):
+            log.warning(f"bulkinfer bench: warning: {found}")
+            return Limits()
+        return found
+
 
 def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
     """Log one warning if pictures got error rows: they take little time, so they make everything look faster."""
@@ -101,9 +114,11 @@ def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
         log.warning(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
 
 
-def decoding_plan(plan: ThreadPlan, budget: CoreBudget) -> ThreadPlan:
+def decoding_plan(plan: ThreadPlan, budget: CoreBudget, loader_processes: int) -> ThreadPlan:
     """The same workers with all cores for their loader threads; one stream takes their batches."""
-    return replace(plan, streams=1, threads_per_stream=1, num_workers=max(1, budget.usable // plan.num_devices))
+    threads = max(1, budget.usable // plan.num_devices)
+    processes = loader_processes_for(loader_processes, threads)
+    return replace(plan, streams=1, threads_per_stream=1, num_workers=threads, loader_processes=processes)
 
 
 def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset, int]:

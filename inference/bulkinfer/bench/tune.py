@@ -17,7 +17,7 @@ from bulkinfer.bench.report import Quartiles
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, warn_of_error_rows
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
-from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.cores import ThreadPlan, loader_processes_for
 
 log = logging.getLogger("bulkinfer")
 
@@ -59,12 +59,14 @@ def alternatives(plan: ThreadPlan, cores: int, config: LaunchConfig, *, counted:
         shapes = [(share, 1, threads) for threads in loaders]
         shapes += [(half, max(1, share // half), share), (1, share, share), (share + 1, 1, share)]
     found = [plan]
-    for streams, threads, workers in shapes:
+    for streams, threads, share_of_workers in shapes:
+        workers = config.num_workers or share_of_workers
         other = replace(
             plan,
             streams=config.streams or streams,
             threads_per_stream=threads,
-            num_workers=config.num_workers or workers,
+            num_workers=workers,
+            loader_processes=loader_processes_for(config.loader_processes, workers),
         )
         if other not in found:
             found.append(other)

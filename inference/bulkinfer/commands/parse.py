@@ -19,7 +19,7 @@ from bulkinfer import __version__
 from bulkinfer.commands.flags import flag_values, help_text
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import public
-from bulkinfer.files.flag_file import refuse_cut
+from bulkinfer.files.flag_file import refuse_unfit
 
 Config = TypeVar("Config")
 
@@ -74,7 +74,7 @@ def parse_values(
     options = {field.name: field for field in dataclasses.fields(config_class)}
     kinds = typing.get_type_hints(config_class)
     values = flag_values(options, kinds, defaults or {})
-    refuse_cut(argv)
+    refuse_unfit(argv)
     try:
         words = values.read_flags_from_files(list(argv), force_gnu=True)
     except flags.Error as error:

@@ -28,6 +28,7 @@ def _run(config: VerifyConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
+    from bulkinfer.files.user_path import real_path
     from bulkinfer.results.compare_outputs import compare_outputs
     from bulkinfer.results.find_output import find_output
     from bulkinfer.results.verify import verify
@@ -35,7 +36,7 @@ def _run(config: VerifyConfig) -> int:
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
     outputs = [find_output(Path(output)) for output in config.output]
-    if len({output.resolve() for output in outputs}) < len(outputs):
+    if len({real_path(output) for output in outputs}) < len(outputs):
         raise UsageError("one output directory is given twice: name each once")
     verdicts = []
     for output in outputs:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bulkinfer.datasets.types import ArrayPictures, check_labels, count_notes, open_regular
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.files.user_path import real_path
 from bulkinfer.types import Array, shell_word
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 0x0803, 0x0801
@@ -39,7 +40,7 @@ class IdxSet:
         folder = self._folder(data_dir)
         if folder is None:
             return False
-        place = str(folder.resolve()).lower() if folder == data_dir else ""
+        place = str(real_path(folder)).lower() if folder == data_dir else ""
         return "mnist" not in place or ("fashion" in place) == self.is_fashion
 
     def _folder(self, data_dir: Path) -> Path | None:

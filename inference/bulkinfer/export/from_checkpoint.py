@@ -14,7 +14,8 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
 from bulkinfer.host.stop_signals import Unbroken
-from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
+from bulkinfer.model.made_with import recorded_options
 from bulkinfer.model.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class TrainedNetwork:
             name=self.name,
             recipe=self._recipe,
             weights=Weights("weights.safetensors", self._sha256, os.path.abspath(found.path)),
-            licence=self.config.licence or "not stated",
+            licence=self.config.licence or NO_LICENCE,
             origin=f"trained on {state['dataset']}, {state['num_samples']} pictures, {found.step} updates",
             input=self.config.input,
             outputs={output: output for output in export.golden.outputs},
@@ -74,6 +75,7 @@ class TrainedNetwork:
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
             external_data_bytes=len(export.weights),
             source="checkpoint",
+            options=recorded_options(self.config),
         )
         return card, export
 

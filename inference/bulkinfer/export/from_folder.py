@@ -10,8 +10,8 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.model.card import ModelCard, read_card
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import CARD
-from bulkinfer.model.lookup import named_folder, source_in, source_options, unknown_source
-from bulkinfer.types import shell_word
+from bulkinfer.model.lookup import named_folder
+from bulkinfer.model.made_with import made_again, made_again_from, unknown_source
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class ExistingNetwork:
         """Always empty. Raises UsageError for flags that would need another export."""
         config, made = self.config, "adopted" if existing.source == "onnx" else "made"
         if config.weights != "auto" or config.weights_sha256:
-            of = "from" if existing.source == "onnx" else "of"
-            raise UsageError(f"--weights: {existing.name} was {made} {of} {self._origin[1]}, which has its own weights")
+            has = existing.weights
+            made_of = f"from {has.source}" if existing.source == "onnx" else f"of {has.origin}"
+            raise UsageError(f"--weights: {existing.name} was {made} {made_of}, which has its own weights")
         if config.use_test_size:
             raise UsageError(f"--use_test_size belongs to networks of timm: {existing.name} was {made} with its own recipe")
         if config.input not in (existing.input, GetModelConfig.input):
@@ -46,14 +47,7 @@ class ExistingNetwork:
 
     @property
     def instead(self) -> str:
-        words = ["get_model", *source_options(self.card, self.name), "--batch_size", str(self.config.batch_size)]
-        words += ["--model_path", self.config.model_path] if self.config.model_path != GetModelConfig.model_path else []
-        return f"run {' '.join(map(shell_word, words))}"
-
-    @property
-    def _origin(self) -> tuple[str, str]:
-        option, source, *_ = source_options(self.card, self.name)
-        return option, source
+        return f"run {made_again(self.card, self.name).command(self.config.batch_size, self.config.model_path)}"
 
 
 def find(config: GetModelConfig) -> ExistingNetwork | None:
@@ -69,7 +63,9 @@ def find(config: GetModelConfig) -> ExistingNetwork | None:
     except RunError as error:
         if zoo.is_published(config.model_name):
             return None
-        words = ["get_model", *source_in(folder), "--batch_size", str(config.batch_size)]
-        again = f"run {' '.join(map(shell_word, words))}" if "--name" in words else unknown_source(folder.name)
-        raise UsageError(f"{error}: {again}") from None
+        again = made_again_from(folder / CARD, folder.name)
+        advice = unknown_source(folder.name)
+        if again is not None and "--name" in again.named:  # one of the zoo would be found there
+            advice = f"run {again.command(config.batch_size, config.model_path)}"
+        raise UsageError(f"{error}: {advice}") from None
     return ExistingNetwork(config, folder.name, card) if card.source != "zoo" else None

@@ -25,9 +25,10 @@ from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe, refuse_other_count
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
 from bulkinfer.model.graph_checks import Golden, golden_images
 from bulkinfer.model.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
+from bulkinfer.model.made_with import recorded_options
 
 log = logging.getLogger("bulkinfer")
 
@@ -44,7 +45,8 @@ class AdoptedGraph:
 
     def differences(self, existing: ModelCard) -> list[str]:
         """The fields in which the card of an export differs from this one."""
-        other = [field.name for field in fields(ModelCard) if getattr(existing, field.name) != getattr(self.card, field.name)]
+        names = [field.name for field in fields(ModelCard) if field.compare]
+        other = [name for name in names if getattr(existing, name) != getattr(self.card, name)]
         return [f"its card differs in {', '.join(other)}"] if other else []
 
     def export(self) -> tuple[ModelCard, Export]:
@@ -99,7 +101,7 @@ def _card(
         name=config.name,
         recipe=foreign.recipe,
         weights=Weights(path.name, found.sha256, "file given to get_model --onnx" + files),
-        licence=config.licence or "not stated",
+        licence=config.licence or NO_LICENCE,
         origin=f"{path.name}, sha256 {sha256}{beside}",
         input=config.input,
         outputs=meanings,
@@ -112,6 +114,7 @@ def _card(
         source="onnx",
         precision=precision(foreign),
         fixed_batch=fixed_batch,
+        options=recorded_options(config),
     )
 
 

@@ -15,6 +15,7 @@ from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
 from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.card import ModelCard, Weights
+from bulkinfer.model.made_with import recorded_options
 from bulkinfer.zoo import weights
 from bulkinfer.zoo.weights import Found, Request
 
@@ -84,6 +85,7 @@ class ZooNetwork:
             external_data_sha256=hashlib.sha256(export.weights).hexdigest(),
             external_data_bytes=len(export.weights),
             test_size=self.config.use_test_size,
+            options=recorded_options(self.config),
         )
         return card, export
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -22,9 +21,10 @@ import onnx
 
 from bulkinfer import __version__, zoo
 from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
-from bulkinfer.files.atomic import file_sha256, fsync_directory, publishing, remove_stale_temporaries, temporary_path
+from bulkinfer.files.atomic import file_sha256, fsync_directory, naming, publishing, remove_stale_temporaries, temporary_path
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
+from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
 from bulkinfer.model.integrity import CARD
@@ -100,18 +100,13 @@ def locked_folder(model_path: str, name: str) -> Iterator[Path]:
 
     On an error in the block, folders that were made here are removed if nothing is in them.
     """
-    folder = Path(os.path.realpath(Path(model_path) / name))
-    absent = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        with ExitStack() as lock:
-            while not folder.is_dir() or not lock.enter_context(_locked(folder)):
-                folder.mkdir(parents=True, exist_ok=True)
-            yield folder
-    except BaseException:
-        for path in absent:
-            with contextlib.suppress(OSError):  # it holds something
-                path.rmdir()
-        raise
+    require_folder_place(Path(model_path), "--model_path")
+    folder = real_path(Path(model_path) / name)
+    require_utf8(folder, "--model_path")
+    with made_folder(folder), ExitStack() as lock:
+        while not folder.is_dir() or not lock.enter_context(_locked(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 def existing_card(folder: Path) -> ModelCard | None:
@@ -220,37 +215,47 @@ def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> l
     graphs of other batch sizes that were removed.
     """
     assert card.external_data_bytes == len(export.weights), (card.external_data_bytes, len(export.weights))
-    with ExitStack() as on_failure:
-        weights = folder / export.weights_file
-        is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)
-        if not is_as_large or file_sha256(weights) != card.external_data_sha256:
-            if not weights.exists():
-                on_failure.callback(weights.unlink, missing_ok=True)
-            with publishing(weights) as temporary:
-                temporary.write_bytes(export.weights)
-        checked: list[tuple[Path, Path, GraphSidecar]] = []
-        tolerance = PARITY_TOLERANCES[card.precision]
-        for batch, graph in _graphs(card, export, batch_size).items():
-            final = graph_path(folder, batch)
-            temporary = temporary_path(final)
-            on_failure.callback(temporary.unlink, missing_ok=True)
-            temporary.write_bytes(graph)
-            check_file(temporary, final.name)
-            sidecar = check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)
-            checked.append((temporary, final, sidecar))
-        golden = temporary_path(folder / GOLDEN)
-        on_failure.callback(golden.unlink, missing_ok=True)
-        write_golden(golden, export.golden)
-        removed = _clear(folder, keep=export.weights_file)
-        on_failure.pop_all()
-    with publishing(folder / GOLDEN) as renamed:
-        golden.rename(renamed)
-    for temporary, final, sidecar in checked:
-        write_sidecar(final, sidecar)
-        with publishing(final) as renamed:
-            temporary.rename(renamed)
+    with ExitStack() as temporaries:
+        with ExitStack() as on_failure:
+            weights = folder / export.weights_file
+            is_as_large = weights.is_file() and weights.stat().st_size == len(export.weights)
+            if not is_as_large or file_sha256(weights) != card.external_data_sha256:
+                if not weights.exists():
+                    on_failure.callback(weights.unlink, missing_ok=True)
+                with publishing(weights) as temporary:
+                    temporary.write_bytes(export.weights)
+            checked = _write_graphs(folder, card, export, batch_size, temporaries)
+            golden = temporary_path(folder / GOLDEN)
+            temporaries.callback(golden.unlink, missing_ok=True)
+            with naming(folder / GOLDEN):
+                write_golden(golden, export.golden)
+            removed = _clear(folder, keep=export.weights_file)
+            on_failure.pop_all()
+        with publishing(folder / GOLDEN) as renamed:
+            golden.rename(renamed)
+        for temporary, final, sidecar in checked:
+            write_sidecar(final, sidecar)
+            with publishing(final) as renamed:
+                temporary.rename(renamed)
     write_card(folder / CARD, card)
     return [name for name in removed if name.endswith(".onnx") and not (folder / name).exists()]
+
+
+def _write_graphs(
+    folder: Path, card: ModelCard, export: Export, batch_size: int, temporaries: ExitStack
+) -> list[tuple[Path, Path, GraphSidecar]]:
+    """Write and check the graphs: of each its temporary file, which `temporaries` removes, its name, and its sidecar."""
+    checked = []
+    for batch, graph in _graphs(card, export, batch_size).items():
+        final = graph_path(folder, batch)
+        temporary = temporary_path(final)
+        temporaries.callback(temporary.unlink, missing_ok=True)
+        with naming(final):
+            temporary.write_bytes(graph)
+        check_file(temporary, final.name)
+        tolerance = PARITY_TOLERANCES[card.precision]
+        checked.append((temporary, final, check_graph(temporary, final.name, batch, export.golden, card.recipe, tolerance)))
+    return checked
 
 
 def _graphs(card: ModelCard, export: Export, batch_size: int) -> dict[int, bytes]:

@@ -5,6 +5,10 @@ Shape letters: N batch, H height, W width, C channels, D values per row.
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from bulkinfer.model.graph_file import Export, make_reproducible, move_weights_o
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo import quiet
 
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 OPSET = 18  # what every onnxruntime since 1.14 and the OpenVINO plugin read; the networks need nothing newer
 
 
@@ -100,6 +105,21 @@ def _shape(value: Any) -> str:
     return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
+@contextmanager
+def _no_cache_left() -> Iterator[None]:
+    """torch makes a folder for compiled code in the temporary folder, though an export compiles none: ours is removed."""
+    if os.environ.get(_CACHE):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="bulkinfer-export-") as folder:
+        os.environ[_CACHE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(_CACHE, None)
+
+
+@_no_cache_left()
 def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str, *, has_classes: bool = True) -> Export:
     """Export a network in evaluation mode. Raises RunError if it cannot be exported with a free batch."""
     golden = _golden(network, recipe, has_classes)

@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from bulkinfer.errors import RunError, first_line
+from bulkinfer.files.atomic import naming
 from bulkinfer.files.guarded import open_regular
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip", ".deb")
@@ -90,7 +91,7 @@ class _Target:
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as target:
+            with naming(path), path.open("xb") as target:
                 shutil.copyfileobj(source, target, _BLOCK_BYTES)
                 written = target.tell()
         except (FileExistsError, NotADirectoryError, IsADirectoryError):

@@ -39,6 +39,17 @@ def temporary_path(final: Path) -> Path:
 
 
 @contextmanager
+def naming(final: Path) -> Iterator[None]:
+    """Let an error of the operating system name `final` where it names no file, or a temporary one, which no user knows."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(TEMPORARY_PREFIX):
+            error.filename = str(final)
+        raise
+
+
+@contextmanager
 def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path. If the block succeeds, the file is fsynced and renamed to `final`; otherwise it is removed.
 
@@ -46,16 +57,15 @@ def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
     `folder`, of the same file system; by default beside `final`.
     """
     temporary = temporary_path(final if folder is None else folder / final.name)
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.rename(temporary, final)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(final)  # the name that the user knows
-        raise
+    with naming(final):
+        try:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.rename(temporary, final)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     fsync_directory(final.parent)
 
 
@@ -87,7 +97,8 @@ def write_owner_file(folder: Path) -> Path:
     Returns the file. When the work is done, remove the folder; or only the file, if the folder is to stay.
     """
     owner = temporary_path(folder / "owner")
-    owner.write_text(canonical_json(this_table()))
+    with naming(folder):
+        owner.write_text(canonical_json(this_table()))
     return owner
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from bulkinfer.errors import DamagedError, DownloadError
 from bulkinfer.files.addresses import has_odd_port, public
+from bulkinfer.files.atomic import naming
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 
 log = logging.getLogger("bulkinfer")
@@ -66,7 +67,8 @@ class _Transfer:
     def write_note(self) -> None:
         """Write, beside the partial file, what another process needs to continue it."""
         if self.note:
-            self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
+            with naming(self.note):
+                self.note.write_text(json.dumps({"address_sha256": self.address_sha256, "validator": self.validator}))
 
 
 def fetch(url: str, path: Path, *, most_bytes: int = MOST_BYTES, pause_s: float = 0.5, part_note: Path | None = None) -> None:

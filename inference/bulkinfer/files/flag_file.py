@@ -1,11 +1,12 @@
-"""Refuse truncated flag files of `bulkinfer bench --tune`: their first line names the command, their last line is an end mark.
+"""Refuse flag files that absl would wait for or never finish, and truncated ones of `bulkinfer bench --tune`.
 
-A truncated file holds fewer flags, or none if it ends within the comments. Without this check a launch would silently run
-with defaults.
+The first line of the latter names the command, their last line is an end mark. A truncated file holds fewer flags, or none if
+it ends within the comments. Without this check a launch would silently run with defaults.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +20,10 @@ _ENOUGH = FIRST_LINE.partition(" --")[0]  # "# written by bulkinfer bench"
 _WORD = re.compile(r"--?flagfile(?:=(.*))?", re.DOTALL)
 
 
-def refuse_cut(argv: Sequence[str]) -> None:
-    """Raises UsageError if a flag file named in `argv`, or in such a file, lacks its end mark.
+def refuse_unfit(argv: Sequence[str]) -> None:
+    """Raises UsageError if a flag file named in `argv`, or in such a file, is no file, is too large, or lacks its end mark.
 
-    Files that cannot be read, and files that name each other, are left to absl, which reports them.
+    Files that cannot be opened, and files that name each other, are left to absl, which reports them.
     """
     _refuse(_named(argv), [])
 
@@ -45,13 +46,15 @@ def _is_ours(lines: list[str]) -> bool:
 
 
 def _refuse(names: list[str], above: list[Path]) -> None:
-    for path in (Path(name).expanduser() for name in names):
-        try:
-            if path in above or not path.is_file():
-                continue
-            lines = read_text(path, TEXT_BYTES).splitlines()
-        except (OSError, UnicodeDecodeError, DamagedError):
+    for path in (Path(os.path.expanduser(name.strip())) for name in names if name.strip()):
+        if path in above:
             continue
+        try:
+            lines = read_text(path, TEXT_BYTES).splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        except DamagedError as error:
+            raise UsageError(f"--flagfile: {error}: give a file with one flag a line") from None
         if _is_ours(lines) and END_MARK not in lines:
             raise UsageError(f"--flagfile: {path} is cut short: make it again with bulkinfer bench --tune")
         _refuse(_named([line.strip() for line in lines]), [*above, path])

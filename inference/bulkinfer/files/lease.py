@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
-from bulkinfer.files.atomic import FORMAT, temporary_path
+from bulkinfer.files.atomic import FORMAT, naming, temporary_path
 from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
@@ -142,7 +142,8 @@ def take(
     content, token = _new_lock()
     deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
-        holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
+        with naming(path):
+            holder = read_holder(path) or (None if _is_published(path, content) else read_holder(path))
         if holder is None:
             if is_held(path, token):
                 _remove_heirs(path, token)
@@ -275,7 +276,8 @@ def _takes_over(path: Path, dead: Holder, content: bytes) -> bool:
             return False
         ours = temporary_path(path)
         try:
-            _write(ours, content)
+            with naming(path):
+                _write(ours, content)
             os.rename(ours, path)
         finally:
             ours.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import temporary_path
+from bulkinfer.files.user_path import real_path
 from bulkinfer.types import shell_word
 
 SUFFIX = ".bulkinfer"
@@ -79,7 +80,7 @@ def other_places(output: Path) -> list[Path]:
 
 def _places(output: Path) -> list[Path]:
     """The folders that can be the own folder of `output`: beside it, if a name allows that, and inside it."""
-    place = output.resolve() if output.is_symlink() or output.name in ("", "..") else output  # one folder has one lock
+    place = real_path(output) if output.is_symlink() or output.name in ("", "..") else output  # one folder has one lock
     if place.parent.name.startswith(".") and place.parent.name.endswith(SUFFIX):
         return [output]
     inside, name = place / SUFFIX, f".{place.name}{SUFFIX}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
-from bulkinfer.types import printable
+from bulkinfer.types import printable, printable_path
 
 
 def user_path(value: Any, name: str) -> Path:
@@ -23,10 +25,38 @@ def user_path(value: Any, name: str) -> Path:
     return Path(text)
 
 
-def require_folder_place(path: Path, option: str) -> None:
-    """Raises UsageError if `path` cannot be a folder or made one.
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path without links; Path.resolve raises RuntimeError at a loop of links, which here is kept as it is."""
+    return Path(os.path.realpath(path))
 
-    It, or a folder above it, is a file, or a link to nothing, or its name is too long.
+
+@contextlib.contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder for the block. If that fails, the folders that were made here are removed unless they hold something."""
+    absent = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in absent:
+            with contextlib.suppress(OSError):  # it holds something, or was not made
+                place.rmdir()
+        raise
+
+
+def require_utf8(path: Path, option: str) -> None:
+    """Raises UsageError if the real path of what `option` names is not UTF-8: onnx and onnxruntime take paths as such text."""
+    try:
+        os.path.realpath(path).encode()
+    except UnicodeEncodeError:
+        what = f"{option}: onnxruntime cannot open a path that is not UTF-8, such as {printable_path(os.path.realpath(path))}"
+        raise UsageError(f"{what}: give another {option}") from None
+
+
+def require_folder_place(path: Path, option: str) -> None:
+    """Raises UsageError if `path` cannot be a folder that is written to, or made one.
+
+    It, or a folder above it, is a file, or a link to nothing, or its name is too long, or the file system is read-only.
     """
     try:
         there = next(place for place in (path, *path.parents, Path()) if os.path.lexists(place) or not place.name)
@@ -36,6 +66,9 @@ def require_folder_place(path: Path, option: str) -> None:
     if there.is_symlink() and not there.exists():
         link, target = printable(os.fsencode(there)), printable(os.readlink(os.fsencode(there)))
         raise UsageError(f"{option}: {link} is a link to {target}, which does not exist: make that folder, or give another")
+    if there.is_dir() and os.statvfs(there).f_flag & os.ST_RDONLY:
+        shown = printable_path(path)
+        raise UsageError(f"{option} {shown}: {printable_path(there)} is on a read-only file system: give another folder")
     if not there.is_dir():
         shown = printable(os.fsencode(there))
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")

@@ -13,6 +13,8 @@ from bulkinfer.errors import UsageError
 MAX_PROCESSES = 1024  # of one host
 # Loader threads of one process share an interpreter: 16 of them kept 6.3 of 16 cores busy (docs/adr/0015).
 CORES_PER_WORKER = 8
+THREADS_PER_PROCESS = 5  # for the same reason; beyond that, loader processes take them (docs/adr/0024)
+THREADS_ONLY = -1  # of --loader_processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ThreadPlan:
     num_workers: int
     affinity: tuple[tuple[int, ...], ...]
     devices: tuple[int, ...]
+    loader_processes: int = 0  # of each worker, which its loader threads are spread over; 0: they load in the worker itself
 
     def with_devices(self, devices: Sequence[int]) -> ThreadPlan:
         """The same plan with the workers on the devices with these numbers."""
@@ -51,9 +54,10 @@ class ThreadPlan:
 
     def __str__(self) -> str:
         workers = "1 worker" if self.num_devices == 1 else f"{self.num_devices} workers"
+        processes = f" in {self.loader_processes} loader process(es)" if self.loader_processes else ""
         return (
             f"{workers}, each {self.streams} stream(s) x {self.threads_per_stream} thread(s) "
-            f"and {self.num_workers} loader thread(s); spinning off"
+            f"and {self.num_workers} loader thread(s){processes}; spinning off"
         )
 
 
@@ -110,10 +114,25 @@ def workers_for(budget: CoreBudget) -> int:
     return max(1, budget.usable // CORES_PER_WORKER)
 
 
+def loader_processes_for(asked: int, num_workers: int) -> int:
+    """How many processes load the pictures of `num_workers` threads; `asked` is as --loader_processes takes it."""
+    if asked:
+        return min(max(asked, 0), num_workers)
+    return 0 if num_workers <= THREADS_PER_PROCESS else -(-num_workers // THREADS_PER_PROCESS)
+
+
 def plan_threads(
-    budget: CoreBudget, *, num_devices: int, streams: int, num_workers: int, threads_per_stream: int = 0
+    budget: CoreBudget,
+    *,
+    num_devices: int,
+    streams: int,
+    num_workers: int,
+    threads_per_stream: int = 0,
+    loader_processes: int = THREADS_ONLY,
 ) -> ThreadPlan:
-    """Divide the cores of `budget`; a parameter of 0 is chosen here. Raises UsageError for more than MAX_PROCESSES workers.
+    """Divide the cores of `budget`; a parameter of 0 is chosen here.
+
+    Raises UsageError for more than MAX_PROCESSES workers, and for more loader processes than loader threads.
 
     One worker takes all cores, with one single-threaded stream per core: concurrent runs are faster than one run on many
     threads. If there are at most as many workers as cores, each gets its own block of cores. If there are more, all share all
@@ -122,7 +141,13 @@ def plan_threads(
     devices = num_devices or 1
     if devices > MAX_PROCESSES:
         raise UsageError(f"{devices} worker processes are too many: at most {MAX_PROCESSES} on one host")
+    if 0 < num_workers < loader_processes:
+        raise UsageError(
+            f"--loader_processes {loader_processes}: each has a loader thread at least, and --num_workers is {num_workers}: "
+            "give fewer processes or more threads"
+        )
     share = max(1, budget.usable // devices)
+    loaders = num_workers or max(share, loader_processes)
     chosen_streams = streams or share
     if devices <= budget.usable:
         affinity = tuple(_block(budget.affinity, devices, index) for index in range(devices))
@@ -132,9 +157,10 @@ def plan_threads(
         num_devices=devices,
         streams=chosen_streams,
         threads_per_stream=threads_per_stream or max(1, share // chosen_streams),
-        num_workers=num_workers or share,
+        num_workers=loaders,
         affinity=affinity,
         devices=(0,) * devices,
+        loader_processes=loader_processes_for(loader_processes, loaders),
     )
 
 

@@ -183,6 +183,17 @@ def _turbo() -> Any:
         return None
 
 
+def turbo_pixels(data: bytes, max_pixels: int) -> np.ndarray[Any, Any] | None:
+    """What libjpeg-turbo alone makes of a file, H x W x 3, for measuring; None where it does not take it."""
+    turbo = _turbo()
+    try:
+        height, width, *_ = turbo.decode_jpeg_header(data)
+        pixels_HWC: np.ndarray[Any, Any] | None = turbo.decode_jpeg(data, "RGB") if height * width <= max_pixels else None
+    except (AttributeError, ValueError):  # it is not installed, or this is no JPEG for it
+        return None
+    return pixels_HWC
+
+
 @cache
 def turbo_agrees() -> bool:
     """Whether simplejpeg is there and gives Pillow's pixels for one small JPEG of every kind that it is used for.

@@ -12,7 +12,7 @@ import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -40,11 +40,24 @@ def install_hooks() -> None:
 
 def count_notice(text: str) -> None:
     """Count one message; those that differ only in numbers are one kind. Thread-safe."""
-    kind = re.sub(r"\d+", "N", " ".join(text.split()))[:120]
+    add_counts({re.sub(r"\d+", "N", " ".join(text.split()))[:120]: 1})
+
+
+def add_counts(counts: Mapping[str, int]) -> None:
+    """Add the counts of a loader process, by kind, which take_counts() gave there."""
     with _lock:
-        if kind not in _counts and len(_counts) >= _MAX_KINDS:
-            kind = _OTHER
-        _counts[kind] += 1
+        for kind, count in counts.items():
+            _counts[kind if kind in _counts or len(_counts) < _MAX_KINDS else _OTHER] += count
+
+
+def take_counts() -> dict[str, int]:
+    """The counts so far, by kind; they no longer count in this process."""
+    if not _counts:
+        return {}
+    with _lock:
+        counts = dict(_counts)
+        _counts.clear()
+    return counts
 
 
 def warning_counts() -> dict[str, int]:

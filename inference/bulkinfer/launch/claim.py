@@ -82,10 +82,10 @@ def claim_output(job: Job, output: Path) -> JobFile:
     remove_temporaries(output)
     if job.config.overwrite:
         remove_results(output)
-    elif (found := JobFile.read(output)) is not None:
+    elif (found := JobFile.read(output, job.config.log_path)) is not None:
         return _continue(job, output, found)
     if strangers := published_steps(output):
-        raise _strangers(output, strangers)
+        raise _strangers(job, output, strangers)
     return new_job_file(job)
 
 
@@ -152,7 +152,10 @@ def preview(plan: Plan) -> None:
     if output is None:
         return
     if job.config.overwrite:
-        log.info(f"--overwrite: would remove {describe_files(_all_result_files(output))} from {output}")
+        found = _all_result_files(output)
+        if _is_gone(output) or are_parts_gone(output):  # the record is kept, under another name
+            found.pop(own_folder(output) / JOB_FILE, None)
+        log.info(f"--overwrite: would remove {describe_files(found) if found else 'nothing'} from {output}")
         return
     published = published_steps(output)
     if plan.begun is not None:
@@ -160,12 +163,12 @@ def preview(plan: Plan) -> None:
         todo = sum(map(len, _missing(job, published)))
         log.info(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
     elif published:
-        raise _strangers(output, published)
+        raise _strangers(job, output, published)
 
 
-def _strangers(output: Path, published: list[Step]) -> RunError:
+def _strangers(job: Job, output: Path, published: list[Step]) -> RunError:
     otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
-    todo = find_record(output, published[0], otherwise)
+    todo = find_record(output, published[0], otherwise, job.config.log_path)
     return RunError(f"{output} holds {len(published)} parts, but {job_path(output)} does not exist: {todo}")
 
 
@@ -257,7 +260,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
             part = check_part(output, step, known.get(part_name(step)), job.fingerprint)
         except ForeignError as error:  # its rows are sound, and may be the only ones
             otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
-            raise RunError(f"{error}: {find_record(output, step, otherwise)}") from None
+            raise RunError(f"{error}: {find_record(output, step, otherwise, job.config.log_path)}") from None
         except RunError as error:
             log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step)}, its records run again")
             job_file.forget_part(part_name(step))

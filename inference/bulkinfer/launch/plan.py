@@ -10,7 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import require_folder_place
+from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -61,7 +61,7 @@ def plan_launch(config: LaunchConfig) -> Plan:
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
     if config.input != "pictures":
         return plan_job(asked, None, None)
-    begun = read_begun(Path(config.output)) if config.output and not config.overwrite else None
+    begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
     plan = plan_job(asked, open_pictures(asked, begun), begun)
     if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
         check_settled(plan.job)
@@ -117,11 +117,11 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     log_dir = choose_log_dir(config, job_name(asked.model.card.name, json_sha256(identity)))
     output = None if dataset is None else Path(config.output or log_dir / "results")
     if output is not None and not config.output and not config.overwrite:
-        begun = read_begun(output)  # the default folder is known only now: the fingerprint names it
+        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint names it
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
         _refuse_pictures_inside(dataset, output)
-    if output is not None and output.resolve() == log_dir.resolve():
+    if output is not None and real_path(output) == real_path(log_dir):
         raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
@@ -159,7 +159,7 @@ def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
         return
     for partition in dataset.partitions:
         inside = dataset.root / str(partition.index)
-        if folder.resolve().is_relative_to(inside.resolve()):
+        if real_path(folder).is_relative_to(real_path(inside)):
             raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
 
 
@@ -167,7 +167,7 @@ def _refuse_pictures_inside(dataset: Dataset | None, output: Path | None) -> Non
     """Raises UsageError if the pictures lie in the output: programs that read the results would read them too."""
     if dataset is None or output is None:
         return
-    if dataset.root.resolve().is_relative_to(output.resolve()):
+    if real_path(dataset.root).is_relative_to(real_path(output)):
         raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.step_queue import plan_steps
+from bulkinfer.launch.step_queue import batches_per_step, steps_without_pictures
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.session import describe_proof
@@ -16,6 +17,8 @@ from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 log = logging.getLogger("bulkinfer")
 
+_FIRST_STEP = 2  # batches of each stream, while the rate is not known: the first one warms up, the second one is measured
+
 
 class Reporter:
     """The hooks of one launch; see engines.Hooks."""
@@ -23,17 +26,54 @@ class Reporter:
     def __init__(self, launch: Launch, aggregate: Aggregate, screen: Screen) -> None:
         self._launch, self._aggregate, self._screen = launch, aggregate, screen
         self._failures_before = launch.job_file.count_rows().errors if launch.job_file is not None else 0
+        self._batches_per_step = 0
+        self._is_length_known = False
 
     def make_steps(self, rate: float) -> list[Step]:
-        """Cut what is to do into steps, and record their length in _job.json."""
-        launch, config = self._launch, self._launch.job.config
-        batches, steps = plan_steps(config, launch.threads.num_devices, launch.todo, rate, launch.job.row_bytes)
-        measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
-        self._screen.line(f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
+        """What is to do. The first steps are short where the length of the others is to follow from them."""
+        config, threads = self._launch.job.config, self._launch.threads
+        if config.input != "pictures":
+            batches = self._length_by(rate)
+            steps = steps_without_pictures(config, threads.num_devices, batches)
+            measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
+            self._settle(batches, f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
+            return steps
+        longest, first = self._length_by(math.inf), _FIRST_STEP * threads.streams
+        if config.batches_per_step or longest <= first:
+            self._settle(longest, self._describe(longest))
+        else:
+            self._batches_per_step = first
+        return self._launch.todo
+
+    def most_records(self) -> int:
+        """The length of a step that is handed out now."""
+        return self._batches_per_step * self._launch.job.config.batch_size
+
+    def _length_by(self, rate: float) -> int:
+        launch = self._launch
+        return batches_per_step(launch.job.config, launch.threads.num_devices, launch.todo, rate, launch.job.row_bytes)
+
+    def _describe(self, batches: int) -> str:
+        size = self._launch.job.config.batch_size
+        steps = sum(math.ceil(len(gap) / (batches * size)) for gap in self._launch.todo)
+        return f"{batches} batches x {size} pictures a step, {steps} steps"
+
+    def _settle(self, batches: int, line: str) -> None:
+        """Take the length of steps, show it, and record it in _job.json."""
+        launch, self._batches_per_step, self._is_length_known = self._launch, batches, True
+        self._screen.line(line)
         if launch.output is not None and launch.job_file is not None:
             launch.job_file.resolve(batches_per_step=batches)
             launch.job_file.write(launch.output)
-        return steps
+
+    def _measure(self, event: StepDone) -> None:
+        """The first step with pictures after the warm-up gives the length of the steps that follow."""
+        pictures, is_whole = event.count - event.warm_up, event.count == len(event.step)
+        if self._is_length_known or not pictures or not is_whole:
+            return
+        rate = pictures / max(event.total_s, 1e-9)
+        batches = self._length_by(rate)
+        self._settle(batches, f"first batches: {rate:.1f} images/sec on one worker; from now on {self._describe(batches)}")
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Count and show an event; returns the error that ends the launch, if it must end."""
@@ -47,6 +87,7 @@ class Reporter:
             self._screen.advance(len(event.step))
         elif isinstance(event, StepDone):
             self._screen.advance(event.count)
+            self._measure(event)
             if (line := self._aggregate.next_line(busy_workers)) is not None:
                 self._screen.line(line)
             return self._too_many_failures()

@@ -41,6 +41,7 @@ _PLAN = (
     "stall_timeout_s",
 )  # options for this machine, not those that the job began with
 _PLAN_OF_JOB = (
+    "loader_processes",
     "processes_per_device",
     "threads_per_stream",
     "tuned_for",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.files.user_path import real_path
 from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
@@ -59,7 +60,7 @@ def write_run(launch: Launch) -> Path:
         manifests=_manifests_for_workers(job.dataset, launch.log_dir),
         output=launch.output,
         log_dir=launch.log_dir,
-        locks={str(lease.path.resolve()): lease.token for lease in launch.leases},
+        locks={str(real_path(lease.path)): lease.token for lease in launch.leases},
     )
     spec.write(launch.log_dir / "run.json")
     return launch.log_dir / "run.json"
@@ -74,5 +75,5 @@ def _manifests_for_workers(dataset: Dataset | None, log_dir: Path) -> dict[int, 
         else:
             path = kept_manifest(log_dir, partition.index)
             partition.manifest.write(path, apart=True)
-        found[partition.index] = ManifestRef(str(path.resolve()), partition.manifest.content_hash, file_sha256(path))
+        found[partition.index] = ManifestRef(str(real_path(path)), partition.manifest.content_hash, file_sha256(path))
     return found

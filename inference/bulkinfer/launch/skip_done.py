@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.user_path import real_path
 from bulkinfer.launch.job import Job, resolved_of
 from bulkinfer.records.manifest import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
@@ -80,7 +81,7 @@ def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path)
     found = JobFile.read(output)
     if found is None:
         raise UsageError(f"--skip_done {output}: it holds no {JOB_FILE}; give the results folder of a job")
-    if config.output and Path(config.output).resolve() == output.resolve():
+    if config.output and real_path(config.output) == real_path(output):
         raise UsageError(f"--skip_done {output} is the --output itself: a resume needs no --skip_done; give another --output")
     _refuse_other_kind(output, found, effective_identity(identity, {}))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ _LONE_DEATHS = 2  # deaths that prove that a single record kills its worker; one
 
 @dataclass
 class StepQueue:
-    """The steps to run.
+    """What is to run: ranges of records, cut into steps as they are taken.
 
     A suspect is a step whose records a worker was working on when it died. It runs with nothing else in its worker; `suspects`
     counts the workers that died so. `unexplained` counts deaths of workers that held a step and worked on none of its records.
@@ -34,8 +35,11 @@ class StepQueue:
     def of(cls, steps: Iterable[Step]) -> StepQueue:
         return cls(deque(steps))
 
-    def take(self, held: list[Step], *, only_partition: int | None = None) -> Step | None:
-        """The next step for a worker that holds `held`; None if it must finish those first, or none is left."""
+    def take(self, held: list[Step], *, most_records: int = sys.maxsize, only_partition: int | None = None) -> Step | None:
+        """The next step for a worker that holds `held`; None if it must finish those first, or none is left.
+
+        What is longer than `most_records` is cut; a suspect runs as it is.
+        """
         if len(held) >= 2 or any(step in self.suspects for step in held):
             return None
         for index, step in enumerate(self.pending):
@@ -44,7 +48,11 @@ class StepQueue:
             if held and step in self.suspects:
                 return None
             del self.pending[index]
-            return step
+            if len(step) <= most_records or step in self.suspects:
+                return step
+            border = step.start + most_records
+            self.pending.insert(index, Step(step.partition, border, step.end))
+            return Step(step.partition, step.start, border)
         return None
 
     def give_back(self, held: list[Step], batch_size: int, in_hand: Iterable[Step]) -> list[Step]:
@@ -106,21 +114,23 @@ def split_step(step: Step, size: int) -> list[Step]:
     return [Step(step.partition, start, min(start + size, step.end)) for start in range(step.start, step.end, size)]
 
 
-def plan_steps(
-    config: LaunchConfig, num_devices: int, todo: list[Step], rate: float, row_bytes: int = 0
-) -> tuple[int, list[Step]]:
-    """Batches per step, and the steps: about 10 s each by the warm-up's rate (without pictures 5 s), at most 1500 batches.
+def batches_per_step(config: LaunchConfig, num_devices: int, todo: list[Step], rate: float, row_bytes: int = 0) -> int:
+    """Those asked for, else about 10 s by `rate` in pictures per second (without pictures 5 s), at most 1500.
 
     `row_bytes` is the size of the outputs saved of one record: a step holds at most 256 MiB of them, or one batch.
     """
+    if config.batches_per_step:
+        return config.batches_per_step
     seconds = SYNTHETIC_STEP_S if config.input != "pictures" else STEP_S
-    batches = config.batches_per_step or max(1, min(MAX_BATCHES_PER_STEP, round(rate * seconds / config.batch_size)))
-    if config.input != "pictures":
-        size = batches * config.batch_size
-        workers = range(num_devices)
-        return batches, [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]
-    if not config.batches_per_step:
+    batches = round(min(MAX_BATCHES_PER_STEP, rate * seconds / config.batch_size))
+    if config.input == "pictures":
         fair = sum(map(len, todo)) / (num_devices * _STEPS_PER_WORKER * config.batch_size)
-        most = _STEP_BYTES // max(1, row_bytes * config.batch_size)
-        batches = max(1, min(batches, math.ceil(fair), most))
-    return batches, [step for gap in todo for step in split_step(gap, batches * config.batch_size)]
+        batches = min(batches, math.ceil(fair), _STEP_BYTES // max(1, row_bytes * config.batch_size))
+    return max(1, batches)
+
+
+def steps_without_pictures(config: LaunchConfig, num_devices: int, batches: int) -> list[Step]:
+    """`iterations` steps of so many batches for each worker, which has a partition of its own."""
+    size = batches * config.batch_size
+    workers = range(num_devices)
+    return [Step(worker, i * size, (i + 1) * size) for i in range(config.iterations) for worker in workers]

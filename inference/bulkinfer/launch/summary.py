@@ -173,7 +173,7 @@ def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> No
     if engine is None:
         log.info("total: nothing left to do")
     else:
-        rate = f"{aggregate.images_per_s:.1f} images/sec (start-up and warm-up {aggregate.startup_s:.1f} sec apart)"
+        rate = f"{aggregate.images_per_s:.1f} images/sec ({_describe_start(aggregate)})"
         log.info(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
     if seconds := aggregate.metrics().seconds:
         log.info("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))
@@ -181,6 +181,14 @@ def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> No
         log.info(f"{launch.job.config.input}: without {WITHOUT[launch.job.config.input]}")
     for sentence in engine.replaced if engine else ():
         log.info(f"replaced: {sentence}")
+
+
+def _describe_start(aggregate: Aggregate) -> str:
+    """What the rate leaves out, in words."""
+    seconds, pictures = aggregate.startup_s, aggregate.warm_up_pictures
+    if aggregate.is_all_warm_up:
+        return f"start-up {seconds:.1f} sec apart; the warm-up is in it, nothing came after it"
+    return f"start-up and warm-up{f' with {pictures} of the pictures' if pictures else ''} {seconds:.1f} sec apart"
 
 
 def log_records(launch: Launch, counts: RowCounts, *, quiet: bool) -> None:

@@ -17,15 +17,21 @@ from bulkinfer.worker.protocol import Died, Ended, Event, Ready, Recovered, Step
 
 
 class Aggregate:
-    """The sums over all reports of one launch. A picture is counted once, when its part is published."""
+    """The sums over all reports of one launch. A picture is counted once, when its part is published.
+
+    Rates leave out the time until the first warm-up is over, and the pictures of every warm-up. In a run that ends within its
+    warm-up they are those of all pictures, from when the first worker is ready.
+    """
 
     def __init__(self, started: float) -> None:
         """`started` is when the command began, by time.perf_counter()."""
         self.started = started
         self.first_ready: float | None = None
+        self.first_warm: float | None = None  # the end of the first warm-up, once a step with pictures after it is published
         self.last_published: float | None = None
         self.parts: list[Part] = []
         self.pictures = 0
+        self.warm_up_pictures = 0
         self.failures = 0
         self.ready: dict[int, Ready] = {}  # by worker, the last one
         self._totals: dict[tuple[int, int], Totals] = {}  # worker, its incarnation -> its last report
@@ -33,14 +39,14 @@ class Aggregate:
         self._steps_done: Counter[int] = Counter()
         self._lines = 0
         self._line_pictures = 0
-        self._line_time = 0.0
+        self._line_time: float | None = None  # when the last line was made
         self._line_shares: list[tuple[float, float]] = []
 
     def add(self, worker: int, event: Event) -> None:
         """Add one event of a worker."""
         if isinstance(event, Ready):
             if self.first_ready is None:
-                self.first_ready = self._line_time = time.perf_counter()
+                self.first_ready = time.perf_counter()
             self.ready[worker] = event
         elif isinstance(event, StepDone):
             self._add_step(worker, event)
@@ -56,15 +62,21 @@ class Aggregate:
         part = Part(step, event.ok, event.stages, event.sha256)
         self.parts.append(part)
         self.failures += part.num_errors
-        self._count(event.count)
+        now = self._count(event.count, event.warm_up)
+        if event.warm_up == event.count:
+            return
+        begun = now - event.total_s
+        self.first_warm = begun if self.first_warm is None else min(self.first_warm, begun)
         self._steps_done[worker] += 1
         total_s = max(event.total_s, 1e-9)
         self._line_shares.append((event.wait_s / total_s, event.compute_s / total_s))
 
-    def _count(self, pictures: int) -> None:
+    def _count(self, pictures: int, warm_up: int = 0) -> float:
         self.pictures += pictures
-        self._line_pictures += pictures
+        self.warm_up_pictures += warm_up
+        self._line_pictures += pictures - warm_up
         self.last_published = time.perf_counter()
+        return self.last_published
 
     def next_line(self, busy_workers: list[int]) -> str | None:
         """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line."""
@@ -75,33 +87,49 @@ class Aggregate:
     def line(self) -> str:
         """The line of the interval since the last one: wall-clock rate, shares averaged over its steps."""
         now = self.last_published or time.perf_counter()
-        total_s = now - self._line_time
+        total_s = now - (self._line_time or self.running_from)
         steps = max(1, len(self._line_shares))
         wait, compute = (sum(shares[side] for shares in self._line_shares) / steps for side in (0, 1))
-        text = step_line(total_s, wait * total_s, compute * total_s, self._line_pictures)
+        pictures = self._line_pictures or self._rated_pictures
+        text = step_line(total_s, wait * total_s, compute * total_s, pictures)
         self._lines += 1
         self._line_pictures, self._line_time, self._line_shares = 0, now, []
         return text
 
     @property
     def line_is_due(self) -> bool:
-        """True if pictures were finished since the last line."""
-        return self._line_pictures > 0
+        """True if pictures were finished since the last line, or all of them during the warm-up."""
+        return self._line_pictures > 0 or (self.is_all_warm_up and not self._lines)
+
+    @property
+    def is_all_warm_up(self) -> bool:
+        """True if there are pictures, and all were finished during a warm-up."""
+        return 0 < self.pictures == self.warm_up_pictures
+
+    @property
+    def _rated_pictures(self) -> int:
+        return self.pictures if self.is_all_warm_up else self.pictures - self.warm_up_pictures
+
+    @property
+    def running_from(self) -> float:
+        """The end of the first warm-up; without one, when the first worker is ready."""
+        ready = self.first_ready or time.perf_counter()
+        return ready if self.first_warm is None else max(ready, self.first_warm)
 
     @property
     def startup_s(self) -> float:
-        """Seconds from the command until the first worker is ready: hashes, scan, process start, model load, warm-up."""
-        return (self.first_ready or time.perf_counter()) - self.started
+        """Seconds from the command to `running_from`: hashes, scan, process start, model load, warm-up."""
+        return self.running_from - self.started
 
     @property
     def running_s(self) -> float:
-        """Seconds from when the first worker is ready to the last published part."""
-        return self.last_published - self.first_ready if self.first_ready and self.last_published else 0.0
+        """Seconds from `running_from` to the last published part."""
+        return self.last_published - self.running_from if self.first_ready and self.last_published else 0.0
 
     @property
     def images_per_s(self) -> float:
         """Pictures per second of wall-clock time, without start-up and warm-up."""
-        return self.pictures / self.running_s if self.running_s else 0.0
+        return self._rated_pictures / self.running_s if self.running_s else 0.0
 
     def metrics(self) -> Metrics:
         """Stage times and run times of all workers together."""
@@ -116,6 +144,7 @@ class Aggregate:
         return {
             "images_per_s": self.images_per_s,
             "pictures": self.pictures,
+            "warm_up_pictures": self.warm_up_pictures,
             "startup_s": self.startup_s,
             "running_s": self.running_s,
             "stage_thread_seconds": {name: round(seconds, 3) for name, seconds in sorted(metrics.seconds.items())},
@@ -124,7 +153,9 @@ class Aggregate:
             "peak_memory_bytes": dict(peaks),
             "cpu_s": sum(used.cpu_s for used in totals.values()),
             "load_s": {str(worker): ready.load_s for worker, ready in sorted(self.ready.items())},
-            "warm_up_images_per_s": {str(worker): ready.warm_up_rate for worker, ready in sorted(self.ready.items())},
+            "warm_up_images_per_s": {
+                str(worker): ready.warm_up_rate for worker, ready in sorted(self.ready.items()) if ready.warm_up_rate
+            },
             "ran": {str(worker): ready.proof for worker, ready in sorted(self.ready.items())},
             "versions": next((ready.versions for ready in self.ready.values()), {}),
         }

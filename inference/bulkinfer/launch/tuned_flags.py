@@ -78,10 +78,11 @@ def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, 
         "streams": plan.streams,
         "threads_per_stream": plan.threads_per_stream,
         "num_workers": plan.num_workers,
+        "loader_processes": config.loader_processes,
         "decode": config.decode,
         "tuned_for": conditions(job, plan.num_devices, budget),
     }
-    for name in ("model_path", "decode"):
+    for name in ("model_path", "decode", "loader_processes"):
         if getattr(config, name) == getattr(LaunchConfig, name):
             del flags[name]
     first = f"{FIRST_LINE} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, for infer_launch --flagfile"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
@@ -11,12 +11,14 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import GRAPH_BYTES
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.user_path import real_path
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.recipe import Recipe
 
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output that holds class values
 RANDOM_WEIGHTS = "random"
+NO_LICENCE = "not stated"
 USERS_FILE = "file given by the user"  # the origin of weights
 VARIANTS = ("fp16", "int8")  # precisions with a folder of their own inside the folder of the network
 CALIBRATED = ("int8",)  # the variants that need pictures; the others are made from the graph alone
@@ -82,6 +84,9 @@ class ModelCard:
     calibration: Calibration | None = None  # only of a variant
     test_size: bool = False  # its recipe is that of get_model --use_test_size
     external_data_bytes: int = 0  # size of `external_data`; 0: not known, since earlier versions did not record it
+    # The options that decided the network, see made_with.py; None: made before they were recorded. They are no part of what the
+    # network is: it stays the same if its files are named by other paths.
+    options: dict[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.input not in INPUT_KINDS:
@@ -115,17 +120,20 @@ class GraphSidecar:
     parity: dict[str, dict[str, float]]
 
 
-def _build(cls: Any, value: Any, path: Path) -> Any:
-    """cls(**value) without unknown keys. Raises DamagedError or UsageError naming the file and the wrong or missing key."""
+def _build(cls: Any, value: Any, path: Path, where: str = "") -> Any:
+    """cls(**value) without unknown keys. Raises DamagedError or UsageError naming the file and the wrong or missing key.
+
+    `where` is the key of the value in the file; empty: it is the whole file.
+    """
     kinds = get_type_hints(cls)
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is damaged (its {cls.__name__.lower()} is no object)")
     given = {known.name: value[known.name] for known in fields(cls) if known.name in value}
     if reason := next(filter(None, (mismatch(item, kinds[name], name) for name, item in given.items())), ""):
         raise DamagedError(f"{path} is damaged ({reason})")
-    needed = (known.name for known in fields(cls) if known.default is MISSING and known.default_factory is MISSING)
-    if missing := [name for name in needed if name not in given]:
-        raise DamagedError(f"{path} is damaged ({missing[0]} is missing)")
+    needed = [known.name for known in fields(cls) if known.default is MISSING and known.default_factory is MISSING]
+    if missing := next((name for name in needed if name not in given), ""):
+        raise DamagedError(f"{path} is damaged ({where and f'{where}.'}{missing} is missing)")
     try:
         return cls(**given)
     except UsageError as error:
@@ -147,8 +155,8 @@ def card_of(value: dict[str, Any], path: Path) -> ModelCard:
     for name in ("recipe", "weights"):
         if name not in value:
             raise DamagedError(f"{path} is damaged ({name} is missing)")
-    recipe = _build(Recipe, value.get("recipe", {}), path)
-    weights = _build(Weights, value.get("weights", {}), path)
+    recipe = _build(Recipe, value["recipe"], path, "recipe")
+    weights = _build(Weights, value["weights"], path, "weights")
     card: ModelCard = _build(ModelCard, {**value, "recipe": recipe, "weights": weights}, path)
     return card
 
@@ -206,4 +214,4 @@ def check_graph_files(folder: Path, batch_size: int) -> tuple[ModelCard, GraphSi
     if (found := file_sha256(graph, most_bytes=GRAPH_BYTES)) != sidecar.sha256:
         why = describe_wrong_file(graph) or f"sha256 {found[:12]}, recorded {sidecar.sha256[:12]}"
         raise DamagedError(f"{graph} is not the graph of {graph.with_suffix('.json').name} ({why})")
-    return card, sidecar, Path(graph).resolve()
+    return card, sidecar, real_path(graph)

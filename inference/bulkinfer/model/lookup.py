@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.config import GetModelConfig, LaunchConfig
-from bulkinfer.errors import DamagedError, RunError, UsageError
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.guarded import JSON_BYTES, read_bytes
+from bulkinfer.files.user_path import require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.card import (
     CALIBRATED,
@@ -25,6 +24,7 @@ from bulkinfer.model.card import (
     variant_folder,
 )
 from bulkinfer.model.integrity import CARD, damage, readable_card, variant_damage
+from bulkinfer.model.made_with import Again, again_from_folder, made_again, made_again_from, unknown_source
 from bulkinfer.model.names import plain
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import shell_word
@@ -49,6 +49,7 @@ def find_model(config: LaunchConfig, providers: Collection[str], is_published: C
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
+    require_utf8(network, "--model_path")
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
         model = _checked(network, folder, config.batch_size)
@@ -131,7 +132,7 @@ def check_columns(config: LaunchConfig, card: ModelCard) -> None:
 def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
     """The folder of the network with this name, or with the same plain form; if there is none, also the nearest names.
 
-    Raises UsageError for the folder of a variant, which --precision chooses.
+    Raises UsageError for what can be no name, and for the folder of a variant, which --precision chooses.
     """
     if Path(model_name).name in ("", ".."):
         raise UsageError(f"--model_name {model_name!r} is no name of a network: give one, such as resnet18")
@@ -156,7 +157,8 @@ def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
 
 def _advice(config: LaunchConfig, network: Path, folder: Path, is_published: Callable[[str], bool]) -> str:
     """What to do so that `folder`, which is `network` or the folder of its variant, gets the graph of `config`."""
-    if readable_card(network) or readable_card(folder) or source_in(network) or is_published(config.model_name):
+    is_known = readable_card(network) or readable_card(folder) or made_again_from(network / CARD, network.name)
+    if is_known or is_published(config.model_name):
         return f"run {get_model_command(config, network, folder)}"
     if not network.is_dir():
         return "get_model makes the networks that get_model --list prints, those of timm, and your own, and none is called so"
@@ -171,56 +173,19 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     """
     of_network = readable_card(network)
     card = of_network or readable_card(folder)  # the card of a variant says the same about its network
-    named = ["--model_name", config.model_name]
-    options = ["--batch_size", str(config.batch_size)]
-    recorded = source_in(network) if card is None else []
-    if recorded:
-        named = recorded
-    elif card is not None and card.source != "zoo" and network.is_dir() and (of_network is None or damage(network, of_network)):
-        named = source_options(card, network.name)
-    elif card is not None and card.source == "zoo" and card.weights.option != GetModelConfig.weights:
-        options += ["--weights", card.weights.option]
-    if card is not None and card.test_size:
-        options += ["--use_test_size"]
-    if card is not None and card.input != GetModelConfig.input:
-        options += ["--input", card.input]
-    if config.model_path != LaunchConfig.model_path:
-        options += ["--model_path", config.model_path]
+    again = made_again(card, network.name) if card is not None else made_again_from(network / CARD, network.name)
+    if card is not None and (card.source == "zoo" or not _needs_its_source(network, of_network)):
+        again = again_from_folder(card, config.model_name)
+    if again is None:
+        again = Again(["--model_name", config.model_name], [])
+    variant = list[str]()
     if folder != network:
-        options += ["--precision", folder.name]
+        variant = ["--precision", folder.name]
         if folder.name in CALIBRATED and variant_damage(folder, of_network):
-            options += ["--calibration_dir", "PICTURES"]
-    return " ".join(map(shell_word, ["get_model", *named, *options]))
+            variant += ["--calibration_dir", "PICTURES"]
+    return again.command(config.batch_size, config.model_path, variant)
 
 
-def source_options(card: ModelCard, name: str) -> list[str]:
-    """The options of get_model that make a network again which is not from the zoo: its file, or its run."""
-    assert card.source != "zoo", card.name
-    return _options(card.source, card.weights.source, card.weights.origin, name)
-
-
-def _options(source: str, file: str, origin: str, name: str) -> list[str]:
-    if source == "checkpoint":
-        return ["--checkpoint", origin, "--name", name]
-    return ["--onnx", file, "--name", name, "--recipe", "RECIPE.json"]
-
-
-def source_in(folder: Path) -> list[str]:
-    """The options of get_model that make a network again, from a card that is damaged; [] if it does not say them."""
-    try:
-        value = json.loads(read_bytes(folder / CARD, JSON_BYTES))
-        source, weights = value["source"], value["weights"]
-        file, origin = weights["source"], weights["origin"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, DamagedError):
-        return []
-    if source == "zoo":
-        return ["--model_name", folder.name]
-    return _options(source, str(file), str(origin), folder.name) if source in ("checkpoint", "onnx") else []
-
-
-def unknown_source(name: str) -> str:
-    """What to do about a network of which nothing says what it was made of."""
-    return (
-        f"make {name} again from what it was made of: get_model --checkpoint RUN --name {shell_word(name)}, or "
-        f"get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE.json"
-    )
+def _needs_its_source(network: Path, card: ModelCard | None) -> bool:
+    """True if there is a folder of the network, and it cannot give another batch size."""
+    return network.is_dir() and (card is None or bool(damage(network, card)))

@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from bulkinfer.errors import RunError
+from bulkinfer.types import printable
+
 # For each mode, the ways that are tried in turn. A file that cannot be copied (no permission, unreadable sector) gets a
 # symbolic link, so that it becomes an error row and the command does not fail.
 WAYS = {"symlink": ("symlink", "hardlink", "copy"), "hardlink": ("hardlink", "copy", "symlink"), "copy": ("copy", "symlink")}
@@ -46,10 +49,9 @@ class Linker:
             try:
                 _make_folder(partition, name, made)
                 ways[self.put(key, os.path.join(partition, name), is_missing=is_missing)] += 1
-            except (FileExistsError, NotADirectoryError):
-                if not is_missing:
-                    raise
-                ways["none"] += 1  # a missing picture whose name is taken by a folder: reading the record fails either way
+            except OSError as error:
+                _refuse_unless_missing(error, name, is_missing)
+                ways["none"] += 1
 
     def repair(self, partition: bytes, places: Iterable[Place], ways: Counter[str], temporary: bytes) -> int:
         """Check every link or copy of a partition and make those again that are missing or point elsewhere.
@@ -59,14 +61,18 @@ class Linker:
         repaired, made = 0, {b""}
         for key, name, is_missing in places:
             destination = os.path.join(partition, name)
-            way = self.way_of(key, destination, is_missing=is_missing)
-            if way is None and is_missing and os.path.isdir(destination):
+            try:
+                way = self.way_of(key, destination, is_missing=is_missing)
+                if way is None and is_missing and os.path.isdir(destination):
+                    way = "none"
+                if way is None:
+                    _make_folder(partition, name, made)
+                    way = self.put(key, temporary, is_missing=is_missing)
+                    os.rename(temporary, destination)
+                    repaired += 1
+            except OSError as error:
+                _refuse_unless_missing(error, name, is_missing)
                 way = "none"
-            if way is None:
-                _make_folder(partition, name, made)
-                way = self.put(key, temporary, is_missing=is_missing)
-                os.rename(temporary, destination)
-                repaired += 1
             ways[way] += 1
         return repaired
 
@@ -130,10 +136,32 @@ def belongs_to(source: bytes, name: bytes, path: bytes) -> bool:
 
 
 def _make_folder(partition: bytes, name: bytes, made: set[bytes]) -> None:
-    folder = name.rpartition(b"/")[0]
-    if folder not in made:
-        os.makedirs(os.path.join(partition, folder), exist_ok=True)
+    """Make the folder that `name` lies in. os.makedirs calls itself for each folder above: too often for a path of 1,000."""
+    folder, absent = name.rpartition(b"/")[0], list[bytes]()
+    while folder not in made:
+        absent.append(folder)
+        folder = folder.rpartition(b"/")[0]
+    for folder in reversed(absent):
+        path = os.path.join(partition, folder)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
         made.add(folder)
+
+
+def _refuse_unless_missing(error: OSError, name: bytes, is_missing: bool) -> None:
+    """Raise `error` unless it is that of a missing picture whose name is taken by a folder, or is none that a file can have.
+
+    Reading the record fails either way.
+    """
+    if error.errno == errno.ENAMETOOLONG and not is_missing:
+        raise RunError(
+            f"the path of {printable(name)} in a partition is too long: give a shorter --output, or --mode manifest"
+        ) from None
+    if not is_missing or error.errno not in (errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG):
+        raise error
 
 
 def _way_of_file(target: bytes, destination: bytes, ways: tuple[str, ...]) -> str | None:

@@ -121,7 +121,7 @@ def _data_dir(config: PartitionConfig) -> str:
 
 
 def _from_folder(config: PartitionConfig, data_dir: bytes) -> _Input:
-    annotations = read_annotations(Path(config.annotations)) if config.annotations else None
+    annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     _log_lines(scan.summary())
     found = {

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from bulkinfer.errors import LockedError, RunError, UnreadableError, UsageError,
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_stale_temporaries, temporary_owner, temporary_path
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.files.user_path import made_folder
 from bulkinfer.records.layout import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -34,6 +34,7 @@ from bulkinfer.records.layout import (
     everything_in,
     link_name,
     numbered_entries,
+    remove_tree,
 )
 from bulkinfer.records.links import Linker, Place, belongs_to
 from bulkinfer.records.manifest import MAKE_AGAIN, Manifest, read_description
@@ -82,8 +83,7 @@ def publish_partitions(
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
-    output.mkdir(parents=True, exist_ok=True)
-    with _only_one(output) as is_locked:
+    with made_folder(output), _only_one(output) as is_locked:
         _refuse_foreign(output)
         staying = _staying(output, source, mode, entries, intervals)
         published.left_over = _remove_abandoned(output, is_locked)
@@ -262,7 +262,7 @@ def _empty(directory: Path) -> None:
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+                remove_tree(os.fsencode(entry.path))
             elif entry.name != MANIFEST_FILE:
                 os.unlink(entry.path)
     (directory / MANIFEST_FILE).unlink(missing_ok=True)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError, UsageError
-from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
-from bulkinfer.results.parquet_parts import listed_steps, recorded_fingerprint
-from bulkinfer.results.part_names import part_name
-from bulkinfer.types import Step, printable, shell_word
+from bulkinfer.results.parquet_parts import listed_steps
+from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
 
@@ -64,26 +63,11 @@ def require_job(output: Path) -> JobFile:
     )
 
 
-def find_record(output: Path, step: Step, otherwise: str = "") -> str:
+def find_record(output: Path, step: Step, otherwise: str = "", log_path: str = "") -> str:
     """What to do about a part in `output` whose _job.json is not there: the command that copies one that is found nearby.
 
-    `otherwise` is appended where none is found.
+    `otherwise` is appended where none is found. `log_path` is the folder of job logs, if it is known.
     """
-    if (other := _job_file_of(output / part_name(step), output)) is not None:
-        return f"{printable(bytes(other))} is its {JOB_FILE}: cp {shell_word(other)} {shell_word(output / JOB_FILE)}"
+    if found := copy_command(output, step, log_path):
+        return found
     return f"{own_folder(output)} belongs to it, and is moved and copied together with it{otherwise}"
-
-
-def _job_file_of(part: Path, output: Path) -> Path | None:
-    """A _job.json near `output` that has the fingerprint of a part: of a results folder that was renamed, or of its logs."""
-    if not (fingerprint := recorded_fingerprint(part)):
-        return None
-    stem = Path(JOB_FILE).stem
-    above = output.resolve().parent
-    for path in sorted([*above.glob(f".*.bulkinfer/{stem}*.json"), above / JOB_FILE]):
-        try:
-            if path.exists() and read_json(path, most_bytes=JOB_BYTES).get("fingerprint") == fingerprint:
-                return path
-        except BulkinferError:
-            continue
-    return None

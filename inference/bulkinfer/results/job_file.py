@@ -16,6 +16,7 @@ from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.own_folder import JOB_FILE as JOB_FILE
 from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.parquet_parts import Part, listed_steps
 from bulkinfer.types import Step
 
@@ -91,16 +92,22 @@ class JobFile:
     content: dict[str, Any]
 
     @classmethod
-    def read(cls, output: Path) -> JobFile | None:
+    def read(cls, output: Path, log_path: str = "") -> JobFile | None:
         """The checked _job.json of an output directory; None if there is none. It may still lie where earlier versions put it.
 
-        Raises RunError if it is damaged, UsageError if a newer version wrote it.
+        Raises RunError if it is damaged, which names a sound one if there is one, also in the folder of job logs `log_path`;
+        UsageError if a newer version wrote it.
         """
         path = job_path(output)
         if not output.is_dir() or not path.exists():  # what lies beside a folder that is gone is of no use
             return None
-        with advising(_WAYS_OUT):
-            return cls.of(read_json(path, most_bytes=JOB_BYTES), path)
+        try:
+            with advising(_WAYS_OUT):
+                return cls.of(read_json(path, most_bytes=JOB_BYTES), path)
+        except RunError as error:
+            if advice := copy_command(output, log_path=log_path):
+                raise RunError(f"{str(error).removesuffix(f': {_WAYS_OUT}')}: {advice}") from None
+            raise
 
     @classmethod
     def of(cls, content: dict[str, Any], path: Path) -> JobFile:
@@ -214,9 +221,9 @@ class JobFile:
         self.content["complete"] = all(counted[index] == entry["num_records"] for index, entry in self.partitions.items())
 
 
-def read_begun(output: Path) -> JobFile | None:
+def read_begun(output: Path, log_path: str = "") -> JobFile | None:
     """The job that a launch on `output` goes on with, as JobFile.read; None also if its parts are gone: see are_parts_gone."""
-    return None if are_parts_gone(output) else JobFile.read(output)
+    return None if are_parts_gone(output) else JobFile.read(output, log_path)
 
 
 def are_parts_gone(output: Path) -> bool:

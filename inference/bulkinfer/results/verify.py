@@ -62,7 +62,8 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     output = find_output(user_path(output, "output"))
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
-    if launcher := launcher_in(output):
+    launcher = launcher_in(output)
+    if launcher:
         verdict.notes.append(f"{launcher} is at work on it: what is missing may still come, verify it again after that")
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
@@ -76,7 +77,8 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
     for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
-            gaps = list(_missing_records(index, expected, shares.get(index, [])))
+            todo = "wait for the launcher" if launcher else "run the job again to complete it"
+            gaps = list(_missing_records(index, expected, shares.get(index, []), todo))
             wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
             verdict.faults += gaps + wrong
             mixed |= {index} if wrong else set()
@@ -123,15 +125,15 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(index: int, expected: PartitionEntry, done: list[Step]) -> Iterator[str]:
-    """Records of a partition that no sound part holds."""
+def _missing_records(index: int, expected: PartitionEntry, done: list[Step], todo: str) -> Iterator[str]:
+    """Records of a partition that no sound part holds, and what to do about them."""
     try:
         missing = missing_ranges(index, expected["num_records"], done)
     except BulkinferError as error:
         yield str(error)
         return
     for gap in missing:
-        yield f"partition {index}: records {gap.start} to {gap.end} have no row: run the job again to complete it"
+        yield f"partition {index}: records {gap.start} to {gap.end} have no row: {todo}"
 
 
 def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
-from bulkinfer.host.cores import CoreBudget, ThreadPlan, plan_threads, workers_for
+from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
 from bulkinfer.runtime.providers import PROVIDERS, Provider, entry_of
@@ -274,11 +274,13 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
             f"--num_devices {config.num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
             "--processes_per_device N runs several workers on each"
         )
+    has_loaders = config.engine != "inline" and config.input == "pictures"
     plan = plan_threads(
         budget,
         num_devices=config.num_devices or (1 if config.engine == "inline" else several),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
         threads_per_stream=config.threads_per_stream,
+        loader_processes=config.loader_processes if has_loaders else THREADS_ONLY,
     )
     return plan.with_devices([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])

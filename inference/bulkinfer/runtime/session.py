@@ -24,7 +24,7 @@ class Network(Protocol):
     load_s: float
     not_pinned: str
 
-    def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]: ...
+    def pin(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]: ...
 
     def run(self, images: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]: ...
 
@@ -32,8 +32,8 @@ class Network(Protocol):
 class Session:
     """An open session. Any number of threads may call `run` at once; more than the spec has streams wait for each other.
 
-    Attributes: `proof` (what runs which nodes, and how), `batch_shape` and `dtype` of the only
-    input, `output_shapes` by name (without the batch axis), `load_s` (seconds it took to open), `not_pinned` (see new_batch).
+    Attributes: `proof` (what runs which nodes, and how), `batch_shape` and `dtype` of the only input, `output_shapes` by name
+    (without the batch axis), `load_s` (seconds it took to open), `not_pinned` (see pin).
     """
 
     def __init__(self, spec: SessionSpec, output_names: list[str]) -> None:
@@ -48,12 +48,11 @@ class Session:
         self._shapes = [(self.batch_shape[0], *self.output_shapes[name]) for name in output_names]
         self.load_s = time.perf_counter() - start
 
-    def new_batch(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """A batch of zeros, uint8, to be filled and passed to `run`; its pages are locked if the provider can copy from them.
+    def pin(self, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The same batch, to be filled and passed to `run`, with its pages locked if the provider can copy from them.
 
         If they cannot be locked, the runtime copies through a buffer of its own, and `not_pinned` says why.
         """
-        images = np.zeros(shape, np.uint8)
         if self._pin is not None:
             self.not_pinned = self.not_pinned or self._pin(images, self._device)
         return images

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bulkinfer.errors import first_line
+from bulkinfer.files.user_path import real_path
 
 log = logging.getLogger("bulkinfer")
 
@@ -73,7 +74,7 @@ def why_not_private(folder: Path) -> str:
     for path in (folder, *folder.parents):
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
-            return why_not_private(folder.resolve())
+            return why_not_private(real_path(folder))
         if found.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to user {found.st_uid}"
         is_shared = found.st_mode & 0o022

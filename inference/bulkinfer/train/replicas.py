@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 
+_MOST_REPLICAS = 999_999
 _LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while the others wait for it
 
 
@@ -31,12 +33,15 @@ class World:
 
 
 def find_world(asked: int, *, is_plan: bool = False) -> World:
-    """The replicas that torchrun started; for a plan, those asked for. Raises UsageError if another number is asked for."""
+    """The replicas that torchrun started; for a plan, those asked for.
+
+    Raises UsageError if another number is asked for, or if the variables of torchrun are not as it sets them.
+    """
     world = World(
-        int(os.environ.get("RANK", "0")),
-        int(os.environ.get("WORLD_SIZE", "1")),
-        int(os.environ.get("LOCAL_RANK", "0")),
-        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        _number("RANK", below="WORLD_SIZE"),
+        _number("WORLD_SIZE"),
+        _number("LOCAL_RANK", below="LOCAL_WORLD_SIZE"),
+        _number("LOCAL_WORLD_SIZE"),
     )
     if is_plan and asked and world.replicas == 1:
         return World(replicas=asked, local_replicas=asked)
@@ -46,9 +51,23 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
     return world
 
 
+def _number(name: str, below: str = "") -> int:
+    """A variable of torchrun: a rank, which is below the number in the variable `below`, or the number of processes."""
+    text, smallest = os.environ.get(name), 0 if below else 1
+    end = _number(below) if below else _MOST_REPLICAS + 1
+    if text is None:
+        return smallest
+    if not re.fullmatch("[0-9]{1,6}", text) or not smallest <= int(text) < end:
+        legal = f"a whole number from {smallest} to {end - 1}" + (f", as {below} is {end}" if below else "")
+        raise UsageError(
+            f"the variable {name} is {text!r}, and must be {legal}: unset it, or start with torchrun, which sets it"
+        )
+    return int(text)
+
+
 def share_cores() -> None:
     """Set the number of torch's threads in this process: the cores that it may use, shared with the replicas of this host."""
-    torch.set_num_threads(max(1, core_budget().usable // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    torch.set_num_threads(max(1, core_budget().usable // _number("LOCAL_WORLD_SIZE")))
 
 
 def join(world: World, device: torch.device) -> None:

@@ -6,15 +6,13 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from bulkinfer.errors import RunError, UsageError, advising
 from bulkinfer.files import lease
-from bulkinfer.files.atomic import publishing, safe_name
+from bulkinfer.files.atomic import naming, publishing, safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.progress_bar import Screen
@@ -56,17 +54,6 @@ def lock_run(folder: Path) -> lease.Lease:
         raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
     found.keep()
     return found
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add the name of a file to errors of writing it, which have none: a full disk, for example."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 class Log(Protocol):

@@ -1,6 +1,7 @@
 """Which records each thread of a worker works on, in memory that the launcher can still read after the worker has died.
 
-A worker has one mark per thread: first the loader threads, then the streams. Only that thread writes it.
+A worker has one mark per thread: first the loader threads, then the streams. Only that thread writes it, or the loader process
+that loads for it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ class Mark:
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
         self._memory, self._offset, self._changes = memory, offset, 0
 
+    @property
+    def index(self) -> int:
+        """Which of the worker's marks it is."""
+        return self._offset // _MARK.size
+
     def set(self, partition: int, start: int, end: int) -> None:
         """From now on this thread works on the records start..end (exclusive) of a partition, and on nothing else."""
         self._changes += 1
@@ -33,9 +39,10 @@ class Mark:
 
 
 class InFlight:
-    """The marks of one worker. `descriptor` comes from shared(), in both processes; without one the memory is not shared."""
+    """The marks of one worker. `descriptor` comes from shared(), in all processes; without one the memory is not shared."""
 
     def __init__(self, num_loaders: int, num_streams: int, descriptor: int = -1) -> None:
+        self.descriptor = descriptor
         self._num_loaders, self._num_marks = num_loaders, num_loaders + num_streams
         self._memory = mmap.mmap(descriptor, self._num_marks * _MARK.size)
         marks = [Mark(self._memory, index * _MARK.size) for index in range(self._num_marks)]

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import decode, read_picture
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.types import Batch, Facts, Record, Step
+from bulkinfer.types import Array, Batch, Facts, Record, Step
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.metrics import Meter
+
+Loaded: TypeAlias = "Facts | tuple[str, str]"  # of one record: its facts, or the stage and message of its failure
 
 
 class BatchSource(Protocol):
@@ -64,12 +66,33 @@ def empty_batch(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.zeros(shape, np.uint8)
 
 
+class ChunkLoader(Protocol):
+    """Loads chunks of records in other processes, `chunk_size` of them at once or fewer."""
+
+    chunk_size: int
+
+    def load_chunk(self, mark: Mark, partition: int, records: list[Record], slots_NHWC: Array) -> list[Loaded]:
+        """Fill one slot per record, and set `mark` for each meanwhile; returns what became of each, of fewer after stop()."""
+
+    def stop(self) -> None:
+        """Begin no further record."""
+
+
+def num_batches(num_streams: int, num_filling: int, batch_size: int) -> int:
+    """How many batches a Loader has that fills `num_filling` slots at once.
+
+    Per stream one that runs and one that waits, and enough to be filled meanwhile: no side waits for the other.
+    """
+    return 2 + 2 * num_streams + -(-num_filling // batch_size)
+
+
 class Loader:
     """Threads prepare the records of `steps` into batches; each thread has one record at a time.
 
     `records(step)` yields the step's records; `new_rows(step)` makes the object that collects its rows; `load(record, slot)`
     fills a slot, and enters its stages of the meter; `new_batch` makes the memory of one batch, as empty_batch does. There are
-    as many threads as `marks`; each sets its own.
+    as many threads as `marks`; each sets its own. With `chunk_loader` they give it chunks of records that lie side by side in
+    a batch, and `load` is not called.
     The next step begins as soon as a batch is free, while batches of earlier steps are still in use. At the end each of
     `num_streams` consumers gets None. An exception that is not a RecordError is raised in one of them.
     """
@@ -86,16 +109,19 @@ class Loader:
         num_streams: int,
         meter: Meter,
         new_batch: Callable[[tuple[int, ...]], np.ndarray[Any, Any]] = empty_batch,
+        chunk_loader: ChunkLoader | None = None,
     ) -> None:
         self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
+        self._chunk_loader = chunk_loader
+        self._load_chunk = chunk_loader.load_chunk if chunk_loader else self._load_single
+        self._chunk_size = chunk_loader.chunk_size if chunk_loader else 1
         self._num_streams = num_streams
         self._free: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Batch | BaseException | None] = queue.SimpleQueue()
         size = batch_shape[0]
-        # per stream one that runs and one that waits, and enough to be filled meanwhile: no side waits for the other
-        for _ in range(2 + 2 * num_streams + -(-len(marks) // size)):
+        for _ in range(num_batches(num_streams, len(marks) * self._chunk_size, size)):
             self._free.put(Batch(new_batch(batch_shape), [None] * size, [None] * size))
-        self._slots = self._assign(steps, size)
+        self._chunks = self._assign(steps, size)
         self._assign_lock = threading.Lock()
         self._count_lock = threading.Lock()
         self._stopping = False
@@ -103,8 +129,11 @@ class Loader:
         for index, mark in enumerate(marks):
             threading.Thread(target=self._work, args=(mark,), name=f"loader-{index}", daemon=True).start()
 
-    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, Record, int]]:
-        """Each record of every step, with its slot and partition. Blocks while no batch is free; ends early after stop()."""
+    def _assign(self, steps: Iterable[Step], size: int) -> Iterator[tuple[Batch, int, list[Record], int]]:
+        """The records of every step in chunks, each with its first slot and its partition.
+
+        Blocks while no batch is free; ends early after stop().
+        """
         for step in steps:
             rows, records = self._new_rows(step), self._records(step)
             for offset in range(0, len(step), size):
@@ -115,22 +144,21 @@ class Loader:
                 batch.waiting = batch.count
                 batch.errors.clear()
                 batch.images_NHWC[batch.count :] = 0
-                for index in range(batch.count):
-                    yield batch, index, next(records), step.partition
+                for index in range(0, batch.count, self._chunk_size):
+                    end = min(index + self._chunk_size, batch.count)
+                    yield batch, index, [next(records) for _ in range(index, end)], step.partition
 
     def _work(self, mark: Mark) -> None:
         try:
             while True:
                 self._meter.enter("wait_for_slot")
                 with self._assign_lock:
-                    slot = None if self._stopping else next(self._slots, None)
-                if slot is None:
+                    chunk = None if self._stopping else next(self._chunks, None)
+                if chunk is None:
                     break
-                batch, index, record, partition = slot
-                mark.set(partition, record.number, record.number + 1)
-                self._fill(batch, index, record)
-                mark.clear()
-                del slot, batch, record  # a record may hold its picture, and the next one may be long in coming
+                batch, index, records, partition = chunk
+                self._fill(batch, index, records, self._load_chunk(mark, partition, records, batch.images_NHWC[index:]))
+                del chunk, batch, records  # a record may hold its picture, and the next one may be long in coming
         except BaseException as error:  # raised in a consumer by next_ready; the other consumers get None
             self._ready.put(error)
             self.stop()
@@ -142,16 +170,29 @@ class Loader:
             for _ in range(self._num_streams):
                 self._ready.put(None)
 
-    def _fill(self, batch: Batch, index: int, record: Record) -> None:
-        batch.records[index], batch.facts[index] = record, None
+    def _load_single(self, mark: Mark, partition: int, records: list[Record], slots_NHWC: Array) -> list[Loaded]:
+        """A chunk of one record, in this thread."""
+        (record,) = records
+        loaded: Loaded
+        mark.set(partition, record.number, record.number + 1)
         try:
-            batch.facts[index] = self._load(record, batch.images_NHWC[index])
+            loaded = self._load(record, slots_NHWC[0])
         except RecordError as error:
-            batch.images_NHWC[index] = 0
-            with self._count_lock:
-                batch.errors[index] = (error.stage, error.message)
+            loaded = (error.stage, error.message)
+        mark.clear()
+        return [loaded]
+
+    def _fill(self, batch: Batch, start: int, records: list[Record], loaded: list[Loaded]) -> None:
+        """Note what became of the records whose slots begin at `start`; after a stop, of the first of them."""
+        errors = {}
+        for index, (record, result) in enumerate(zip(records, loaded, strict=False), start):
+            batch.records[index] = record
+            batch.facts[index] = None if isinstance(result, tuple) else result
+            if isinstance(result, tuple):
+                batch.images_NHWC[index], errors[index] = 0, result
         with self._count_lock:
-            batch.waiting -= 1
+            batch.errors.update(errors)
+            batch.waiting -= len(loaded)
             complete = batch.waiting == 0
         if complete:
             self._ready.put(batch)
@@ -170,4 +211,6 @@ class Loader:
     def stop(self) -> None:
         """Begin no further record. Filled batches are still delivered, half-filled ones are not."""
         self._stopping = True
+        if self._chunk_loader:
+            self._chunk_loader.stop()
         self._free.put(None)

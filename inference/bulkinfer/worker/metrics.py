@@ -6,11 +6,13 @@ import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 # The stages, in thread-seconds of loader, stream and publishing threads:
-# read, decode, preprocess, wait_for_slot, wait_for_batch, normalise (for graphs that take float32), infer, rows, write.
+# read, decode, preprocess, wait_for_slot, wait_for_batch, normalise (for graphs that take float32), infer, rows, write;
+# warm_up in place of infer for the runs that warm up a worker.
 
 _BUCKETS_PER_OCTAVE = 16  # a bucket is 4.4 % wide
 
@@ -50,6 +52,15 @@ class Metrics:
         return Metrics(Counter(value["seconds"]), Counter({int(bucket): count for bucket, count in value["runs"].items()}))
 
 
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """A warm-up that is over: when it ended (time.perf_counter()), how many pictures had their rows by then, and the counts."""
+
+    end: float
+    pictures: int
+    metrics: Metrics
+
+
 class Timing:
     """One block that is being timed. It is a class because contextmanager() alone would take longer than the timing."""
 
@@ -81,11 +92,17 @@ class Meter:
 
     A thread either times blocks (`timing`), or goes from one stage to the next (`enter`, `leave`). The latter takes a third of
     the time, since threads share no lock.
+
+    The first `warm_up_runs` runs of the network are the warm-up: their time counts as the stage warm_up, and not as runs.
+    `warm_up` says what was done by its end; it is None until then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, warm_up_runs: int = 0) -> None:
         self._lock = threading.Lock()
         self._metrics = Metrics()
+        self._warm_up_to_begin = self._warm_up_to_end = warm_up_runs
+        self._pictures = 0
+        self.warm_up = None if warm_up_runs else WarmUp(time.perf_counter(), 0, Metrics())
         self._open: set[Timing] = set()  # timings that have not ended yet
         self._laps: list[_Lap] = []
         self._of_thread = threading.local()
@@ -108,6 +125,20 @@ class Meter:
         """This thread's time counts for no stage from now on."""
         self.enter("")
 
+    def take(self) -> dict[str, float]:
+        """This thread leaves its stage. Returns its seconds by stage, which no longer count here."""
+        self.leave()
+        lap: _Lap = self._of_thread.lap
+        with lap.lock:
+            seconds, lap.seconds = lap.seconds, Counter()
+        return dict(seconds)
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count seconds by stage that another process spent for this thread, which has left its own stage meanwhile."""
+        lap: _Lap = self._of_thread.lap
+        with lap.lock:
+            lap.seconds.update(seconds)
+
     def timing(self, stage: str) -> Timing:
         """Add the wall time of the block that enters it to `stage`; time inside the network also counts as a run."""
         return Timing(self, stage)
@@ -115,6 +146,9 @@ class Meter:
     def begin(self, timing: Timing) -> None:
         """Start its clock."""
         with self._lock:
+            if timing.stage == "infer" and self._warm_up_to_begin:
+                self._warm_up_to_begin -= 1
+                timing.stage = "warm_up"
             timing.start = time.perf_counter()
             self._open.add(timing)
 
@@ -126,6 +160,15 @@ class Meter:
             self._metrics.add_seconds(timing.stage, seconds)
             if timing.stage == "infer":
                 self._metrics.count_run(seconds)
+            elif timing.stage == "warm_up":
+                self._warm_up_to_end -= 1
+
+    def count_pictures(self, pictures: int) -> None:
+        """So many more pictures have their rows. The warm-up ends with the first batch of which that is said after its runs."""
+        with self._lock:
+            self._pictures += pictures
+            if self.warm_up is None and not self._warm_up_to_end:
+                self.warm_up = WarmUp(time.perf_counter(), self._pictures, self._copy())
 
     def snapshot(self) -> Metrics:
         """A copy of all counts so far, including the elapsed time of timings and stages that have not ended.
@@ -133,12 +176,15 @@ class Meter:
         So the difference of two snapshots is exactly the time spent between them.
         """
         with self._lock:
-            now = time.perf_counter()
-            copy = Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
-            for timing in self._open:
-                copy.add_seconds(timing.stage, now - timing.start)
-            laps = list(self._laps)
-        for lap in laps:
+            return self._copy()
+
+    def _copy(self) -> Metrics:
+        """See snapshot; the lock is held."""
+        now = time.perf_counter()
+        copy = Metrics(self._metrics.seconds.copy(), self._metrics.runs.copy())
+        for timing in self._open:
+            copy.add_seconds(timing.stage, now - timing.start)
+        for lap in self._laps:
             with lap.lock:
                 copy.seconds.update(lap.seconds)
                 if lap.stage:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.errors import BulkinferError, ShapeError
+from bulkinfer.errors import BulkinferError, RunError, ShapeError
+from bulkinfer.runtime.onnxruntime_graph import runtime_reason
 from bulkinfer.runtime.session import Network
 from bulkinfer.types import Array, Batch, Step
 from bulkinfer.worker.in_flight import Mark
@@ -47,6 +48,7 @@ def run_steps(
                 outputs = infer(session, batch, to_input, meter)
                 with meter.timing("rows"):
                     complete = rows.fill(batch, outputs)
+                meter.count_pictures(batch.count)
                 mark.clear()
                 source.recycle(batch)
                 if complete:
@@ -91,8 +93,9 @@ def infer(session: Network, batch: Batch, to_input: Callable[[Array], Array], me
 def _isolate(session: Network, batch: Batch, images: Array, error: Exception, meter: Meter) -> Mapping[str, Array]:
     """Bisect a failed batch: run parts of it, with the first picture of the part in all other slots.
 
-    Records that fail alone go into batch.errors. Raises `error` if the network fails on zeros as well: then the session is
-    broken, not the pictures. An output whose size depends on the pictures may have another size for zeros too.
+    Records that fail alone go into batch.errors. Raises RunError with the reason of `error` if the network fails on zeros as
+    well: then the network or its session is broken, not the pictures. An output whose size depends on the pictures may have
+    another size for zeros too.
     """
     outputs: dict[str, Array] = {}
     faults: dict[int, tuple[str, str]] = {}
@@ -128,7 +131,9 @@ def _isolate(session: Network, batch: Batch, images: Array, error: Exception, me
         except ShapeError:
             pass  # the network runs: only the size of an output depends on the pictures
         except Exception:  # see infer
-            raise error from None
+            if isinstance(error, AssertionError):
+                raise error from None  # a fault of this program, not of the network
+            raise RunError(f"the network fails on pictures, and on zeros as well: {runtime_reason(error)}") from error
     batch.errors.update(faults)
     return outputs
 

@@ -1,6 +1,9 @@
 """The worker process around the main path: it owns one device, reads steps from stdin and reports on a pipe.
 
-    python -P -m bulkinfer.worker.process RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
+    python -P -m bulkinfer.worker.process [--zeros_first] RUN.json INDEX [REPORT_FD IN_FLIGHT_FD]
+
+With --zeros_first it runs a batch of zeros before it takes steps: so starts a worker that takes over from one that died. A
+network that ends every process ends this one too, before any picture is suspected.
 
 If stdin closes without an End, the launcher has died: the process ends at once, even during a run. Started by hand, without the
 descriptors, it reports on stdout; it publishes nothing unless the launcher that wrote RUN.json still holds its locks.
@@ -36,13 +39,15 @@ from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.card import check_graph_files
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.runtime.session import Network, Session, describe_proof, warm_up
-from bulkinfer.types import Facts, Fault, Record, Step
+from bulkinfer.types import Array, Facts, Fault, Record, Step
 from bulkinfer.worker.event_log import EventLog
-from bulkinfer.worker.in_flight import InFlight
-from bulkinfer.worker.loader import BatchSource, Limits, Loader, load_record
+from bulkinfer.worker.in_flight import InFlight, shared
+from bulkinfer.worker.listener import listen
+from bulkinfer.worker.loader import BatchSource, Limits, Loader, empty_batch, load_record
 from bulkinfer.worker.metrics import Meter
 from bulkinfer.worker.pipeline import StepFeed, run_steps
 from bulkinfer.worker.protocol import (
+    ZEROS_FIRST,
     Command,
     End,
     Ended,
@@ -52,10 +57,10 @@ from bulkinfer.worker.protocol import (
     RunSpec,
     RunStep,
     Stop,
-    decode,
     encode,
 )
 from bulkinfer.worker.publisher import Publisher
+from bulkinfer.worker.remote_loader import LoaderProcesses
 from bulkinfer.worker.synthetic import Generator, NoNetwork, SyntheticLoader, generated_records, random_input
 
 log = logging.getLogger("bulkinfer")
@@ -97,11 +102,12 @@ class Worker:
         self._spec, self._index, self._say, self._in_flight = spec, index, say, in_flight
         self._to_launcher = report
         self._log = EventLog(Path(spec.log_dir) / f"worker-{index}.jsonl")
-        self._meter = Meter()
+        self._meter = Meter(warm_up_runs=spec.session.streams if spec.warm_up_s is None else 0)
         self._manifests = Manifests(spec)
         self._feed = StepFeed()
         self._faults: dict[Step, Fault] = {}
         self._source: BatchSource | None = None
+        self._loaders: LoaderProcesses | None = None
         self._stopping = False
 
     def take(self, command: Command) -> None:
@@ -138,6 +144,8 @@ class Worker:
             self._report(Refused(f"internal error, {type(error).__name__}: {first_line(error)}; {where} has the details", 1))
             return 1
         finally:
+            if self._loaders:
+                self._loaders.close()
             self._log.close()
         return 0
 
@@ -147,17 +155,24 @@ class Worker:
         self._log.write(event)
 
     def _open(self) -> tuple[Network, dict[str, Any]]:
-        """Open and warm up the session, and report that the worker is ready. Returns it with the metadata of its parts."""
-        prepare_decoder()
+        """Open the session, and report that the worker is ready. Returns it with the metadata of its parts."""
         spec = self._spec
+        # they start while the session opens
+        self._loaders = LoaderProcesses.of(spec, self._in_flight.descriptor, self._meter, self._say)
+        prepare_decoder()
         with advising("run get_model again"):
             _, sidecar, graph = check_graph_files(Path(spec.session.graph).parent, spec.batch_size)
         if sidecar.sha256 != spec.graph_sha256:
             raise RunError(f"{graph} was replaced during the run: run the job again, with another --output")
         session = self._open_session()
-        rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
+        rate, warmed = 0.0, ""
+        if spec.warm_up_s is not None:
+            rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
+            warmed = f", warm-up {rate:.1f} images/sec"
+        if self._loaders:
+            self._loaders.wait_until_ready()
         ran = versions()
-        self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec, warm-up {rate:.1f} images/sec")
+        self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec{warmed}")
         self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
         return session, {**spec.metadata, "ran": session.proof, "versions": ran}
 
@@ -171,8 +186,9 @@ class Worker:
         """Run steps until the feed ends; then publish the finished rows of steps that a stop left unfinished."""
         spec = self._spec
         publisher = Publisher(
-            spec, batch_size=session.batch_shape[0], metadata=metadata, meter=self._meter, report=self._report, say=self._say
-        )
+            spec, batch_size=session.batch_shape[0], metadata=metadata, meter=self._meter, report=self._report, say=self._say,
+            loader_pids=self._loaders.pids if self._loaders else (),
+        )  # fmt: skip
         if not self._stopping:
             self._run(session, publisher)
         publisher.publish_unfinished()
@@ -203,22 +219,27 @@ class Worker:
             return SyntheticLoader(
                 self._feed, new_rows=publisher.new_rows, batch=random_input(session.batch_shape, session.dtype)
             )
-        limits = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to)
+        limits, processes = Limits(spec.max_pixels, spec.max_file_bytes, spec.reduce_to), self._loaders
 
-        def load(record: Record, out_HWC: np.ndarray[Any, Any]) -> Facts:
+        def load(record: Record, out_HWC: Array) -> Facts:
             return load_record(record, spec.recipe, limits, out_HWC, self._meter)
 
+        def new_batch(shape: tuple[int, ...]) -> Array:
+            return session.pin(processes.new_batch(shape) if processes else empty_batch(shape))
+
         is_generated = spec.input == "generated"
+        own_load = Generator(spec.recipe, self._meter).load if is_generated else load
         return Loader(
             self._feed,
             records=generated_records if is_generated else self._records,
             new_rows=publisher.new_rows,
-            load=Generator(spec.recipe, self._meter).load if is_generated else load,
+            load=own_load,
             batch_shape=(session.batch_shape[0], spec.recipe.height, spec.recipe.width, 3),
             marks=self._in_flight.loaders,
             num_streams=spec.session.streams,
             meter=self._meter,
-            new_batch=session.new_batch,
+            new_batch=new_batch,
+            chunk_loader=processes,
         )
 
     def _records(self, step: Step) -> Iterator[Record]:
@@ -233,25 +254,10 @@ class Worker:
             return normalise(images, self._spec.recipe)
 
 
-def listen(worker: Worker) -> None:
-    """Give the launcher's commands to the worker until stdin closes. If no End came, or on an error, the process ends."""
-    ended = False
-    try:
-        for line in sys.stdin.buffer:
-            command = decode(line)
-            ended = ended or isinstance(command, End)
-            worker.take(command)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    if not ended:
-        os._exit(1)
-
-
 def main(argv: list[str]) -> None:
     """Run one worker, then end the process at once: daemon threads may still be inside the runtime."""
-    run_file, index = argv[0], int(argv[1])
-    pipe, marks = (os.fdopen(int(argv[2]), "w", buffering=1), int(argv[3])) if len(argv) > 2 else (sys.stdout, -1)
+    run_file, index, *descriptors = [word for word in argv if word != ZEROS_FIRST]
+    pipe, marks = (os.fdopen(int(descriptors[0]), "w", buffering=1), int(descriptors[1])) if descriptors else (sys.stdout, -1)
     die_with_parent()
     hide_pandas()
     make_printing_safe()
@@ -261,17 +267,19 @@ def main(argv: list[str]) -> None:
         spec = RunSpec.read(Path(run_file))
     except (BulkinferError, OSError) as error:  # the launcher shows the end of this worker's log
         sys.exit(f"worker {index}: {os_error_sentence(error) if isinstance(error, OSError) else error}")
+    if ZEROS_FIRST in argv and spec.warm_up_s is None:
+        spec = replace(spec, warm_up_s=0.0)
     print_log_lines()
-    log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, str(index)])}")
+    log.info(f"$ {shlex.join([sys.executable, '-P', '-m', 'bulkinfer.worker.process', run_file, index])}")
     log.info(f"cores {sorted(os.sched_getaffinity(0))}; {json.dumps(asdict(spec.session))}")
+    if marks < 0:
+        marks = shared(spec.num_workers, spec.session.streams)
     in_flight = InFlight(spec.num_workers, spec.session.streams, marks)
-    if marks >= 0:
-        os.close(marks)
     worker = Worker(
-        spec, index, report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
+        spec, int(index), report=lambda event: print(encode(event), file=pipe, flush=True), say=log.info, in_flight=in_flight
     )
     try:
-        threading.Thread(target=listen, args=(worker,), name="listen", daemon=True).start()
+        threading.Thread(target=listen, args=(worker.take,), name="listen", daemon=True).start()
     except RuntimeError as error:
         if not (limit := exhausted(f"RuntimeError: {error}")):
             raise

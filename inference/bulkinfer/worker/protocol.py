@@ -14,7 +14,7 @@ from bulkinfer.errors import advising
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.results.rows import Task, task_for
-from bulkinfer.runtime.providers import SessionSpec
+from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 from bulkinfer.types import Fault, Step
 
 if TYPE_CHECKING:  # a worker does not need these modules
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # a worker does not need these modules
     from bulkinfer.host.cores import ThreadPlan
     from bulkinfer.model.lookup import Model
     from bulkinfer.runtime.devices import Choice
+
+ZEROS_FIRST = "--zeros_first"  # a word of a worker's command, see worker/process.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,11 @@ class RunSpec:
     """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
     `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
-    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads. `reduce_to` is
-    the short side in pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the
-    warm-up, 0: one run. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of the
-    launcher, path -> token; a worker publishes nothing once one of them was lost.
+    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads,
+    `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in pixels that JPEGs
+    may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0: one run, None: the
+    first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of
+    the launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str
@@ -51,10 +54,11 @@ class RunSpec:
     session: SessionSpec
     devices: tuple[int, ...]
     num_workers: int
+    loader_processes: int
     max_pixels: int
     max_file_bytes: int
     reduce_to: int
-    warm_up_s: float
+    warm_up_s: float | None
     graph_sha256: str
     manifests: dict[int, ManifestRef]
     output: str | None
@@ -86,10 +90,11 @@ class RunSpec:
             session=session_spec(config, model.graph, choice, threads),
             devices=threads.devices,
             num_workers=threads.num_workers,
+            loader_processes=threads.loader_processes,
             max_pixels=config.max_pixels,
             max_file_bytes=config.max_file_bytes,
             reduce_to=card.recipe.reduce_to(config.decode),
-            warm_up_s=0.0 if config.batches_per_step else 1.0,
+            warm_up_s=_warm_up_s(config, choice.provider),
             graph_sha256=sidecar.sha256,
             manifests=manifests,
             output=None if output is None else str(output.resolve()),
@@ -124,6 +129,16 @@ class RunSpec:
         value["devices"] = tuple(value["devices"])
         value["manifests"] = {int(index): ManifestRef(**ref) for index, ref in value["manifests"].items()}
         return cls(**value)
+
+
+def _warm_up_s(config: LaunchConfig, provider: str) -> float | None:
+    """See RunSpec. Only runs without pictures need its rate, where the length of steps is open.
+
+    On a device with memory of its own a run of zeros takes little time, and shows that all streams fit into it at once.
+    """
+    if config.input == "pictures":
+        return 0.0 if PROVIDERS[provider].memory else None
+    return 0.0 if config.batches_per_step else 1.0
 
 
 def session_spec(config: LaunchConfig, graph: Path, choice: Choice, threads: ThreadPlan) -> SessionSpec:
@@ -166,7 +181,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a worker process has used so far; `metrics` is Metrics.as_json()."""
+    """What a worker process has used so far, and its loader processes; `metrics` is Metrics.as_json()."""
 
     metrics: dict[str, Any]
     peak_memory_bytes: int
@@ -175,8 +190,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The session is open and warm, and the worker takes steps. `proof` is what session.prove() returned; the rate is in
-    pictures per second.
+    """The session is open, and the worker takes steps. `proof` is what session.prove() returned; the rate is in pictures per
+    second, 0 if the first batches warm up.
     """
 
     proof: dict[str, Any]
@@ -188,9 +203,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The first `count` records of a step are published (all of them, unless it was stopped).
+    """The first `count` records of a step are published (all of them, unless it was stopped); `warm_up` of them had their rows
+    when the worker's warm-up ended.
 
-    Seconds: since this worker's previous line, of them waiting for batches and inside the network (means over its streams).
+    Seconds: since this worker's previous line, or the end of its warm-up if that came later; of them waiting for batches and
+    inside the network (means over its streams). They mean nothing if `warm_up` is `count`.
     """
 
     step: Step
@@ -202,6 +219,7 @@ class StepDone:
     wait_s: float
     compute_s: float
     totals: Totals
+    warm_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,12 +43,14 @@ class Publisher:
         meter: Meter,
         report: Callable[[Event], None],
         say: Callable[[str], None],
+        loader_pids: Sequence[int] = (),
     ) -> None:
         self._spec, self._batch_size, self._metadata = spec, batch_size, metadata
-        self._meter, self._report, self._say = meter, report, say
+        self._meter, self._report, self._say, self._loader_pids = meter, report, say, loader_pids
         self._open: dict[Step, Rows] = {}
         self._last_line = time.perf_counter()
         self._last_metrics = meter.snapshot()
+        self._warm_up_published = 0
 
     def new_rows(self, step: Step) -> Rows:
         """The object that collects the batches of `step`."""
@@ -73,17 +75,34 @@ class Publisher:
             assert self._spec.output is not None
             part = write_part(Path(self._spec.output), rows, count, self._metadata, before_rename=self._check_locks)
             ok, stages, sha256 = part.num_ok, part.stages, part.sha256
+        warm_up = self._of_warm_up(count)
         total_s, wait_s, compute_s = self._since_last_line()
-        self._report(StepDone(rows.step, count, ok, stages, sha256, total_s, wait_s, compute_s, self.totals()))
-        self._say(step_line(total_s, wait_s, compute_s, count))
+        self._report(StepDone(rows.step, count, ok, stages, sha256, total_s, wait_s, compute_s, self.totals(), warm_up))
+        if warm_up:
+            self._say(f"warm-up: {warm_up} pictures")
+        if warm_up < count:
+            self._say(step_line(total_s, wait_s, compute_s, count - warm_up))
 
     def _check_locks(self) -> None:
         """Raise RunError if another launcher has taken over. The worker checks, since its own launcher may be suspended."""
         for path, token in self._spec.locks.items():
             lease.check(Path(path), token)
 
+    def _of_warm_up(self, count: int) -> int:
+        """How many of the next `count` pictures to publish had their rows by the end of the warm-up."""
+        warm_up = self._meter.warm_up
+        found = count if warm_up is None else min(count, max(0, warm_up.pictures - self._warm_up_published))
+        self._warm_up_published += found
+        return found
+
     def _since_last_line(self) -> tuple[float, float, float]:
-        """Seconds since the last line: in all, waiting for batches, inside the network (the last two as means of streams)."""
+        """Seconds since the last line, or since the end of the warm-up if that came later.
+
+        They are: in all, waiting for batches, inside the network (the last two as means of streams).
+        """
+        warm_up = self._meter.warm_up
+        if warm_up is not None and warm_up.end > self._last_line:
+            self._last_line, self._last_metrics = warm_up.end, warm_up.metrics
         now, metrics, before = time.perf_counter(), self._meter.snapshot(), self._last_metrics
         total_s = now - self._last_line
         self._last_line, self._last_metrics = now, metrics
@@ -92,8 +111,9 @@ class Publisher:
         return total_s, wait_s, compute_s
 
     def totals(self) -> Totals:
-        """What this process has used so far."""
-        return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(), cpu_seconds())
+        """What this process and its loader processes have used so far."""
+        pids = self._loader_pids
+        return Totals(self._meter.snapshot().as_json(), peak_memory_bytes(pids), cpu_seconds(pids))
 
 
 def _grown(before: Metrics, now: Metrics, stage: str) -> float:

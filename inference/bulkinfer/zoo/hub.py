@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 from bulkinfer.errors import DownloadError, first_line
+from bulkinfer.files.addresses import public
 
 log = logging.getLogger("bulkinfer")
 
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm's repositories name them, the safe one first
+
+
+def _without_secrets(error: Exception) -> str:
+    """The first line of an error, each address in it without user and password, which HF_ENDPOINT may hold."""
+    text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>)]+", lambda found: public(found[0]), str(error))
+    return first_line(RuntimeError(text or type(error).__name__))
 
 
 def hub_file(repository: str) -> Path:
@@ -35,7 +43,7 @@ def hub_file(repository: str) -> Path:
             except EntryNotFoundError:
                 continue
             except Exception as error:  # the client's HTTP library raises its own classes
-                raise DownloadError(f"{repository}: {first_line(error)}") from error
+                raise DownloadError(f"{repository}: {_without_secrets(error)}") from None  # the client's own text may hold some
     finally:
         logger.setLevel(level)
     raise DownloadError(f"{repository} on the Hugging Face hub has none of {', '.join(WEIGHTS_FILES)}")

@@ -75,7 +75,7 @@ def test_loader_threads_that_hinder_each_other_get_advice() -> None:
     rounds = [{kind: measured(rate, 0.004) for kind, rate in (("decode", 400.0), ("inference", 9000.0), ("end_to_end", 390.0))}]
     assert throughput(rounds, PLAN, 4, shared=False).bottleneck == (
         "decoding, which reaches 400.0 images/sec, the other side 9000.0; its threads use 40 % of the cores' time: "
-        "--processes_per_device N decodes in more processes"
+        "--loader_processes N decodes in more processes"
     )
 
 

@@ -50,9 +50,15 @@ def test_of_many_pictures_some_are_taken_evenly(tmp_path: Path, monkeypatch: pyt
 
 
 def test_decoding_gets_all_cores_of_each_worker() -> None:
-    plan = decoding_plan(replace(plan_of(2), streams=2, threads_per_stream=4), BUDGET)
+    plan = decoding_plan(replace(plan_of(2), streams=2, threads_per_stream=4), BUDGET, 0)
     assert (plan.num_devices, plan.streams, plan.threads_per_stream, plan.num_workers) == (2, 1, 1, 2)
-    assert decoding_plan(plan_of(9), BUDGET).num_workers == 1
+    assert decoding_plan(plan_of(9), BUDGET, 0).num_workers == 1
+
+
+@pytest.mark.parametrize(("asked", "processes"), [(0, 3), (2, 2), (-1, 0), (99, 12)])
+def test_decoding_takes_loader_processes_as_a_launch_would(asked: int, processes: int) -> None:
+    plan = decoding_plan(plan_of(), CoreBudget(tuple(range(12)), None), asked)
+    assert (plan.num_workers, plan.loader_processes) == (12, processes)
 
 
 def test_there_are_more_records_than_can_be_prepared() -> None:

@@ -50,6 +50,14 @@ def test_the_rule(challenger: list[float], incumbent: list[float], expected: str
     assert verdict(challenger, incumbent) == expected
 
 
+def test_plans_have_the_loader_processes_that_a_launch_would_take() -> None:
+    sixteen = replace(plan_of(), streams=16, num_workers=16, loader_processes=4)
+    found = alternatives(sixteen, 16, LaunchConfig(), counted=False)
+    assert {plan.num_workers: plan.loader_processes for plan in found} == {16: 4, 8: 2, 24: 5}
+    asked = alternatives(replace(sixteen, loader_processes=3), 16, LaunchConfig(loader_processes=3), counted=False)
+    assert {plan.loader_processes for plan in asked} == {3}
+
+
 def test_plans_differ_in_how_they_share_out_the_cores() -> None:
     found = alternatives(FOUR, 4, LaunchConfig(), counted=False)
     assert [short(plan) for plan in found] == ["4 x 1 + 4", "4 x 1 + 2", "4 x 1 + 6", "2 x 2 + 4", "1 x 4 + 4", "5 x 1 + 4"]

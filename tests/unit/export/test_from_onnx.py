@@ -421,7 +421,7 @@ def test_the_hint_for_a_damaged_card_names_the_file_and_works(home: Home) -> Non
     folder = home.adopt(foreign_graph(), scores="logits").folder
     card = folder / "card.json"
     card.write_text(card.read_text().replace('"y": "logits"', '"y": "values"'))
-    with pytest.raises(UsageError, match=r"json is damaged .*: run get_model --onnx m\.onnx --name net --recipe RECIPE"):
+    with pytest.raises(UsageError, match=r"json is damaged .*: run get_model --onnx m\.onnx --name net --recipe recipe\.json"):
         make_network(GetModelConfig(model_path=str(home.folder / "models"), model_name="net"))
     assert home.adopt(scores="logits").done == "exported"
     card.write_text("{")

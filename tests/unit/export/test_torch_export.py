@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,3 +232,18 @@ def test_c47_a_size_that_the_network_does_not_take_is_one_sentence() -> None:
     with pytest.raises(RunError, match="the network does not run on pictures of 4 x 4 pixels: ") as caught:
         export_network(Convolutions().eval(), replace(HALVES, height=4, width=4), "uint8")
     assert "\n" not in str(caught.value)
+
+
+def test_an_export_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
+    """In a process of its own: torch makes its folder once."""
+    code = """
+import torch
+from bulkinfer.export.torch_export import export_network
+from tests.networks import HALVES, Convolutions
+export_network(Convolutions().eval(), HALVES, "uint8")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "TMPDIR": str(tmp_path)}, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert not list(tmp_path.iterdir())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import require_folder_place, user_path
+from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8, user_path
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])
@@ -31,3 +32,34 @@ def test_what_can_be_a_folder(tmp_path: Path) -> None:
     for name in ("file", "file/x", "file/x/y", "x" * 300):
         with pytest.raises(UsageError, match=r"--output.*: give another folder"):
             require_folder_place(tmp_path / name, "--output")
+
+
+def test_a_loop_of_links_has_a_real_path(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert real_path(tmp_path / "loop" / "x") == tmp_path / "loop" / "x"
+    assert real_path(tmp_path / "link" / "x" / "..") == tmp_path
+
+
+def test_a_path_that_is_not_utf8_is_refused_before_onnxruntime_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff"))
+    folder.mkdir()
+    require_utf8(tmp_path / "\u00e4", "--model_path")
+    monkeypatch.chdir(folder)
+    (tmp_path / "link").symlink_to(folder)
+    for path in (folder, Path("models"), tmp_path / "link"):
+        with pytest.raises(UsageError, match=r"--model_path: .* not UTF-8, such as .*/d\\xff.*: give another --model_path$"):
+            require_utf8(path, "--model_path")
+
+
+def test_a_folder_that_was_made_for_a_failure_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(RuntimeError), made_folder(tmp_path / "a" / "b" / "c"):
+        raise RuntimeError
+    assert not (tmp_path / "a" / "b").exists()
+    with pytest.raises(FileNotFoundError), made_folder(tmp_path / "a" / "b" / "c"):
+        (tmp_path / "a" / "b" / "c").rename(tmp_path / "a" / "b" / "file").joinpath("none", "x").touch()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["file"]
+    with made_folder(tmp_path / "d" / "e"):
+        pass
+    assert (tmp_path / "d" / "e").is_dir()

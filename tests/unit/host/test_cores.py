@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.host.cores import CoreBudget, core_budget, plan_threads
+from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, core_budget, plan_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +111,30 @@ def test_b35_blocks_are_disjoint_and_cover_all_cores(cores: set[int], data: st.D
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) >= 1
     assert devices * plan.streams * plan.threads_per_stream <= budget.usable
+
+
+def plan_on(cores: int, *, workers: int = 0, processes: int = 0) -> ThreadPlan:
+    budget = CoreBudget(tuple(range(cores)), None)
+    return plan_threads(budget, num_devices=1, streams=0, num_workers=workers, loader_processes=processes)
+
+
+@pytest.mark.parametrize(("threads", "processes"), [(1, 0), (5, 0), (6, 2), (10, 2), (11, 3), (16, 4), (64, 13)])
+def test_more_than_five_loader_threads_get_processes(threads: int, processes: int) -> None:
+    assert plan_on(threads).loader_processes == plan_on(2, workers=threads).loader_processes == processes
+    assert plan_on(threads, processes=THREADS_ONLY).loader_processes == 0
+
+
+def test_loader_processes_that_were_asked_for() -> None:
+    assert (plan_on(2, processes=1).num_workers, plan_on(2, processes=1).loader_processes) == (2, 1)
+    assert (plan_on(2, processes=3).num_workers, plan_on(2, processes=3).loader_processes) == (3, 3), "a thread each"
+    assert plan_on(16, workers=4, processes=4).loader_processes == 4
+    with pytest.raises(UsageError, match="--loader_processes 5: each has a loader thread at least, and --num_workers is 4"):
+        plan_on(16, workers=4, processes=5)
+
+
+def test_the_header_names_loader_processes_where_there_are_any() -> None:
+    assert str(plan_on(2, processes=2)).endswith("and 2 loader thread(s) in 2 loader process(es); spinning off")
+    assert str(plan_on(2)).endswith("and 2 loader thread(s); spinning off")
 
 
 def test_a_typing_error_does_not_start_thousands_of_processes() -> None:

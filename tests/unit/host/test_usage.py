@@ -33,6 +33,19 @@ def test_peak_memory_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPat
     assert 10_000_000 < peak_memory_bytes() < 1 << 40
 
 
+def test_other_processes_are_added() -> None:
+    code = "block = bytearray(b'x' * (64 << 20)); sum(range(3_000_000)); print('ready', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        assert peak_memory_bytes([other.pid]) - peak_memory_bytes() > 60 << 20
+        ticks = cpu_ticks(other.pid)
+        assert ticks
+        assert cpu_seconds([other.pid]) - cpu_seconds() == pytest.approx(ticks / os.sysconf("SC_CLK_TCK"), abs=0.1)
+        other.communicate("\n")
+    assert peak_memory_bytes([other.pid]) == pytest.approx(peak_memory_bytes(), rel=0.2), "it has ended"
+
+
 def test_ticks_grow_with_the_seconds() -> None:
     ticks = cpu_ticks(os.getpid())
     assert ticks is not None

@@ -16,7 +16,7 @@ from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.auto.choose import find_network
-from bulkinfer.launch.claim import claim_output, remaining_steps, remove_results
+from bulkinfer.launch.claim import claim_output, preview, remaining_steps, remove_results
 from bulkinfer.launch.job import Job, joined_identity, new_job_file, resolved_there
 from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
@@ -283,6 +283,17 @@ def test_overwrite_tells_before_it_removes(job: Job, output: Path, monkeypatch: 
     remove_results(output)
     assert (there, list(output.iterdir())) == ([1], [])
     assert not job_path(output).exists()
+
+
+def test_a_dry_run_with_overwrite_does_not_name_the_record_that_stays(
+    job: Job, output: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun(output, job, Step(0, 0, 5))
+    preview(planned(job, output, overwrite=True))
+    assert f"--overwrite: would remove 2 files (1 _job.json, 1 part) from {output}\n" in capfd.readouterr().out
+    (output / part_name(Step(0, 0, 5))).unlink()
+    preview(planned(job, output, overwrite=True))
+    assert f"--overwrite: would remove nothing from {output}\n" in capfd.readouterr().out
 
 
 def test_overwrite_removes_an_unfinished_retry_but_nothing_of_others_in_it(

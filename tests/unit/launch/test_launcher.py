@@ -73,7 +73,7 @@ def test_the_result_counts_the_rows_of_the_whole_job(tmp_path: Path) -> None:
 def test_job_json_is_read_once_for_the_plan_and_once_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, plain, read = config_of(tmp_path, engine="inline"), JobFile.read, list[Path]()
     assert launch(config).exit_code == 0
-    monkeypatch.setattr(JobFile, "read", lambda output: (read.append(output), plain(output))[1])
+    monkeypatch.setattr(JobFile, "read", lambda output, logs: (read.append(output), plain(output, logs))[1])
     for dry_run in (True, False):
         assert launch(replace(config, dry_run=dry_run)).exit_code == 0
     assert read == [tmp_path / "out"] * 3

@@ -25,7 +25,7 @@ from bulkinfer.results.verify import verify
 
 from tests.commands import records
 from tests.forms import only_first
-from tests.launches import config_of
+from tests.launches import config_of, job_of
 
 # -- the own folder of an output -----------------------------------------------------------------------------------------
 
@@ -69,6 +69,33 @@ def test_c48_a_lock_of_an_earlier_version_is_respected(tmp_path: Path) -> None:
     ):
         launch(config)
     assert launch(config).exit_code == 0
+
+
+def test_the_refusal_names_every_folder_that_the_other_launcher_holds(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline")
+    log_dir = tmp_path / "logs" / job_of(config).name
+    log_dir.mkdir(parents=True)
+    with output_lock(log_dir, flag="--log_path"):
+        with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
+            launch(config)
+        with results_lock(tmp_path / "out"):
+            with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
+                launch(config)
+            assert launch(replace(config, log_path=str(tmp_path / "l"), output=str(tmp_path / "o"))).exit_code == 0
+
+
+def test_verify_says_that_a_launcher_is_at_work(tmp_path: Path) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    assert launch(config).exit_code == 0
+    next((tmp_path / "out").glob("part-*")).unlink()
+    gap = "partition 0: records 0 to 4 have no row: "
+    assert f"{gap}run the job again to complete it" in verify(config.output).faults
+    with results_lock(tmp_path / "out"):
+        found = verify(config.output)
+    assert f"{gap}wait for the launcher" in found.faults
+    (note,) = found.notes
+    assert f", pid {os.getpid()}, started " in note
+    assert note.endswith(" is at work on it: what is missing may still come, verify it again after that")
 
 
 def test_c48_a_results_folder_that_was_renamed_is_found_again(tmp_path: Path) -> None:

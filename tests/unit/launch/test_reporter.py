@@ -41,35 +41,63 @@ class Place:
         self.aggregate = Aggregate(time.perf_counter())
         self.reporter = Reporter(launch, self.aggregate, self.screen)
 
-    def done(self, start: int, end: int, errors: int = 0, *, worker: int = 0, busy: tuple[int, ...] = (0,)) -> RunError | None:
+    def done(
+        self, start: int, end: int, errors: int = 0, *, worker: int = 0, busy: tuple[int, ...] = (0,), warm_up: int = 0
+    ) -> RunError | None:
         """Report a step; returns what the reporter makes of it."""
-        stages = {"decode": errors} if errors else {}
-        event = StepDone(Step(0, start, end), end - start, end - start - errors, stages, "", 1.0, 0.25, 0.5, NOTHING_USED)
+        step, stages = Step(0, start, end), {"decode": errors} if errors else {}
+        event = StepDone(step, len(step), len(step) - errors, stages, "", 1.0, 0.25, 0.5, NOTHING_USED, warm_up)
         found = self.reporter.on_event(worker, event, list(busy))
         assert found is None or isinstance(found, RunError)
         return found
 
 
-def test_steps_follow_from_the_rate_and_their_length_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launch = replace(launch_of(tmp_path, photos=33), threads=plan_of(2))
-    steps = Place(launch).reporter.make_steps(1000.0)
-    assert steps == [Step(0, start, min(start + 8, 33)) for start in range(0, 33, 8)]
-    assert capsys.readouterr().out == (
-        "warm-up: 1000.0 images/sec on the first worker; 2 batches x 4 pictures a step, 5 steps\n"
+def test_the_length_of_steps_follows_from_the_first_batches_and_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first steps are two batches of each stream long. Their share is 13 batches, which no rate exceeds."""
+    launch = launch_of(tmp_path, photos=200)
+    place = Place(replace(launch, threads=replace(plan_of(), streams=2)))
+    assert place.reporter.make_steps(1000.0) == [Step(0, 0, 200)], "the rate of zeros is not that of pictures"
+    assert place.reporter.most_records() == 4 * 4
+    assert launch.output is not None
+    assert "batches_per_step" not in require_job(launch.output).resolved
+    assert place.done(0, 16, warm_up=16) is None
+    assert place.reporter.most_records() == 4 * 4, "nothing is known yet but the warm-up"
+    assert capsys.readouterr().out == ""
+    assert place.done(16, 32, warm_up=14) is None
+    assert place.reporter.most_records() == 5 * 4, "10 s at 2 pictures a second"
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "first batches: 2.0 images/sec on one worker; from now on 5 batches x 4 pictures a step, 10 steps"
     )
+    assert require_job(launch.output).resolved["batches_per_step"] == 5
+    assert place.done(32, 52) is None
+    assert place.reporter.most_records() == 5 * 4, "it is measured once"
+
+
+def test_what_is_to_do_may_be_too_little_to_measure_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = replace(launch_of(tmp_path, photos=33), threads=plan_of(2))
+    place = Place(launch)
+    assert place.reporter.make_steps(0.0) == [Step(0, 0, 33)]
+    assert place.reporter.most_records() == 2 * 4
+    assert capsys.readouterr().out == "2 batches x 4 pictures a step, 5 steps\n"
     assert launch.output is not None
     assert require_job(launch.output).resolved["batches_per_step"] == 2
+    assert place.done(0, 8) is None
+    assert place.reporter.most_records() == 2 * 4
 
 
 def test_a_length_that_was_asked_for_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    steps = Place(launch_of(tmp_path, batches_per_step=1)).reporter.make_steps(3.0)
-    assert len(steps) == 3
+    reporter = Place(launch_of(tmp_path, batches_per_step=1)).reporter
+    assert reporter.make_steps(0.0) == [Step(0, 0, 10)]
+    assert reporter.most_records() == 4
     assert capsys.readouterr().out == "1 batches x 4 pictures a step, 3 steps\n"
 
 
 def test_a_synthetic_launch_leaves_no_job_file(tmp_path: Path) -> None:
     reporter = Place(launch_of(tmp_path, synthetic=True, iterations=2)).reporter
     assert reporter.make_steps(40.0) == [Step(0, 0, 200), Step(0, 200, 400)]
+    assert reporter.most_records() == 200
     assert not reporter.is_published(Step(0, 0, 200))
     assert not list(tmp_path.rglob("_job.json"))
 
@@ -84,7 +112,11 @@ def test_what_workers_run_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_lines_come_when_all_busy_workers_have_done_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = Place(launch_of(tmp_path))
+    place = Place(launch_of(tmp_path, batches_per_step=1))
+    for worker in (0, 1):
+        place.reporter.on_event(worker, Ready(PROOF, 0.5, 0.0, {}, 4711), [0, 1])
+    place.reporter.make_steps(0.0)
+    capsys.readouterr()
     assert place.done(0, 4, busy=(0, 1)) is None
     assert capsys.readouterr().out == ""
     assert place.done(4, 8, worker=1, busy=(0, 1)) is None

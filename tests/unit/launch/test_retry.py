@@ -316,7 +316,8 @@ def test_a_staged_part_that_a_power_cut_left_empty(
 
 
 def test_the_plan_is_that_of_this_machine_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "tuned_for": "x"}
+    begun = {"num_devices": 1, "num_workers": 3, "streams": 3, "threads_per_stream": 2, "loader_processes": -1}
+    begun |= {"tuned_for": "x"}
     config = config_of(tmp_path, engine="inline", **begun)
     assert launch(config).exit_code == 0
     plans, plain = list[LaunchConfig](), plan_module.plan_workers

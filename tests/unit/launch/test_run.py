@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bulkinfer.commands import partition_dataset
 from bulkinfer.launch.run import write_run
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Manifest
+from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.worker.protocol import RunSpec, session_spec
 
 from tests.launches import config_of, launch_of, plan_of, spec_of
@@ -21,7 +23,7 @@ def test_workers_are_told_everything(tmp_path: Path) -> None:
     made = replace(made, threads=replace(plan_of(), streams=3, threads_per_stream=2, num_workers=5))
     spec = spec_of(made)
     assert (spec.input, spec.batch_size, spec.recipe, spec.num_workers) == ("pictures", 4, RECIPE, 5)
-    assert (spec.max_pixels, spec.max_file_bytes, spec.warm_up_s) == (77, 88, 1.0)
+    assert (spec.max_pixels, spec.max_file_bytes, spec.warm_up_s) == (77, 88, None)
     assert (spec.task.save, spec.task.top_k, spec.task.columns) == (frozenset({"topk", "embedding"}), 3, {"embedding": (3,)})
     assert spec.session == session_spec(made.job.config, made.job.model.graph, made.job.choice, made.threads)
     assert (spec.session.streams, spec.session.threads_per_stream, spec.session.provider) == (3, 2, "cpu")
@@ -75,3 +77,22 @@ def test_a_synthetic_run_has_neither_manifests_nor_output(tmp_path: Path) -> Non
     assert spec.warm_up_s == 0.0, "the rate is not needed"
     assert not (made.log_dir / MANIFEST_FILE).exists()
     assert RunSpec.read(write_run(made)) == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "memory", "seconds"),
+    [
+        ({}, "", None),
+        ({"batches_per_step": 5}, "", None),
+        ({}, "cuda", 0.0),
+        ({"generated": True}, "", 1.0),
+        ({"generated": True, "batches_per_step": 5}, "", 0.0),
+        ({"synthetic": True}, "cuda", 1.0),
+    ],
+)
+def test_who_warms_up_with_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], memory: str, seconds: float | None
+) -> None:
+    """Runs without pictures, and devices with memory of their own; what a rate is needed for."""
+    monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], memory=memory))
+    assert spec_of(launch_of(tmp_path, **options)).warm_up_s == seconds

@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from bulkinfer.config import LaunchConfig
-from bulkinfer.launch.step_queue import MAX_BATCHES_PER_STEP, StepQueue, plan_steps, split_step
+from bulkinfer.launch.step_queue import (
+    MAX_BATCHES_PER_STEP,
+    StepQueue,
+    batches_per_step,
+    split_step,
+    steps_without_pictures,
+)
 from bulkinfer.types import Step
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,51 +238,76 @@ def test_split_step(start: int, length: int, size: int) -> None:
     assert all(0 < len(piece) <= size and piece.partition == 4 for piece in pieces)
 
 
+def cut(todo: list[Step], size: int) -> list[Step]:
+    """The steps that a queue hands out."""
+    queue, steps = StepQueue.of(todo), []
+    while (step := queue.take([], most_records=size)) is not None:
+        steps.append(step)
+    return steps
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50), st.integers(1, 60)), max_size=5), st.integers(1, 20))
+def test_what_is_taken_is_cut_and_nothing_is_lost(gaps: list[tuple[int, int, int]], size: int) -> None:
+    todo = [Step(partition, start, start + length) for partition, start, length in gaps]
+    assert cut(todo, size) == [step for gap in todo for step in split_step(gap, size)]
+
+
+def test_the_length_may_change_and_what_comes_back_is_in_front() -> None:
+    queue = StepQueue.of([Step(0, 0, 100), Step(1, 0, 3)])
+    first, second = queue.take([], most_records=4), queue.take([ONE], most_records=4)
+    assert (first, second) == (Step(0, 0, 4), Step(0, 4, 8))
+    assert queue.take([], most_records=40) == Step(0, 8, 48)
+    assert queue.give_back([Step(0, 0, 4), Step(0, 4, 8)], 2, []) == []
+    taken = [queue.take([], most_records=40) for _ in range(5)]
+    assert taken == [Step(0, 0, 4), Step(0, 4, 8), Step(0, 48, 88), Step(0, 88, 100), Step(1, 0, 3)]
+
+
+def test_a_suspect_is_not_cut() -> None:
+    queue = StepQueue.of([])
+    queue.give_back([ONE], 4, [ONE])
+    assert queue.take([], most_records=3) == ONE
+
+
 @pytest.mark.parametrize(
     ("rate", "batches"),
-    [(60.0, 100), (0.1, 1), (0.0, 1), (1e6, MAX_BATCHES_PER_STEP)],
+    [(60.0, 100), (0.1, 1), (0.0, 1), (1e6, MAX_BATCHES_PER_STEP), (math.inf, MAX_BATCHES_PER_STEP)],
 )
-def test_a_step_takes_ten_seconds_by_the_rate_of_the_warm_up(rate: float, batches: int) -> None:
+def test_a_step_takes_ten_seconds(rate: float, batches: int) -> None:
     todo = [Step(0, 0, 100_000), Step(1, 7, 1007)]
-    found, steps = plan_steps(LaunchConfig(batch_size=6), 1, todo, rate)
-    assert found == batches
-    assert steps == [step for gap in todo for step in split_step(gap, batches * 6)]
+    assert batches_per_step(LaunchConfig(batch_size=6), 1, todo, rate) == batches
 
 
 @given(st.integers(1, 9), st.integers(1, 8), st.integers(1, 3000), st.floats(0, 1e5))
 def test_every_worker_gets_its_share_of_steps(num_devices: int, batch_size: int, records: int, rate: float) -> None:
     """However fast the network: steps are so short that each worker can have four, or they are of one batch."""
     todo = [Step(0, 0, records // 3), Step(2, 5, 5 + records - records // 3)]
-    batches, steps = plan_steps(LaunchConfig(batch_size=batch_size), num_devices, todo, rate)
+    batches = batches_per_step(LaunchConfig(batch_size=batch_size), num_devices, todo, rate)
     assert 1 <= batches <= MAX_BATCHES_PER_STEP
     assert batches == 1 or (batches - 1) * batch_size * num_devices * 4 < records
-    assert [(step.partition, n) for step in steps for n in range(step.start, step.end)] == [
-        (gap.partition, n) for gap in todo for n in range(gap.start, gap.end)
-    ], "each record once, in order"
 
 
 def test_the_length_that_was_asked_for_is_taken_as_it_is() -> None:
-    config = LaunchConfig(batch_size=4, batches_per_step=2000)
-    assert plan_steps(config, 8, [Step(0, 0, 9000)], 1.0) == (2000, [Step(0, 0, 8000), Step(0, 8000, 9000)])
+    config, todo = LaunchConfig(batch_size=4, batches_per_step=2000), [Step(0, 0, 9000)]
+    assert batches_per_step(config, 8, todo, 1.0) == 2000
+    assert cut(todo, 8000) == [Step(0, 0, 8000), Step(0, 8000, 9000)]
 
 
 def test_large_outputs_make_short_steps() -> None:
     """A worker holds the outputs of a step until it is published."""
     row_bytes = 21 * 520 * 520 * 4
-    todo = [Step(0, 0, 100_000)]
-    batches, _ = plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, row_bytes)
-    assert 1 <= batches * 6 * row_bytes <= 1 << 28
-    assert plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, 1 << 30)[0] == 1, "one batch at least"
-    assert plan_steps(LaunchConfig(batch_size=6, batches_per_step=70), 1, todo, 50.0, row_bytes)[0] == 70, "as asked"
-    assert (
-        plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0, 4)[0] == plan_steps(LaunchConfig(batch_size=6), 1, todo, 50.0)[0]
-    )
+    todo, config = [Step(0, 0, 100_000)], LaunchConfig(batch_size=6)
+    assert 1 <= batches_per_step(config, 1, todo, 50.0, row_bytes) * 6 * row_bytes <= 1 << 28
+    assert batches_per_step(config, 1, todo, 50.0, 1 << 30) == 1, "one batch at least"
+    assert batches_per_step(LaunchConfig(batch_size=6, batches_per_step=70), 1, todo, 50.0, row_bytes) == 70, "as asked"
+    assert batches_per_step(config, 1, todo, 50.0, 4) == batches_per_step(config, 1, todo, 50.0)
 
 
 def test_steps_of_a_synthetic_run() -> None:
     """Each worker has a partition of its own; a step takes 5 s; nobody waits for another's end, so there is no fair share."""
     steps = [Step(worker, start, start + 600) for start in (0, 600) for worker in (0, 1)]
     config = LaunchConfig(batch_size=6, synthetic=True, iterations=2)
-    assert plan_steps(config, 2, [], 120.0) == (100, steps)
+    assert batches_per_step(config, 2, [], 120.0) == 100
+    assert steps_without_pictures(config, 2, 100) == steps
     config = LaunchConfig(batch_size=6, synthetic=True, iterations=1, batches_per_step=3)
-    assert plan_steps(config, 1, [], 120.0) == (3, [Step(0, 0, 18)])
+    assert batches_per_step(config, 1, [], 120.0) == 3
+    assert steps_without_pictures(config, 1, 3) == [Step(0, 0, 18)]

@@ -40,10 +40,10 @@ def totals(infer_s: float = 0.0, runs: tuple[float, ...] = (), peak_memory_bytes
 
 
 def step(start: int, count: int, *, total_s: float = 10.0, wait_s: float = 1.0, compute_s: float = 8.0, errors: int = 0,
-         end: int | None = None, **more: Any) -> Event:  # fmt: skip
+         end: int | None = None, warm_up: int = 0, **more: Any) -> Event:  # fmt: skip
     return StepDone(
         Step(0, start, end or start + count), count, count - errors, {"decode": errors} if errors else {}, f"s{start}",
-        total_s, wait_s, compute_s, totals(**more),
+        total_s, wait_s, compute_s, totals(**more), warm_up,
     )  # fmt: skip
 
 
@@ -156,6 +156,59 @@ def test_throughput_leaves_out_start_and_end(clock: Clock) -> None:
     aggregate.add(0, Ended(totals()))
     assert (aggregate.startup_s, aggregate.running_s) == (7.0, 20.0)
     assert aggregate.images_per_s == 400 / 20
+
+
+def test_warm_ups_are_in_no_rate(clock: Clock) -> None:
+    """Worker 0 is warm 4 s after it is ready, 30 pictures into its first step; worker 1 is warm 2 s later."""
+    aggregate = Aggregate(time.perf_counter())
+    clock.now += 3
+    for worker in (0, 1):
+        aggregate.add(worker, ready(rate=0.0))
+    clock.now += 14
+    aggregate.add(1, step(1000, 100, total_s=8, wait_s=0.8, compute_s=6.4, warm_up=20))
+    assert aggregate.startup_s == 3 + 6, "as far as it is known"
+    assert aggregate.next_line([0, 1]) is None
+    aggregate.add(0, step(0, 130, total_s=10, wait_s=1, compute_s=8, warm_up=30))
+    line = aggregate.next_line([0, 1])
+    assert line == "Total 10.000 sec.   Preprocessing 1.000 sec (10.0%).   Compute 8.000 sec (80.0%).   18.0 images/sec."
+    clock.now += 10
+    aggregate.add(0, step(130, 120))
+    assert (aggregate.startup_s, aggregate.running_s, aggregate.images_per_s) == (7.0, 20.0, 300 / 20)
+    found = aggregate.measurements()
+    assert (found["pictures"], found["warm_up_pictures"], found["images_per_s"]) == (350, 50, 15.0)
+    assert found["warm_up_images_per_s"] == {}, "nothing was measured with zeros"
+
+
+def test_a_step_that_is_all_warm_up_is_no_line(clock: Clock) -> None:
+    aggregate = Aggregate(time.perf_counter())
+    for worker in (0, 1):
+        aggregate.add(worker, ready(rate=0.0))
+        clock.now += 5
+        aggregate.add(worker, step(worker * 10, 10, total_s=5, warm_up=10))
+        assert aggregate.next_line([0, 1]) is None
+    clock.now += 5
+    aggregate.add(0, step(20, 10, total_s=4))
+    assert aggregate.next_line([0, 1]) is None, "worker 1 has done nothing since its warm-up"
+    aggregate.add(1, step(30, 10, total_s=5))
+    line = aggregate.next_line([0, 1])
+    assert line is not None
+    assert line.startswith("Total 5.000 sec.")
+    assert line.endswith("4.0 images/sec.")
+
+
+def test_a_run_that_ends_within_its_warm_up_has_the_rate_of_all_its_pictures(clock: Clock) -> None:
+    aggregate = Aggregate(time.perf_counter())
+    assert not aggregate.is_all_warm_up
+    clock.now += 3
+    aggregate.add(0, ready(rate=0.0))
+    clock.now += 4
+    aggregate.add(0, step(0, 6, total_s=4, warm_up=6))
+    assert aggregate.next_line([0]) is None
+    assert aggregate.is_all_warm_up
+    assert aggregate.line_is_due
+    assert aggregate.line().startswith("Total 4.000 sec.")
+    assert not aggregate.line_is_due
+    assert (aggregate.startup_s, aggregate.running_s, aggregate.images_per_s) == (3.0, 4.0, 1.5)
 
 
 def test_measurements_add_up_over_workers_and_their_successors() -> None:

@@ -10,7 +10,7 @@ import pytest
 from bulkinfer.commands.parse import parse
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_cut
+from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_unfit
 from bulkinfer.host.cores import CoreBudget
 from bulkinfer.launch.job import Job
 from bulkinfer.launch.launcher import launch
@@ -43,6 +43,13 @@ def test_infer_launch_takes_the_plan(job: Job, tmp_path: Path) -> None:
     assert config.tuned_for == conditions(job, 1, BUDGET)
 
 
+@pytest.mark.parametrize("asked", [0, -1, 2])
+def test_loader_processes_stay_as_they_were_asked_for(job: Job, tmp_path: Path, asked: int) -> None:
+    job = replace(job, config=replace(job.config, loader_processes=asked))
+    assert tuned(job, tmp_path).loader_processes == asked
+    assert ("--loader_processes" in (tmp_path / "t.flags").read_text()) == bool(asked)
+
+
 def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     tuned(job, tmp_path)
     whole = (tmp_path / "t.flags").read_bytes()
@@ -51,7 +58,7 @@ def test_cut_anywhere_it_is_refused(job: Job, tmp_path: Path) -> None:
     for size in range(least, len(whole) - 1):  # without its last line break nothing is missing
         (tmp_path / "t.flags").write_bytes(whole[:size])
         with pytest.raises(UsageError, match=r"^--flagfile: .*t\.flags is cut short: make it again with bulkinfer"):
-            refuse_cut(words)
+            refuse_unfit(words)
     with pytest.raises(UsageError, match="is cut short"):
         parse("infer_launch", LaunchConfig, words)
 

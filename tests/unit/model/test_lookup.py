@@ -286,8 +286,8 @@ def test_an_adopted_network_is_mended_from_its_file_and_widened_from_its_folder(
     remember(models, source="onnx", weights=Weights("m.onnx", "0" * 64, "file given to get_model --onnx"), input="float32")
     assert told(models, batch_size=8) == "get_model --model_name tiny --batch_size 8 --input float32"
     cut(models / "tiny" / "weights.bin")
-    words = "get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --input float32"
-    assert told(models) == words
+    words = "get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --input float32 --licence none"
+    assert told(models) == f"{words}, and the other options it was made with"
 
 
 @pytest.mark.parametrize("name", ["card.json", "weights.bin", "model.onnx", "model.json", "golden.npz"])
@@ -338,9 +338,9 @@ def test_a_variant_is_no_network_in_a_folder_of_networks(models: Path) -> None:
 
 MADE = {
     "checkpoint": (Weights("weights.safetensors", "0" * 64, "/runs/digits 1/step-5"),
-                   "run get_model --checkpoint '/runs/digits 1/step-5' --name tiny --batch_size 6"),
+                   "run get_model --checkpoint '/runs/digits 1/step-5' --name tiny --batch_size 6 --licence none"),
     "onnx": (Weights("m.onnx", "0" * 64, "file given to get_model --onnx"),
-             "run get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6"),
+             "run get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --licence none"),
     "zoo": (Weights("tiny.pth", "0" * 64), "run get_model --model_name tiny --batch_size 6"),
 }  # fmt: skip
 
@@ -353,17 +353,19 @@ def test_the_hint_for_a_card_with_a_flipped_bit_is_how_the_network_was_made(mode
     card.write_text(card.read_text().replace('"red"', '"rad"'))
     with pytest.raises(UsageError, match=r"card\.json is damaged") as caught:
         find_model(LaunchConfig(model_path=str(models), model_name="tiny"), ["cpu"], lambda _: False)
-    assert str(caught.value).endswith(f": {told} --model_path {models}")
+    rest = ", and the other options it was made with" if source == "onnx" else ""
+    assert str(caught.value).endswith(f": {told} --model_path {models}{rest}")
 
 
 def test_the_hint_names_both_ways_where_nothing_says_how_the_network_was_made(models: Path) -> None:
     both = "get_model --checkpoint RUN --name tiny, or get_model --onnx FILE --name tiny --recipe RECIPE.json"
+    rest = ", and the other options it was made with"
     for content in ("{", "[]", '{"source": "zoo"}', None):
         card = models / "tiny" / "card.json"
         card.unlink() if content is None else card.write_text(content)
         with pytest.raises(UsageError) as caught:
             find_model(LaunchConfig(model_path=str(models), model_name="tiny"), ["cpu"], lambda _: False)
-        assert str(caught.value).endswith(f": make tiny again from what it was made of: {both}")
+        assert str(caught.value).endswith(f": make tiny again from what it was made of: {both}{rest}")
 
 
 def test_a_name_that_nothing_has_is_not_advised(models: Path) -> None:

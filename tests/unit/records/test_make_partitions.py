@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import subprocess
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -12,11 +15,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer.config import PartitionConfig
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.launch.launcher import launch
 from bulkinfer.records.make_partitions import partition_dataset
 from bulkinfer.records.manifest import open_dataset
+from bulkinfer.results.reader import read_results
 from PIL import Image
 
 from tests.launches import config_of, write_photos
@@ -160,3 +164,46 @@ def test_c39_no_image_of_the_annotations_is_there(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "C:\\img\\gone .jpg"}]}))
     with pytest.raises(UsageError, match=r"none of its 1 images is in .*; the first is 'C:.*gone \.jpg'"):
         partition_dataset(photos, annotations=tmp_path / "other.json", output=tmp_path / "d")
+
+
+@pytest.fixture
+def deep_place(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is removed at once: pytest cannot remove 1,100 folders one inside the other."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
+
+
+@pytest.mark.parametrize("mode", ["symlink", "hardlink", "copy", "manifest"])
+@pytest.mark.parametrize("by", ["annotations", "list_file"])
+def test_a_missing_picture_of_any_name_is_one_error_row(deep_place: Path, mode: str, by: str) -> None:
+    write_photos(deep_place / "photos", 1)
+    deep = "n/" * 1100 + "x.jpg"  # os.makedirs calls itself for each folder
+    names = ["000-black.png", deep, *(["n" * 300 + ".jpg"] if by == "annotations" else [])]
+    given = deep_place / "given"
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    given.write_text("\n".join(names) if by == "list_file" else json.dumps({"images": images}))
+    options: dict[str, Any] = {"output": deep_place / "parts", "mode": mode, by: given}
+    for partitions in (2, 2, 1):  # the second run looks at what there is, the third one removes it
+        made = partition_dataset(deep_place / "photos", partitions=partitions, **options)
+        assert [made.num_records, len(made.partitions)] == [len(names), partitions]
+    config = config_of(deep_place, data_dir=str(deep_place / "parts"), engine="inline")
+    assert launch(config).exit_code == 3
+    found = {row["key"]: row["stage"] for row in read_results(config.output).table(["key", "stage"]).to_pylist()}
+    assert found == {name: None if name == "000-black.png" else "read" for name in names}
+    assert not list((deep_place / "parts").glob("_tmp*"))
+
+
+def test_a_path_too_long_for_its_partition_is_refused_and_nothing_is_left(deep_place: Path) -> None:
+    folder = os.open(deep_place, os.O_RDONLY)
+    write_photos(deep_place / "photos", 1)
+    there = deep_place / "photos"
+    while len(str(there)) < 4000:
+        there = there / ("d" * 60)
+        there.mkdir()
+    (there / "x.png").write_bytes((deep_place / "photos" / "000-black.png").read_bytes())
+    output = deep_place / ("o" * 100) / "parts"
+    with pytest.raises(RunError, match=r"x\.png in a partition is too long: give a shorter --output, or --mode manifest$"):
+        partition_dataset(deep_place / "photos", output=output, partitions=1)
+    assert sorted(os.listdir(folder)) == ["photos"]
+    os.close(folder)
+    assert partition_dataset(deep_place / "photos", output=output, mode="manifest").num_records == 2

@@ -352,6 +352,20 @@ def test_the_inline_engine_has_one_worker_whatever_is_here() -> None:
     assert plan(TWO_GPUS, engine="inline").devices == (1,)
 
 
+def test_loader_processes_are_for_pictures_that_workers_load() -> None:
+    budget = CoreBudget(tuple(range(16)), None)
+
+    def processes(**flags: Any) -> int:
+        return plan_workers(LaunchConfig(num_devices=1, **flags), PROCESSOR, budget).loader_processes
+
+    assert processes() == 4
+    assert processes(loader_processes=2) == 2
+    assert processes(loader_processes=-1) == processes(num_workers=5) == 0
+    assert processes(synthetic=True) == processes(generated=True) == processes(engine="inline") == 0
+    with pytest.raises(UsageError, match="--engine inline runs one worker: it cannot take --loader_processes 1"):
+        LaunchConfig(engine="inline", loader_processes=1)
+
+
 def test_processes_for_each_device_beside_their_number_mean_nothing_on_a_processor() -> None:
     with pytest.raises(UsageError, match=r"--processes_per_device beside --num_devices is for GPUs: cpu takes one of them"):
         plan(PROCESSOR, num_devices=4, processes_per_device=2)

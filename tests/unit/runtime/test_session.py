@@ -148,9 +148,11 @@ def test_warm_up_of_a_real_session(tmp_path: Path) -> None:
     assert warm_up(open_graph(tiny_graph(4), tmp_path), 2, 0.05) > 0
 
 
-def test_batches_lie_where_the_provider_wants_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_locked_if_the_provider_wants_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = open_graph(tiny_graph(4), tmp_path)
-    assert (plain.new_batch((2, 3)).tolist(), plain.not_pinned) == ([[0] * 3] * 2, "")
+    batch = np.zeros((4, 2, 2, 3), np.uint8)
+    assert plain.pin(batch) is batch
+    assert plain.not_pinned == ""
     locked: list[Any] = []
 
     def pin(array: np.ndarray[Any, Any], device: int) -> str:
@@ -159,11 +161,11 @@ def test_batches_lie_where_the_provider_wants_them(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], pin=pin))
     session = open_graph(tiny_graph(4), tmp_path)
-    images = session.new_batch((4, 2, 2, 3))
-    assert (images.dtype, images.any(), session.not_pinned) == (np.uint8, False, "")
-    assert locked[0][0] is images
+    assert session.pin(batch) is batch
+    assert session.not_pinned == ""
+    assert locked[0][0] is batch
     assert locked[0][1] == 0
-    session.new_batch((4, 2, 2, 3))
+    session.pin(batch)
     assert session.not_pinned == "no more"
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.train.runs import TRAINING_COLUMNS, Run, Silence, memory_mb, naming, new_run, read_table, write_arguments
+from bulkinfer.files.atomic import naming
+from bulkinfer.train.runs import TRAINING_COLUMNS, Run, Silence, memory_mb, new_run, read_table, write_arguments
 
 ROW: dict[str, Any] = {"epoch": 0.25, "learning_rate": 0.1, "loss": 2.5, "accuracy": 1 / 3, "images_per_sec": 10.0,
                        "loss_scale": 1.0, "memory_mb": 5.0, "total_s": 1.5}  # fmt: skip

@@ -52,6 +52,52 @@ def test_json_round_trip() -> None:
     assert Metrics.from_json(json.loads(json.dumps(metrics.as_json()))) == metrics
 
 
+def test_the_first_runs_are_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("bulkinfer.worker.metrics.time.perf_counter", lambda: clock[0])
+    meter = Meter(warm_up_runs=2)
+    first, second, third = (meter.timing("infer") for _ in range(3))
+    first.__enter__()
+    second.__enter__()
+    clock[0] += 3
+    first.__exit__()
+    meter.count_pictures(4)
+    assert meter.warm_up is None, "one run is still on its way"
+    third.__enter__()
+    clock[0] += 2
+    second.__exit__()
+    clock[0] += 1
+    meter.count_pictures(3)
+    assert meter.warm_up is not None
+    assert (meter.warm_up.end, meter.warm_up.pictures) == (106.0, 7)
+    assert meter.warm_up.metrics.seconds == {"warm_up": 8.0, "infer": 3.0}
+    clock[0] += 1
+    third.__exit__()
+    meter.count_pictures(4)
+    assert (meter.warm_up.end, meter.warm_up.pictures) == (106.0, 7), "it has ended once"
+    counted = meter.snapshot()
+    assert counted.seconds == {"warm_up": 8.0, "infer": 4.0}
+    assert counted.runs.total() == 1, "the warm-up is in no percentile"
+
+
+def test_a_run_of_the_warm_up_that_fails_has_been_one() -> None:
+    meter = Meter(warm_up_runs=1)
+    with contextlib.suppress(KeyError), meter.timing("infer"):
+        raise KeyError
+    meter.count_pictures(1)
+    assert meter.warm_up is not None
+    assert not meter.snapshot().runs
+
+
+def test_without_runs_to_warm_up_it_is_over() -> None:
+    meter = Meter()
+    with meter.timing("infer"):
+        pass
+    meter.count_pictures(4)
+    assert meter.warm_up is not None
+    assert (meter.warm_up.pictures, meter.snapshot().runs.total()) == (0, 1)
+
+
 def test_timing_counts_a_block_also_when_it_raises() -> None:
     meter = Meter()
     with meter.timing("read"):
@@ -146,3 +192,22 @@ def test_threads_lose_nothing_and_snapshots_never_fall() -> None:
     assert meter.snapshot().runs.total() == 8 * 500
     falls = [(one, other) for one, other in pairwise(seen) if other["infer"] < one["infer"] - 1e-9]
     assert not falls
+
+
+def test_seconds_move_from_one_process_to_another() -> None:
+    there, here = Meter(), Meter()
+    there.enter("decode")
+    time.sleep(0.02)
+    there.enter("preprocess")
+    taken = json.loads(json.dumps(there.take()))
+    assert set(taken) == {"decode", "preprocess"}
+    assert taken["decode"] >= 0.02
+    assert there.take() == {}
+    assert not there.snapshot().seconds
+    here.enter("wait_for_slot")
+    here.leave()
+    here.add(taken)
+    here.add({"decode": 1.0})
+    found = here.snapshot().seconds
+    assert found["decode"] == pytest.approx(taken["decode"] + 1.0)
+    assert set(found) == {"wait_for_slot", "decode", "preprocess"}

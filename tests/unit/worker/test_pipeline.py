@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bulkinfer.errors import RecordError
+from bulkinfer.errors import RecordError, RunError
 from bulkinfer.results.rows import StepRows
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
@@ -68,7 +68,7 @@ class Run:
         self.in_flight = InFlight(2, streams)
         self.published: list[StepRows] = []
         self.opened: list[StepRows] = []
-        self.meter = Meter()
+        self.meter = options.get("meter") or Meter()
         self.to_input: Callable[[Array], Array] = options.get("to_input", lambda images: images)
         self.publish: Callable[[Any], None] = options.get("publish", self.published.append)
         self.source = Loader(
@@ -180,7 +180,7 @@ def test_a_failure_that_does_not_come_back_costs_no_row() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_broken_session_is_raised_not_turned_into_rows(size: int) -> None:
-    """A network that fails on zeros too is broken; the pictures are not to blame, and another worker may do them."""
+    """A network that fails on zeros too is broken; the pictures are not to blame."""
 
     class Broken(FakeSession):
         def run(self, images: Array) -> dict[str, Array]:
@@ -191,11 +191,45 @@ def test_a_broken_session_is_raised_not_turned_into_rows(size: int) -> None:
 
     run = Run([Step(0, 0, 4), Step(0, 4, 4 + size)], Broken(), streams=1)
     error = raised(run)
-    assert str(error) == "device lost in run 3", "the first failure, not what came of it"
-    assert error.__cause__ is None
+    assert isinstance(error, RunError)
+    words = "the network fails on pictures, and on zeros as well: device lost in run 3"
+    assert str(error) == words, "the first failure, not what came of it"
     assert [rows.step for rows in run.published] in ([], [Step(0, 0, 4)])
     assert not run.opened[-1].errors
     assert run.opened[-1].finished_prefix() == 0
+
+
+def test_a_network_that_fails_from_the_first_batch_on_is_one_sentence_and_no_row() -> None:
+    class Broken:
+        def run(self, images: Array) -> dict[str, Array]:
+            raise RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code\nwith details")
+
+    run = Run([Step(0, 0, 400)], Broken(), bad=frozenset({1, 2}))
+    error = raised(run)
+    assert isinstance(error, RunError)
+    assert str(error) == "the network fails on pictures, and on zeros as well: Non-zero status code"
+    assert not run.opened[0].errors.keys() - {1, 2}
+    assert run.opened[0].finished_prefix() == 0
+
+
+def test_a_batch_of_another_shape_is_a_bug_of_ours() -> None:
+    class Strict:
+        def run(self, images: Array) -> dict[str, Array]:
+            raise AssertionError("not the fixed shape")
+
+    error = raised(Run([Step(0, 0, 8)], Strict()))
+    assert (type(error), str(error)) == (AssertionError, "not the fixed shape")
+
+
+def test_the_first_run_of_each_stream_is_the_warm_up() -> None:
+    """A batch without a good picture is not run, and warms up nothing; its pictures have their rows before the end, though."""
+    run = Run([Step(0, 0, 40)], FakeSession(), streams=2, bad=frozenset(range(4)), meter=Meter(2)).run()
+    counted = run.meter.snapshot()
+    assert counted.runs.total() == 9 - 2
+    assert {"infer", "warm_up"} <= set(counted.seconds)
+    assert run.meter.warm_up is not None
+    assert 8 <= run.meter.warm_up.pictures <= 40, "one stream may have run more batches before the other begins"
+    assert run.meter.warm_up.pictures % 4 == 0
 
 
 def raised(run: Run) -> BaseException:

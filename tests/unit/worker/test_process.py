@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import file_sha256
+from bulkinfer.host.usage import peak_memory_bytes
 from bulkinfer.launch.run import write_run
 from bulkinfer.launch.step_queue import split_step
 from bulkinfer.records.manifest import Manifest
@@ -26,10 +27,12 @@ from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.part_names import part_name
+from bulkinfer.runtime.session import Session
 from bulkinfer.types import Fault, Step
 from bulkinfer.worker import process as worker_process
 from bulkinfer.worker.in_flight import InFlight, shared
-from bulkinfer.worker.process import Manifests, Worker, listen
+from bulkinfer.worker.loader import num_batches
+from bulkinfer.worker.process import Manifests, Worker
 from bulkinfer.worker.protocol import (
     Command,
     End,
@@ -46,7 +49,8 @@ from bulkinfer.worker.protocol import (
     encode,
 )
 
-from tests.commands import records
+from tests.commands import living, records
+from tests.graphs import always_raises
 from tests.launches import launch_of, spec_of
 from tests.models import tiny_graph, write_tiny_model
 
@@ -149,7 +153,10 @@ def test_a_worker_runs_the_steps_it_is_given(tmp_path: Path, input: str) -> None
     assert isinstance(ready, Ready)
     assert isinstance(ended, Ended)
     assert (ready.proof["provider"], ready.pid) == ("CPUExecutionProvider", os.getpid())
-    assert ready.warm_up_rate > 0
+    assert ready.warm_up_rate == 0, "the first batch warms up"
+    assert [event.warm_up for event in place.done] == [4, 0, 0]
+    assert ended.totals.metrics["seconds"]["warm_up"] > 0
+    assert sum(ended.totals.metrics["runs"].values()) == 2
     assert {"numpy", "onnxruntime"} <= set(ready.versions)
     assert [(event.step, event.count, event.ok, event.stages) for event in place.done] == [
         (step, len(step), len(step), {}) for step in STEPS
@@ -162,6 +169,40 @@ def test_a_worker_runs_the_steps_it_is_given(tmp_path: Path, input: str) -> None
     assert facts["fingerprint"] == place.spec.metadata["fingerprint"]
 
 
+def test_a_worker_with_loader_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures are theirs as well, a GPU can copy from its batches, and they are gone when it has ended."""
+    spec = replace(spec_of(launch_of(tmp_path, batches_per_step=1)), num_workers=3, loader_processes=2)
+    place, marks, pinned, pids = Place(spec), shared(3, 1), list[Any](), list[int]()
+    place.in_flight.descriptor = marks
+
+    def pin(_session: Session, images: Any) -> Any:
+        pinned.append(images)
+        return images
+
+    def react(_event: Event) -> None:
+        assert place.worker._loaders is not None
+        pids[:] = place.worker._loaders.pids
+
+    monkeypatch.setattr(Session, "pin", pin)
+    monkeypatch.setattr(worker_process, "load_record", None)  # a thread of the worker would fail
+    place.react = react
+    fault = Fault("decode", "it kills")
+    assert place.serve(*(RunStep(step) for step in STEPS[:2]), RunStep(Step(0, 8, 10), fault=fault), End()) == 0
+    os.close(marks)
+    assert {event.step: event.stages for event in place.done} == {STEPS[0]: {}, STEPS[1]: {}, Step(0, 8, 10): {"decode": 2}}
+    assert {key for key, row in place.rows.items() if row["class_names"] is None} == {"008-black.png", "009-red.png"}
+    assert all(row["class_names"][0] in key for key, row in place.rows.items() if row["status"] == "ok")
+    assert len(pinned) == num_batches(1, 3 * 4, 4)
+    assert {images.ctypes.data % os.sysconf("SC_PAGESIZE") for images in pinned} == {0}
+    ended = place.events[-1]
+    assert isinstance(ended, Ended)
+    seconds = ended.totals.metrics["seconds"]
+    assert min(seconds[stage] for stage in ("read", "decode", "preprocess", "infer", "rows", "write")) > 0
+    assert ended.totals.peak_memory_bytes > peak_memory_bytes(), "theirs is added"
+    assert len(pids) == 2
+    assert living(pids) == []
+
+
 def test_the_log_of_a_worker_has_all_its_events(tmp_path: Path) -> None:
     place = place_of(tmp_path)
     assert place.serve(RunStep(STEPS[0]), End()) == 0
@@ -170,6 +211,17 @@ def test_the_log_of_a_worker_has_all_its_events(tmp_path: Path) -> None:
     assert [event["kind"] for event in told] == ["Ready", "StepDone", "modules", "Ended"]
     assert "bulkinfer" in told[2]["names"]
     assert place.lines[0].startswith("5 nodes on CPUExecutionProvider")
+    assert place.lines[1] == "warm-up: 4 pictures", "the only batch"
+
+
+def test_zeros_warm_up_where_the_run_says_so(tmp_path: Path) -> None:
+    place = Place(replace(spec_of(launch_of(tmp_path, batches_per_step=1)), warm_up_s=0.0))
+    assert place.serve(RunStep(STEPS[0]), End()) == 0
+    ready, *_ = place.events
+    assert isinstance(ready, Ready)
+    assert ready.warm_up_rate > 0
+    assert [event.warm_up for event in place.done] == [0]
+    assert re.search(r"; loaded in [\d.]+ sec, warm-up [\d.]+ images/sec$", place.lines[0])
     assert place.lines[1].startswith("Total ")
 
 
@@ -271,6 +323,18 @@ def test_a_graph_that_the_provider_cannot_run_is_wrong_use(tmp_path: Path) -> No
     assert "NoSuchOperator" in refusal.message
 
 
+def test_a_network_that_cannot_run_is_one_sentence_and_no_row(tmp_path: Path) -> None:
+    """It raises on pictures and on zeros: found with the first batch."""
+    spec = spec_of(launch_of(tmp_path))
+    write_tiny_model(tmp_path / "models", batch_sizes=(4,), graph=always_raises(4))
+    sidecar = json.loads((tmp_path / "models" / "tiny" / "model_4.json").read_text())
+    place = Place(replace(spec, graph_sha256=sidecar["sha256"]))
+    refusal = refused(place, RunStep(Step(0, 0, 10)))
+    assert (refusal.exit_code, place.kinds) == (1, ["Ready", "Refused"])
+    assert refusal.message.startswith("the network fails on pictures, and on zeros as well: Non-zero status code")
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
 def test_a_replaced_manifest_is_refused_in_the_middle(tmp_path: Path) -> None:
     place = place_of(tmp_path)
     path = Path(place.spec.manifests[0].path)
@@ -303,46 +367,6 @@ def test_a_bug_of_ours_ends_the_run_and_is_told_as_one(
     assert place.events[-1].message.startswith("internal error, ZeroDivisionError: a bug of ours; ")
     assert place.events[-1].message.endswith("worker-3.log has the details")
     assert "Traceback" in capsys.readouterr().err
-
-
-# -- the ear -------------------------------------------------------------------------------------------------------------
-
-
-class Gone(BaseException):
-    """Stands for the end of the process."""
-
-
-def heard(monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[list[Command], int | None]:
-    """What a worker is told when these lines come in, and the exit code if the process ends when they do."""
-    taken: list[Command] = []
-
-    def leave(code: int) -> None:
-        raise Gone(code)
-
-    stdin = SimpleNamespace(buffer=io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
-    monkeypatch.setattr(worker_process, "sys", SimpleNamespace(stdin=stdin, stderr=sys.stderr))
-    monkeypatch.setattr(worker_process.os, "_exit", leave)
-    worker: Any = SimpleNamespace(take=taken.append)
-    try:
-        listen(worker)
-    except Gone as gone:
-        return taken, gone.args[0]
-    return taken, None
-
-
-def test_commands_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = [RunStep(STEPS[0]), RunStep(STEPS[1], fault=Fault("decode", "it kills")), End(), Stop()]
-    assert heard(monkeypatch, *map(encode, commands)) == (commands, None)
-
-
-@pytest.mark.parametrize("commands", [[], [RunStep(STEPS[0])], [Stop()]])
-def test_without_its_launcher_a_worker_ends(monkeypatch: pytest.MonkeyPatch, commands: list[Command]) -> None:
-    assert heard(monkeypatch, *map(encode, commands)) == (commands, 1)
-
-
-def test_a_word_it_does_not_know_ends_a_worker(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert heard(monkeypatch, encode(RunStep(STEPS[0])), '{"kind": "Pause"}', encode(End())) == ([RunStep(STEPS[0])], 1)
-    assert "KeyError: 'Pause'" in capsys.readouterr().err
 
 
 # -- the process ---------------------------------------------------------------------------------------------------------

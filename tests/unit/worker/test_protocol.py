@@ -70,6 +70,7 @@ SPEC = RunSpec(
     session=SessionSpec("/models/tiny/model_6.onnx", "openvino", "bf16", 4, 2, allow_cpu_nodes=True, device=1),
     devices=(1, 3),
     num_workers=4,
+    loader_processes=2,
     max_pixels=10**8,
     max_file_bytes=1 << 30,
     reduce_to=282,

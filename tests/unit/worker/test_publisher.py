@@ -27,8 +27,8 @@ from tests.rows import batch_of, logits_of, record
 class Place:
     """A publisher and what it says."""
 
-    def __init__(self, spec: RunSpec) -> None:
-        self.spec, self.meter = spec, Meter()
+    def __init__(self, spec: RunSpec, *, warm_up_runs: int = 0) -> None:
+        self.spec, self.meter = spec, Meter(warm_up_runs)
         self.events: list[Event] = []
         self.lines: list[str] = []
         self.publisher = Publisher(
@@ -140,6 +140,30 @@ def test_a_line_tells_of_the_time_since_the_last_one(tmp_path: Path, clock: Cloc
     assert (
         place.lines[1] == "Total 4.000 sec.   Preprocessing 2.000 sec (50.0%).   Compute 2.000 sec (50.0%).   1.0 images/sec."
     )
+
+
+def test_the_warm_up_is_in_no_line(tmp_path: Path, clock: Clock) -> None:
+    """Three runs warm up: the first step, and one batch of the second. What came before their end is in no seconds either."""
+    place = Place(spec_of(launch_of(tmp_path, generated=True)), warm_up_runs=3)
+    for start, batches in ((0, 2), (8, 3), (20, 1)):
+        rows = place.publisher.new_rows(Step(0, start, start + 4 * batches))
+        for _ in range(batches):
+            with place.meter.timing("wait_for_batch"):
+                clock.now += 1
+            with place.meter.timing("infer"):
+                clock.now += 4
+            rows.fill(Batch(None, [], [], count=4), {"logits": None})  # type: ignore[arg-type]
+            place.meter.count_pictures(4)
+        place.publisher.publish(rows)
+    told = [event for event in place.events if isinstance(event, StepDone)]
+    assert [(event.count, event.warm_up) for event in told] == [(8, 8), (12, 4), (4, 0)]
+    assert [(event.total_s, event.wait_s, event.compute_s) for event in told[1:]] == [(10, 2, 8), (5, 1, 4)]
+    assert place.lines == [
+        "warm-up: 8 pictures",
+        "warm-up: 4 pictures",
+        "Total 10.000 sec.   Preprocessing 2.000 sec (20.0%).   Compute 8.000 sec (80.0%).   0.8 images/sec.",
+        "Total 5.000 sec.   Preprocessing 1.000 sec (20.0%).   Compute 4.000 sec (80.0%).   0.8 images/sec.",
+    ]
 
 
 def test_nothing_is_told_of_a_part_that_could_not_be_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

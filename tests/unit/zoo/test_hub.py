@@ -60,6 +60,10 @@ def test_safetensors_come_before_pickles(monkeypatch: pytest.MonkeyPatch) -> Non
         ({}, "timm/net on the Hugging Face hub has none of model.safetensors, pytorch_model.bin"),
         ({"model.safetensors": LocalEntryNotFoundError("offline")}, "the Hugging Face hub cannot be reached for timm/net"),
         ({"model.safetensors": ValueError("401\nsecond line")}, "timm/net: 401$"),
+        (
+            {"model.safetensors": ValueError("401 for url: 'https://me:secret@mirror.example/timm/net' (x)\nme:secret")},
+            r"timm/net: 401 for url: 'https://mirror.example/timm/net' \(x\)$",
+        ),
     ],
 )
 def test_no_file_is_one_sentence(online: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:

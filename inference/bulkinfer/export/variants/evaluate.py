@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bulkinfer.errors import UsageError
 from bulkinfer.export.model_folder import fix_batch
+from bulkinfer.files.atomic import naming
 from bulkinfer.host.cores import core_budget
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.accuracy_gate import Figures, compare, count_clear, objection
@@ -73,7 +74,8 @@ class Judge:
     def figures(self, model: onnx.ModelProto, provider: str, what: str, backend: str = "") -> tuple[Figures, str]:
         """The figures of `model` on `provider`, and why they do not pass (empty: they do); logs both. `what` names it there."""
         graph = model.SerializeToString(deterministic=True)
-        self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
+        with naming(self._path):
+            self._path.write_bytes(fix_batch(graph, self._batch_size) if self._batch_size else graph)
         try:
             values_NC = self._class_values(self._path, provider, self._precision, backend)
         except UsageError as error:  # not the user's fault: get_model has no --device

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 
 from bulkinfer.errors import RunError, first_line
+from bulkinfer.files.atomic import naming
 from bulkinfer.runtime.providers import runtime
 
 _OPSET = 13  # the first whose QuantizeLinear takes scales per channel
@@ -19,6 +20,8 @@ def simplified(graph: Path, folder: Path) -> onnx.ModelProto:
     """
     try:
         model = _by_onnxruntime(graph, folder)
+    except OSError:  # a full disk, which is no fault of the graph
+        raise
     except Exception as error:  # onnx and onnxruntime raise many classes, none of them documented
         raise RunError(f"{graph.name}: onnxruntime cannot simplify it: {first_line(error)}") from error
     used = {node.domain for node in model.graph.node}
@@ -41,7 +44,8 @@ def _by_onnxruntime(graph: Path, folder: Path) -> onnx.ModelProto:
     """The graph with its weights inside, as onnxruntime saves it after its basic optimisations."""
     onnxruntime = runtime()
     inline, simple = folder / "inline.onnx", folder / "simple.onnx"
-    onnx.save(onnx.load(graph), inline)
+    with naming(inline):
+        onnx.save(onnx.load(graph), inline)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(simple)

@@ -20,7 +20,10 @@ class Hooks(Protocol):
     """What an engine asks of the launch, and reports to it."""
 
     def make_steps(self, rate: float) -> list[Step]:
-        """The steps to run; asked once, with the warm-up rate of the first worker in pictures per second."""
+        """What is to run; asked once, with the warm-up rate of the first worker in pictures per second (0: not measured)."""
+
+    def most_records(self) -> int:
+        """The most records of a step that is handed out now: what make_steps returned is cut to this length."""
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Called with every event; `busy_workers` still have something to finish. An error that is returned ends the launch."""

@@ -10,6 +10,8 @@ from typing import Any
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.engines import Hooks, refusal, signals_to_handle
+from bulkinfer.launch.step_queue import StepQueue
+from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.process import Worker
 from bulkinfer.worker.protocol import End, Event, Ready, Refused, RunSpec, RunStep, StepDone, Stop
@@ -28,6 +30,8 @@ class InlineEngine:
         spec = RunSpec.read(run_file)
         in_flight = InFlight(spec.num_workers, spec.session.streams)
         self._worker = Worker(spec, 0, report=self._report, say=lambda text: print(text, file=self._log), in_flight=in_flight)
+        self._queue: StepQueue | None = None
+        self._held: list[Step] = []
         self._refusal: BulkinferError | None = None
         self._started = False
         self.signal: int | None = None
@@ -52,8 +56,18 @@ class InlineEngine:
         elif (reason := self._hooks.on_event(0, event, [0]) or self._hooks.must_stop()) is not None:
             self._refuse(reason)
         if isinstance(event, Ready):
-            for step in self._hooks.make_steps(event.warm_up_rate):
-                self._worker.take(RunStep(step))
+            self._queue = StepQueue.of(self._hooks.make_steps(event.warm_up_rate))
+            self._feed(self._queue)
+        elif isinstance(event, StepDone) and self._queue is not None:
+            self._held.remove(event.step)
+            self._feed(self._queue)
+
+    def _feed(self, queue: StepQueue) -> None:
+        """Give the worker its running step and the next one, or end it."""
+        while (step := queue.take(self._held, most_records=self._hooks.most_records())) is not None:
+            self._held.append(step)
+            self._worker.take(RunStep(step))
+        if not self._held:
             self._worker.take(End())
 
     def _refuse(self, error: BulkinferError) -> None:

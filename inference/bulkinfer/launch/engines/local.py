@@ -66,7 +66,7 @@ class LocalEngine:
         try:
             for index in range(self._plan.num_devices):
                 if self._deadline is None:
-                    self._start(index)
+                    self._start(index, takes_over=False)
             while self._workers:
                 for key, _ in self._selector.select(self._wait_s()):
                     if key.data is None:
@@ -109,8 +109,8 @@ class LocalEngine:
 
     # -- processes -------------------------------------------------------------------------------------------------------
 
-    def _start(self, index: int) -> None:
-        worker = start_worker(self._run_file, index, self._plan)
+    def _start(self, index: int, *, takes_over: bool) -> None:
+        worker = start_worker(self._run_file, index, self._plan, takes_over=takes_over)
         self._workers[index] = worker
         self._selector.register(worker.reports, selectors.EVENT_READ, worker)
         if self._deadline is not None:  # a signal came while it was being started
@@ -166,10 +166,10 @@ class LocalEngine:
     def _next(self, worker: WorkerHandle, queue: StepQueue) -> RunStep | None:
         """The command for the next step of this worker; None if it has to wait."""
         if self._killers and not worker.held:
-            step, fault = self._killers.popleft()
-            return RunStep(step, fault)
-        step_or_none = queue.take(worker.held, only_partition=worker.index if self._own_partition else None)
-        return None if step_or_none is None else RunStep(step_or_none)
+            return RunStep(*self._killers.popleft())
+        partition = worker.index if self._own_partition else None
+        step = queue.take(worker.held, most_records=self._hooks.most_records(), only_partition=partition)
+        return None if step is None else RunStep(step)
 
     def _gone(self, worker: WorkerHandle) -> None:
         """A worker's pipe closed: it has ended, or it died and is replaced."""
@@ -192,7 +192,7 @@ class LocalEngine:
         starts = self._failed_starts[worker.index] < _STARTS
         self._report(worker.index, Died(worker.how(code), by_another=starts))
         if starts and self._deadline is None:
-            self._start(worker.index)
+            self._start(worker.index, takes_over=True)
         self._feed()
 
     def _requeue(self, worker: WorkerHandle, death: str) -> None:

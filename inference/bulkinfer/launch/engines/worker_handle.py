@@ -15,7 +15,7 @@ from bulkinfer.host.limits import exhausted
 from bulkinfer.host.usage import cpu_ticks
 from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight, shared
-from bulkinfer.worker.protocol import Command, encode
+from bulkinfer.worker.protocol import ZEROS_FIRST, Command, encode
 
 _START_S = 60.0  # a process that starts may have to wait long for a busy disk or host
 
@@ -99,8 +99,11 @@ class WorkerHandle:
         return code
 
 
-def start_worker(run_file: Path, index: int, plan: ThreadPlan) -> WorkerHandle:
-    """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it."""
+def start_worker(run_file: Path, index: int, plan: ThreadPlan, *, takes_over: bool) -> WorkerHandle:
+    """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it.
+
+    One that `takes_over` from a dead one runs a batch of zeros before it is ready.
+    """
     log = run_file.parent / f"worker-{index}.log"
     reports, written = os.pipe()
     marks = shared(plan.num_workers, plan.streams)
@@ -108,8 +111,9 @@ def start_worker(run_file: Path, index: int, plan: ThreadPlan) -> WorkerHandle:
     os.sched_setaffinity(0, plan.affinity[index])
     try:
         with log.open("ab") as output:
+            words = [*([ZEROS_FIRST] if takes_over else []), str(run_file), str(index), str(written), str(marks)]
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bulkinfer.worker.process", str(run_file), str(index), str(written), str(marks)],
+                [sys.executable, "-P", "-m", "bulkinfer.worker.process", *words],
                 stdin=subprocess.PIPE, bufsize=0, stdout=output, stderr=output, pass_fds=[written, marks],
                 start_new_session=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )  # fmt: skip

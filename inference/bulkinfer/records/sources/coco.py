@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from bulkinfer.errors import UsageError
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.sources.folder import Picture, Scan
+from bulkinfer.records.sources.list_paths import key_below, spellings
 from bulkinfer.records.sources.match_names import leads_out, match_names
 from bulkinfer.records.sources.named_file import read_named_file
 from bulkinfer.types import printable, printable_path
@@ -113,8 +114,11 @@ class EntriesByName(Sequence[Entry]):
         return Entry(key, size_bytes, label, image_id=image_id_from_name(key))
 
 
-def read_annotations(path: Path) -> Annotations:
-    """The content of a COCO JSON file. Raises UsageError if it is missing or not of that shape."""
+def read_annotations(path: Path, data_dir: bytes) -> Annotations:
+    """The content of a COCO JSON file about pictures in `data_dir`, which absolute names must lie in.
+
+    Raises UsageError if it is missing or not of that shape.
+    """
     data = read_named_file(path, "--annotations")
     sha256, shown = hashlib.sha256(data).hexdigest(), printable_path(path)
     try:
@@ -124,7 +128,7 @@ def read_annotations(path: Path) -> Annotations:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--annotations: {shown} is not JSON ({error}): give an instances_*.json of COCO") from None
     try:
-        return _annotations(content, sha256)
+        return _annotations(content, sha256, _Names(spellings(data_dir)))
     except _ShapeError as error:
         raise UsageError(f"--annotations: {shown} is not a COCO file: {error}") from None
 
@@ -137,7 +141,7 @@ def _keep_wanted(value: dict[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in value if name in _WANTED}
 
 
-def _annotations(content: Any, sha256: str) -> Annotations:
+def _annotations(content: Any, sha256: str, names_of: _Names) -> Annotations:
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise _ShapeError('it has no list "images"')
     lists = {name: content.get(name) for name in ("annotations", "categories")}
@@ -156,7 +160,7 @@ def _annotations(content: Any, sha256: str) -> Annotations:
     numbers, texts = _numbered([*named, *(each for ids in found.values() for each in sorted(ids, key=str))])
     has_categories = lists["annotations"] is not None and (any(found.values()) or not num_without)
     ids_of = {key: {numbers[each] for each in ids} for key, ids in found.items()} if has_categories else None
-    images, names = _images(content["images"], ids_of)
+    images, names = _images(content["images"], ids_of, names_of)
     return Annotations(
         sha256,
         images,
@@ -168,13 +172,15 @@ def _annotations(content: Any, sha256: str) -> Annotations:
     )
 
 
-def _images(values: list[Any], ids_of: dict[Hashable, set[int]] | None) -> tuple[list[Image], dict[Hashable, bytes]]:
+def _images(
+    values: list[Any], ids_of: dict[Hashable, set[int]] | None, names_of: _Names
+) -> tuple[list[Image], dict[Hashable, bytes]]:
     """One image for each file name, with the first id and the categories of all its ids; and the name of each id."""
     names: dict[Hashable, bytes] = {}
     united: dict[bytes, tuple[int | None, set[int]]] = {}
     for number, value in enumerate(values):
         where = f"images[{number}]"
-        key, name = _id(value, "id", where), _name(value, where)
+        key, name = _id(value, "id", where), names_of.name(value, where)
         if names.setdefault(key, name) != name:
             raise _ShapeError(f"{where} repeats the id {printable(str(key).encode())} for another file")
         image_id = key if isinstance(key, int) and -(1 << 63) <= key < 1 << 63 else None
@@ -215,17 +221,32 @@ def _numbered(ids: Iterable[Hashable]) -> tuple[dict[Hashable, int], tuple[str, 
     return {each: place for place, each in enumerate(distinct)}, tuple(str(each) for each in distinct)
 
 
-def _name(value: dict[str, Any], where: str) -> bytes:
-    """The normalised file name, else the last part of coco_url; it must stay below the data folder."""
-    name, url = value.get("file_name"), value.get("coco_url")
-    if not name and isinstance(url, str):
-        name = urllib.parse.unquote(url.partition("?")[0].partition("#")[0].rpartition("/")[2])
-    if not isinstance(name, str) or not name:
-        raise _ShapeError(f"{where} has no file_name")
-    normal = posixpath.normpath(name.encode("utf-8", "surrogatepass"))
-    if leads_out(normal):
-        raise _ShapeError(f"{where} has a file_name outside the data folder: {printable(normal)}")
-    return normal
+@dataclass(frozen=True)
+class _Names:
+    """The names of images as paths relative to the data folder, which `prefixes` spell; see list_paths.py."""
+
+    prefixes: tuple[bytes, ...]
+    real_folders: dict[bytes, bytes] = field(default_factory=dict)
+
+    def name(self, value: dict[str, Any], where: str) -> bytes:
+        """The normalised file name, else the last part of coco_url; it must be that of a file below the data folder."""
+        name, url = value.get("file_name"), value.get("coco_url")
+        if not name and isinstance(url, str):
+            name = urllib.parse.unquote(url.partition("?")[0].partition("#")[0].rpartition("/")[2])
+        if not isinstance(name, str) or not name:
+            raise _ShapeError(f"{where} has no file_name")
+        written = name.encode("utf-8", "surrogatepass")
+        if b"\0" in written:
+            raise _ShapeError(f"{where} has a file_name with a NUL character: {printable(written)}")
+        normal = posixpath.normpath(written)
+        if normal.startswith(b"/"):
+            inside = key_below(b"/" + normal.lstrip(b"/"), self.prefixes, self.real_folders)
+            normal = normal if inside is None else inside
+        if normal == b".":
+            raise _ShapeError(f"{where} has a file_name that is the data folder itself: {printable(written)}")
+        if leads_out(normal):
+            raise _ShapeError(f"{where} has a file_name outside the data folder: {printable(normal)}")
+        return normal
 
 
 def labels_of_categories(annotations: Annotations, entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, Any]]:

@@ -48,10 +48,9 @@ class Place:
         root, output = os.path.realpath(data_dir), os.path.realpath(output)
         if not os.path.isdir(root):
             raise UsageError(f"{printable(root)} is not a folder: give the folder that the paths of the list are relative to")
-        spellings = {found.rstrip(b"/") + b"/" for found in (root, os.path.abspath(data_dir))}
         real = root.rstrip(b"/") + b"/"
         inside = output[len(real) :] + b"/" if output.startswith(real) else None
-        return cls(path, root, tuple(sorted(spellings, key=len)), inside)
+        return cls(path, root, spellings(data_dir), inside)
 
     @property
     def shown(self) -> str:
@@ -113,13 +112,8 @@ class Place:
 
     def _below_root(self, path: bytes, line: bytes, number: int) -> bytes:
         """An absolute path relative to the root, by its spelling, else by the real path of its folder."""
-        folder, _, name = path.rpartition(b"/")
-        if folder not in self.real_folders:
-            self.real_folders[folder] = os.path.realpath(folder or b"/")
-        for spelling in (path, os.path.join(self.real_folders[folder], name)):
-            for prefix in reversed(self.prefixes):
-                if (spelling + b"/").startswith(prefix):
-                    return spelling[len(prefix) :] or b"."
+        if (key := key_below(path, self.prefixes, self.real_folders)) is not None:
+            return key
         raise self._refusal(line, number, f"is not in {printable(self.root)}: give the folder of all pictures as --data_dir")
 
     def _refuse_partitions(self, keys: pa.BinaryArray, before: int) -> None:
@@ -132,6 +126,28 @@ class Place:
 
     def _refusal(self, line: bytes, number: int, why: str) -> UsageError:
         return UsageError(f"--list_file: {self.shown} line {number}: {printable(line)} {why}")
+
+
+def spellings(data_dir: bytes) -> tuple[bytes, ...]:
+    """The prefixes of absolute paths inside `data_dir`, as it is spelled and by its real path, shortest first."""
+    return tuple(
+        sorted({found.rstrip(b"/") + b"/" for found in (os.path.realpath(data_dir), os.path.abspath(data_dir))}, key=len)
+    )
+
+
+def key_below(path: bytes, prefixes: tuple[bytes, ...], real_folders: dict[bytes, bytes]) -> bytes | None:
+    """A normalised absolute path relative to the folder of `prefixes`: by its spelling, else by the real path of its folder.
+
+    None if it is not inside. `real_folders` keeps the real paths of folders for the next call.
+    """
+    folder, _, name = path.rpartition(b"/")
+    if folder not in real_folders:
+        real_folders[folder] = os.path.realpath(folder or b"/")
+    for spelling in (path, os.path.join(real_folders[folder], name)):
+        for prefix in reversed(prefixes):
+            if (spelling + b"/").startswith(prefix):
+                return spelling[len(prefix) :] or b"."
+    return None
 
 
 def hint(name: bytes, root: bytes) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import BulkinferError, PictureError, RunError, UsageError
+from bulkinfer.files.atomic import naming
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint, state
 from bulkinfer.train.checkpoint import Checkpoint
@@ -19,7 +20,7 @@ from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, naming, read_table, write_table
+from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision, warn_if_emulated
@@ -78,7 +79,7 @@ def _validate(config: ValidateConfig) -> None:
         if not config.data_dir:
             save_scores(folder, found, scores)
     if damaged:
-        raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}")
+        raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}: remove them, or give one of the others")
 
 
 def validate_network(config: ValidateConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,17 +32,21 @@ class Hooks:
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
+        self.most = sys.maxsize
         self.events: list[Event] = []
         self.react: Callable[[Event], BulkinferError | None] = lambda _: None
 
     def make_steps(self, rate: float) -> list[Step]:
-        assert rate > 0
+        assert rate == 0, "the first batches warm up"
         return self.steps
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         assert (worker, busy_workers) == (0, [0])
         self.events.append(event)
         return self.react(event)
+
+    def most_records(self) -> int:
+        return self.most
 
     def must_stop(self) -> None: ...
 
@@ -73,8 +78,21 @@ def test_every_step_is_published(tmp_path: Path) -> None:
     assert [type(event) for event in hooks.events] == [Ready, StepDone, StepDone, StepDone, Ended]
     assert hooks.done == hooks.steps
     assert (engine.signal, engine.replaced) == (None, [])
-    assert (launch.log_dir / "worker-0.log").read_text().count(" images/sec.") == 3
+    assert (launch.log_dir / "worker-0.log").read_text().count(" images/sec.") == 2, "none of the warm-up"
     assert len((launch.log_dir / "worker-0.jsonl").read_text().splitlines()) == 6
+
+
+def test_steps_have_the_length_that_the_launch_wants_at_the_moment(tmp_path: Path) -> None:
+    launch, hooks = launch_of(tmp_path, photos=40), Hooks([Step(0, 0, 40)])
+    hooks.most = 4
+
+    def lengthen(event: Event) -> None:
+        hooks.most = 12 if isinstance(event, StepDone) else hooks.most
+
+    hooks.react = lengthen
+    engine_for(launch, hooks).run()
+    assert hooks.done == [Step(0, 0, 4), Step(0, 4, 8), Step(0, 8, 20), Step(0, 20, 32), Step(0, 32, 40)]
+    assert sum(event.warm_up for event in hooks.events if isinstance(event, StepDone)) == 4, "one batch of one stream"
 
 
 def test_the_launch_may_refuse_at_once(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class Launch:
         self.folder, self.steps, self.gate = folder, steps, gate
         self.events: list[tuple[int, Event]] = []
         self.rates: list[float] = []
+        self.most = sys.maxsize
         self.stop_for: BulkinferError | None = None
         self.react: Callable[[int, Event], BulkinferError | None] = lambda _worker, _event: None
         (folder / "run.json").write_text(json.dumps({"gated": bool(gate), **run}))
@@ -74,6 +75,9 @@ class Launch:
         if self.gate and len(self.told(Ready)) >= self.gate:
             self.open_gate()
         return self.react(worker, event)
+
+    def most_records(self) -> int:
+        return self.most
 
     def must_stop(self) -> BulkinferError | None:
         return self.stop_for
@@ -165,6 +169,28 @@ def test_a_worker_with_its_own_partition_gets_only_that(tmp_path: Path) -> None:
     launch = Launch(tmp_path, 2, steps, own_partition=True).run()
     taken = Counter((worker, event.step.partition) for worker, event in launch.events if isinstance(event, StepDone))
     assert taken == {(0, 0): 3, (1, 1): 3}
+
+
+def test_steps_have_the_length_that_the_launch_wants_at_the_moment(tmp_path: Path) -> None:
+    """A worker holds two steps before the first one is done: the third one is the first of another length."""
+    launch = Launch(tmp_path, 1, [Step(0, 0, 50), Step(1, 7, 9)])
+    launch.most = 4
+
+    def lengthen(_worker: int, event: Event) -> None:
+        launch.most = 20 if isinstance(event, StepDone) else launch.most
+
+    launch.react = lengthen
+    launch.run()
+    steps = [event.step for event in launch.told(StepDone)]
+    assert steps == [Step(0, 0, 4), Step(0, 4, 8), Step(0, 8, 28), Step(0, 28, 48), Step(0, 48, 50), Step(1, 7, 9)]
+
+
+def test_only_who_takes_over_from_a_dead_worker_runs_zeros_first(tmp_path: Path) -> None:
+    launch = Launch(tmp_path, 1, split_step(Step(0, 0, 8), 2), deadly=[3]).run()
+    assert launch.kinds["Died"] >= 2
+    started = [line for line in launch.log(0).splitlines() if line.startswith("started with")]
+    assert [line.endswith("zeros first") for line in started] == [False] + [True] * (len(started) - 1)
+    assert len(started) == launch.kinds["Died"] + 1
 
 
 def test_no_steps(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.sources.coco import (
+    Annotations,
     EntriesByName,
     Image,
     image_id_from_name,
@@ -43,6 +44,10 @@ def write(folder: Path, value: Any) -> Path:
     path = folder / "instances.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     return path
+
+
+def read(path: Path) -> Annotations:
+    return read_annotations(path, os.fsencode(path.parent / "pictures"))
 
 
 def scan(*keys: str, root: str = "/nowhere") -> Scan:
@@ -81,15 +86,29 @@ def test_entries_by_name() -> None:
 
 
 def test_names_ids_and_distinct_sorted_categories(tmp_path: Path) -> None:
-    annotations = read_annotations(write(tmp_path, GOOD))
+    annotations = read(write(tmp_path, GOOD))
     assert annotations.images == [Image(b"COCO_val2014_000000000042.jpg", 42, (1, 18)), Image(b"val/b.jpg", 7, ())]
     assert annotations.num_strays == 1
     assert len(annotations.sha256) == 64
 
 
+def test_absolute_names_inside_the_data_folder_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "real" / "a").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    names = [tmp_path / "link" / "1.jpg", f"/{tmp_path}/real/a//2.jpg", tmp_path / "real" / "a" / "gone" / "3.jpg", "4.jpg"]
+    path = write(tmp_path, {"images": [{"id": number, "file_name": str(name)} for number, name in enumerate(names)]})
+    for spelling in ("real", "link", "link/../real/"):
+        found = read_annotations(path, os.fsencode(tmp_path) + b"/" + spelling.encode())
+        assert [image.name for image in found.images] == [b"1.jpg", b"a/2.jpg", b"a/gone/3.jpg", b"4.jpg"]
+    with pytest.raises(UsageError, match=r"images\[0\] has a file_name outside the data folder: /.*/link/1\.jpg"):
+        read_annotations(path, os.fsencode(tmp_path / "re"))
+    with pytest.raises(UsageError, match=r"has a file_name that is the data folder itself: .*/link/1\.jpg"):
+        read_annotations(path, os.fsencode(tmp_path / "link" / "1.jpg"))
+
+
 def test_an_image_list_without_annotations_has_no_categories(tmp_path: Path) -> None:
     path = write(tmp_path, "\ufeff" + json.dumps({"images": GOOD["images"]}))
-    assert [image.category_ids for image in read_annotations(path).images] == [None, None]
+    assert [image.category_ids for image in read(path).images] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +130,8 @@ def test_an_image_list_without_annotations_has_no_categories(tmp_path: Path) -> 
         ({"images": [{"id": 1}]}, r"images\[0\] has no file_name"),
         ({"images": [{"id": 1, "file_name": "../../etc/x.jpg"}]}, "outside the data folder"),
         ({"images": [{"id": 1, "file_name": "/etc/x.jpg"}]}, "outside the data folder"),
-        ({"images": [{"id": 1, "file_name": "a\0b"}]}, "outside the data folder"),
+        ({"images": [{"id": 1, "file_name": "a\0b"}]}, r"images\[0\] has a file_name with a NUL character: a\\x00b"),
+        ({"images": [{"id": 1, "file_name": "./"}]}, r"has a file_name that is the data folder itself: \./"),
         (
             {"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]},
             r"images\[1\] repeats the id 1 for another file",
@@ -121,7 +141,7 @@ def test_an_image_list_without_annotations_has_no_categories(tmp_path: Path) -> 
 )
 def test_malformed_files_get_a_sentence(tmp_path: Path, value: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
-        read_annotations(write(tmp_path, value))
+        read(write(tmp_path, value))
     assert "\n" not in str(caught.value)
 
 
@@ -138,7 +158,7 @@ def test_c38_ids_as_texts_join_their_annotations(tmp_path: Path) -> None:
             {"image_id": 1 << 63, "category_id": 3.0},
         ],
     }
-    found = read_annotations(write(tmp_path, value))
+    found = read(write(tmp_path, value))
     assert found.images == [Image(b"a.jpg", 42, (3,)), Image(b"b.jpg", None, (5,)), Image(b"c.jpg", None, (3,))]
     assert (found.num_strays, found.num_without_category, found.num_repeated, found.category_texts) == (0, 0, 0, ())
 
@@ -149,7 +169,7 @@ def test_c38_categories_that_are_no_integers_are_numbered(tmp_path: Path) -> Non
         "annotations": [{"image_id": 1, "category_id": "dog"}, {"image_id": 1, "category_id": "owl"}],
         "categories": [{"id": "cat", "name": "Cat"}, {"id": "dog"}],
     }
-    found = read_annotations(write(tmp_path, value))
+    found = read(write(tmp_path, value))
     assert found.images == [Image(b"a.jpg", 1, (1, 2))]
     assert found.categories == {0: "Cat", 1: "dog"}
     assert found.category_texts == ("cat", "dog", "owl")
@@ -160,7 +180,7 @@ def test_c38_a_file_under_two_ids_is_one_record_with_all_categories(tmp_path: Pa
         "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "./a.jpg"}, {"id": 2, "file_name": "a.jpg"}],
         "annotations": [{"image_id": 2, "category_id": 9}, {"image_id": 1, "category_id": 4}],
     }
-    found = read_annotations(write(tmp_path, value))
+    found = read(write(tmp_path, value))
     assert found.images == [Image(b"a.jpg", 1, (4, 9))]
     assert (found.num_repeated, found.num_strays) == (1, 0)
 
@@ -168,12 +188,12 @@ def test_c38_a_file_under_two_ids_is_one_record_with_all_categories(tmp_path: Pa
 def test_c38_the_name_is_the_last_part_of_the_url(tmp_path: Path) -> None:
     urls = ["http://images.cocodataset.org/train2017/000000391895.jpg", "https://host/a%20b.jpg?size=1#x"]
     value = {"images": [{"id": number, "coco_url": url} for number, url in enumerate(urls)]}
-    assert [image.name for image in read_annotations(write(tmp_path, value)).images] == [b"000000391895.jpg", b"a b.jpg"]
+    assert [image.name for image in read(write(tmp_path, value)).images] == [b"000000391895.jpg", b"a b.jpg"]
 
 
 def test_c38_captions_have_no_categories(tmp_path: Path) -> None:
     value = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "caption": "A dog."}] * 2}
-    found = read_annotations(write(tmp_path, value))
+    found = read(write(tmp_path, value))
     assert found.images == [Image(b"a.jpg", 1, None)], "unknown, which is not the same as none"
     assert (found.num_without_category, found.num_strays) == (2, 0)
 
@@ -184,7 +204,7 @@ def test_c38_a_null_category_is_counted_beside_the_others(tmp_path: Path) -> Non
         "annotations": [{"image_id": 1, "category_id": 3}, {"image_id": 2, "category_id": None}, {"image_id": None}],
         "categories": None,
     }
-    found = read_annotations(write(tmp_path, value))
+    found = read(write(tmp_path, value))
     assert found.images == [Image(b"a.jpg", 1, (3,)), Image(b"b.jpg", 2, ())]
     assert (found.num_without_category, found.num_strays) == (2, 1)
 
@@ -204,7 +224,7 @@ def test_c38_a_null_category_is_counted_beside_the_others(tmp_path: Path) -> Non
 def test_c38_any_file_is_taken_or_gets_a_sentence(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = write(tmp_path_factory.mktemp("coco"), value)
     try:
-        names = [image.name for image in read_annotations(path).images]
+        names = [image.name for image in read(path).images]
     except UsageError as error:
         names = [str(error).encode()]
     assert len(set(names)) == len(names)
@@ -229,12 +249,12 @@ def test_c39_names_from_windows_find_their_files() -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_annotations(tmp_path / "x.json")
+        read(tmp_path / "x.json")
     with pytest.raises(UsageError, match="is a folder, not a file"):
-        read_annotations(tmp_path)
+        read(tmp_path)
     (tmp_path / "latin.json").write_bytes(b'{"images": "\xe9"}')
     with pytest.raises(UsageError, match="is not JSON"):
-        read_annotations(tmp_path / "latin.json")
+        read(tmp_path / "latin.json")
 
 
 def test_match_by_path_missing_and_extra() -> None:
