@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tools.compare_releases import Release, checkout, contents, difference
+from tools.compare_releases import Release, checkout, contents, difference, without_new_flags
 
 ROWS = [
     {"key": "a.jpg", "status": "ok", "scores": [0.5, 0.25], "error": None},
@@ -40,6 +40,20 @@ def test_rows_are_compared_bit_for_bit(new: pa.Table, told: str) -> None:
     found = difference(table(), new)
     assert found.startswith(told)
     assert bool(found) == bool(told)
+
+
+def test_only_a_flag_that_is_new_is_left_out() -> None:
+    def flagged(*flags: list[str]) -> pa.Table:
+        rows = [{"key": name, "flags": found} for name, found in zip("abc", flags, strict=True)]
+        return pa.Table.from_pylist(rows, pa.schema([("key", pa.string()), ("flags", pa.list_(pa.string()))]))
+
+    old = flagged([], ["icc_profile"], ["non_finite"])
+    new, count = without_new_flags(old, flagged(["icc_profile"], ["icc_profile"], ["non_finite", "icc_profile"]))
+    assert (new, count) == (old, 2)
+    for other in (flagged(["scaled_16bit"], ["icc_profile"], ["non_finite"]), flagged([], [], ["non_finite"])):
+        new, count = without_new_flags(old, other)
+        assert (new, count) == (other, 0)
+        assert difference(old, new)
 
 
 def test_what_is_no_number_is_itself_and_minus_zero_is_not_zero() -> None:
