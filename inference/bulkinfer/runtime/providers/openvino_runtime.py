@@ -75,7 +75,18 @@ class OpenVinoGraph:
 
 
 def import_openvino() -> Any:
-    """The module openvino, without its telemetry, which writes to the home folder and reports to a server."""
+    """The module openvino, without its telemetry, which writes to the home folder and reports to a server.
+
+    Raises UsageError if it does not load.
+    """
+    try:
+        return _without_telemetry()
+    except (ImportError, OSError) as error:  # a library of it is missing, or made for another system
+        what = f"--device openvino: the package openvino does not load ({first_line(error)})"
+        raise UsageError(f"{what}: pip install --force-reinstall openvino, or use --device cpu") from error
+
+
+def _without_telemetry() -> Any:
     if "openvino" not in sys.modules and _TELEMETRY not in sys.modules:
         sys.modules[_TELEMETRY] = None  # type: ignore[assignment] # its import fails, and openvino takes its own substitute
         try:

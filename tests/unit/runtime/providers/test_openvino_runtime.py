@@ -142,6 +142,14 @@ def test_the_reason_in_an_error_is_one_line() -> None:
     assert openvino_reason(RuntimeError("")) == "RuntimeError"
 
 
+def test_a_package_that_does_not_load_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(convolutions(), tmp_path)
+    monkeypatch.setitem(sys.modules, "openvino", None)  # its import raises ImportError
+    told = r"^--device openvino: the package openvino does not load \(.+\): pip install --force-reinstall openvino, or use "
+    with pytest.raises(UsageError, match=told):
+        Session(own(path), ["logits"])
+
+
 OPENS = """
 import sys
 from bulkinfer.runtime.providers import SessionSpec
