@@ -14,6 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+# What torch.onnx.export imports when it is called, imported here: a stop signal waits while this module is imported (see
+# Unbroken), and in the middle of these it leaves half a package, which the next import of it fills with warnings.
+import torch._dynamo
+import torch._functorch.aot_autograd
+import torch.distributed.tensor
+import torch.onnx._internal.exporter._compat
+
 from bulkinfer.errors import RunError, first_line
 from bulkinfer.model.graph_checks import BATCH, Golden, golden_images, network_input
 from bulkinfer.model.graph_file import Export, make_reproducible, move_weights_out
