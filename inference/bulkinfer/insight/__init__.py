@@ -1,1 +1,1 @@
-"""What came of a job, for people: rows shown, exported, scored, compared and reported. Reads results, changes nothing in them."""
+"""What came of a job, for people: rows shown, exported, scored, compared, reported. Reads results, changes nothing there."""
