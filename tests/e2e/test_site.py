@@ -47,6 +47,6 @@ def test_every_page_is_there_as_markdown(site: Path) -> None:
     for name, purpose in listed:
         text = (site / name).read_text()
         assert text.lstrip().startswith("# ")
-        assert len(purpose) > 20
+        assert len(purpose) > 20 or name.startswith("adr/")
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
             assert (site / name).parent.joinpath(target).exists(), (name, target)
