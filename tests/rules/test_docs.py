@@ -11,9 +11,11 @@ import pytest
 from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
+from bulkinfer.commands.get_model import size_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.zoo import NETWORKS
 
 from tests.pages import DOCUMENTS
 from tests.rules.source import PACKAGE, ROOT, shown
@@ -104,6 +106,17 @@ def test_file_tree_explains_every_line() -> None:
     for path, meaning in listed_files().items():
         assert meaning, path
         assert (ROOT / path).exists(), path
+
+
+def test_the_table_of_networks_has_all_of_them() -> None:
+    """With the number of parameters, the input and the size that get_model --list prints."""
+    rows = re.findall(r"^\| (\w+) \| [\d.]+ \|", (ROOT / "docs" / "zoo.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(NETWORKS)
+    for name, spec in NETWORKS.items():
+        size = f"{spec.recipe.width} | {spec.num_parameters / 1e6:.1f} M | {size_text(spec.size_bytes)}"
+        assert re.search(rf"^\| {name} \|.* \| {re.escape(size)} \|", (ROOT / "docs" / "zoo.md").read_text(), re.MULTILINE), (
+            name
+        )
 
 
 def test_changelog_knows_the_version() -> None:
