@@ -386,7 +386,7 @@ def test_jpegs_by_both_decoders(
                 assert (found[0] == found[1]).all()
 
 
-# What the README says of photographs with --decode fast: mean and largest difference in grey levels.
+# What docs/how-to/decoding.md says of photographs with --decode fast: mean and largest difference in grey levels.
 FAST_MEAN, FAST_LARGEST = 1, 60
 SHORT_SIDES = (480, 960, 1601, 2048)
 

@@ -1,4 +1,4 @@
-"""The Python in README.md, "Use it from Python", runs as it stands there."""
+"""The Python in docs/how-to/python.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ PHOTOS = {"one.jpg": "red", "two.jpg": "cyan", "three.jpg": "lime"}
 
 
 def examples() -> list[str]:
-    section = (ROOT / "README.md").read_text().partition("\n## Use it from Python\n")[2].partition("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "python.md").read_text(), re.DOTALL)
 
 
 def run(code: str, folder: Path) -> str:

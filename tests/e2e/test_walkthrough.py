@@ -1,4 +1,4 @@
-"""The README's walk with real weights: get_model, partition_dataset, infer_launch, verify; rows against a plain script."""
+"""The walk of docs/tutorial.md with real weights, from get_model to verify; rows against a plain script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents say what the code does: option tables, file tree, commands, version, links."""
+"""The documents say what the code does: pages of options, file tree, commands, version, links."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import dataclasses
 import importlib
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
-from bulkinfer.commands.flags import default_text
+from bulkinfer.commands.get_model import size_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
+from bulkinfer.zoo import NETWORKS
 
-from tests.rules.source import PACKAGE, ROOT
+from tests.pages import DOCUMENTS
+from tests.rules.source import PACKAGE, ROOT, shown
+from tools.reference_pages import FOLDER, command, pages
 
 CONFIGS = {
     "get_model": GetModelConfig,
@@ -31,33 +33,7 @@ CONFIGS = {
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
 }
-README = (ROOT / "README.md").read_text()
-DOCUMENTS = [
-    *ROOT.glob("*.md"),
-    *ROOT.glob("docs/**/*.md"),
-    *(ROOT / name / "README.md" for name in ("models", "datasets", "logs")),
-]
-
-
-def option_table(config_class: type[Any]) -> list[str]:
-    """The rows of a command's option table, from the fields of its config."""
-    rows = ["| option | default | meaning |", "|---|---|---|"]
-    for field in dataclasses.fields(config_class):
-        names = [f"--{'[no]' if isinstance(field.default, bool) else ''}{field.name}"]
-        names += [f"--{alias}" for alias in field.metadata["aliases"]]
-        kind = "any of" if isinstance(field.default, tuple) else "one of"
-        legal = f" ({kind} {', '.join(field.metadata['choices'])})" if field.metadata["choices"] else ""
-        default = f"`{default_text(field)}`" if default_text(field) else ""
-        rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {default} | {field.metadata['doc']}{legal} |")
-    return rows
-
-
-def table_under(heading: str) -> list[str]:
-    """The rows of the first table below a heading of the README."""
-    lines = README.partition(f"\n{heading}\n")[2].splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
-    end = next((i for i, line in enumerate(lines) if i > start and not line.startswith("|")), len(lines))
-    return lines[start:end]
+README_LINES = 200
 
 
 def test_every_command_has_a_config_here() -> None:
@@ -65,10 +41,17 @@ def test_every_command_has_a_config_here() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_option_tables_equal_the_flags(name: str) -> None:
-    title = name if name in ("get_model", "partition_dataset", "infer_launch") else f"bulkinfer {name}"
-    expected = option_table(CONFIGS[name])
-    assert table_under(f"### Options of {title}") == expected, "README.md should have:\n" + "\n".join(expected)
+def test_a_command_says_which_config_is_its_own(name: str) -> None:
+    assert command(name).config_class is CONFIGS[name]
+
+
+def test_pages_of_options_are_those_of_the_source() -> None:
+    there = {path.name: path.read_text() for path in (FOLDER / "commands.md", *FOLDER.glob("options-*.md"))}
+    assert there == pages(), "an option has changed: run python -m tools.reference_pages"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -90,9 +73,9 @@ def test_commands_are_whole(name: str) -> None:
     assert not COMMANDS[name].endswith(".")
 
 
-def tree_of_readme() -> dict[str, str]:
-    """The file tree of the README: path -> its line of explanation. Folders end with a slash and are indented by two."""
-    block = README.partition("\n## Files\n")[2].split("```")[1].splitlines()[1:]
+def listed_files() -> dict[str, str]:
+    """The file tree of docs/reference/tree.md: path -> its line of explanation. Folders end with a slash, indented by two."""
+    block = (ROOT / "docs" / "reference" / "tree.md").read_text().split("```")[1].splitlines()[1:]
     folders: list[str] = []
     found = {}
     for line in filter(str.strip, block):
@@ -107,7 +90,7 @@ def tree_of_readme() -> dict[str, str]:
 
 def test_file_tree_names_every_room() -> None:
     rooms = {f"{path.parent.relative_to(ROOT)}/" for path in PACKAGE.rglob("__init__.py")}
-    assert {path for path in tree_of_readme() if path.startswith("inference/")} == rooms
+    assert {path for path in listed_files() if path.startswith("inference/")} == rooms
 
 
 def test_file_tree_names_every_tool() -> None:
@@ -116,34 +99,59 @@ def test_file_tree_names_every_tool() -> None:
         for path in (ROOT / "tools").rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert {path for path in tree_of_readme() if path.startswith("tools/") and not path.endswith("/")} == files
+    assert {path for path in listed_files() if path.startswith("tools/") and not path.endswith("/")} == files
 
 
 def test_file_tree_explains_every_line() -> None:
-    for path, meaning in tree_of_readme().items():
+    for path, meaning in listed_files().items():
         assert meaning, path
         assert (ROOT / path).exists(), path
+
+
+def test_the_table_of_networks_has_all_of_them() -> None:
+    """With the number of parameters, the input and the size that get_model --list prints."""
+    rows = re.findall(r"^\| (\w+) \| [\d.]+ \|", (ROOT / "docs" / "zoo.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(NETWORKS)
+    for name, spec in NETWORKS.items():
+        size = f"{spec.recipe.width} | {spec.num_parameters / 1e6:.1f} M | {size_text(spec.size_bytes)}"
+        assert re.search(rf"^\| {name} \|.* \| {re.escape(size)} \|", (ROOT / "docs" / "zoo.md").read_text(), re.MULTILINE), (
+            name
+        )
 
 
 def test_changelog_knows_the_version() -> None:
     assert re.search(rf"^## \[?{re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
+def headings(text: str) -> set[str]:
+    """The anchors of a document: its headings, outside of code blocks."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.lstrip("# ") for line in prose.splitlines() if re.match("#+ ", line)]
+    return {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in lines}
+
+
 def dead_links(path: Path) -> list[str]:
-    """Links of a document that lead nowhere: to no file, or to no heading of its own."""
-    text = path.read_text()
-    targets = [target for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) if not re.match(r"[a-z]+:", target)]
-    headings = {
-        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in text.splitlines() if line[:1] == "#"
-    }
-    anchors = re.findall(r"\]\(#([^)]+)\)", text)
-    return [target for target in targets if not (path.parent / target).exists()] + [
-        f"#{a}" for a in anchors if a not in headings
-    ]
+    """Links of a document that lead nowhere: to no file, or to no heading."""
+    dead = []
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)\s]+))?\)", path.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        there = path.parent / target if target else path
+        if not there.exists() or (anchor and anchor not in headings(there.read_text())):
+            dead.append(f"{target}#{anchor}")
+    return dead
 
 
 def test_links_lead_somewhere() -> None:
-    assert {str(path.relative_to(ROOT)): dead for path in DOCUMENTS if (dead := dead_links(path))} == {}
+    assert {shown(path): dead for path in DOCUMENTS if (dead := dead_links(path))} == {}
+
+
+def test_pages_begin_with_what_they_are_for() -> None:
+    """A title and a paragraph: what the list of pages in llms.txt shows."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "adr"]
+    beginnings = {shown(path): path.read_text().split("\n\n")[:2] for path in pages}
+    assert len(beginnings) > 30
+    assert {name for name, parts in beginnings.items() if not parts[0].startswith("# ") or not parts[1][:1].isalnum()} == set()
 
 
 def test_decision_records_have_one_shape() -> None:

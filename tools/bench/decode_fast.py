@@ -36,7 +36,7 @@ NETWORK = "efficientnet_lite0"
 NUM_CROPS = 1500  # about 1,000 of them are large enough to be reduced
 CLEAR_LEAD = 0.05  # of the best class over the second, in probability
 MIN_AGREEMENT, MAX_CHANGE = 0.99, 0.03
-# What the README promises of prepared pictures: mean and largest difference from exact in grey levels.
+# What docs/how-to/decoding.md promises of prepared pictures: mean and largest difference from exact in grey levels.
 BOUND_ON_PHOTOGRAPHS, BOUND_ON_NOISE = (1, 60), (10, 60)
 FORMS = {"pillow": "Pillow alone", "exact": "exact, with simplejpeg", "fast": "fast"}
 

@@ -52,7 +52,7 @@ def partition_dataset(
 ) -> Dataset:
     """Split the pictures in the folder `data_dir` into `partitions` folders below `output`, and open the result.
 
-    The parameters are the flags of the command partition_dataset (README), with the same defaults. A second call with the same
+    The parameters are the flags of the command partition_dataset, with the same defaults. A second call with the same
     arguments changes nothing. Folders that cannot be read and files that are missing are logged as warnings.
     Raises UsageError, before anything is written, for wrong arguments or if there are no pictures, RunError if the partitions
     cannot be written.

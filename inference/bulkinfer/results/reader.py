@@ -42,7 +42,7 @@ class Results:
         return len(self) == int(self.job["num_records"])
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows, in the order of the parts, with `columns` in the given order, or all columns (README, "What a row holds").
+        """All rows, in the order of the parts, with `columns` in the given order, or all columns (docs/reference/columns.md).
 
         Each part is checked when it is read: page checksums, keys, its job; only `verify` also compares file hashes.
         Raises UsageError for an unknown column, RunError that names the file for a part that is damaged or of another job.

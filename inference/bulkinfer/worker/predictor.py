@@ -70,7 +70,7 @@ class Predictor:
         weakref.finalize(self, self._pipeline.feed.close)  # its threads end as well where nobody calls close()
 
     def predict(self, pictures: Iterable[Picture] | Picture) -> pa.Table:
-        """One row per picture, in the order given, with the columns of a run's results (README, "What a row holds").
+        """One row per picture, in the order given, with the columns of a run's results (docs/reference/columns.md).
 
         A picture is a path (str or PathLike), the bytes of a picture file, or pixels: a uint8 array H x W x 3, RGB, of any
         size; any number of them in any mix, or a single one. `key` is the path as given, and for bytes and pixels the

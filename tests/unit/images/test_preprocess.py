@@ -257,7 +257,7 @@ def reduced_and_whole(data: bytes, rules: Recipe) -> tuple[np.ndarray, np.ndarra
     return slots[0].astype(np.int16), slots[1].astype(np.int16)
 
 
-# What the README says of --decode fast: mean and largest difference in grey levels.
+# What docs/how-to/decoding.md says of --decode fast: mean and largest difference in grey levels.
 BOUND_ON_PHOTOGRAPHS, BOUND_ON_NOISE = (1, 60), (10, 60)
 
 

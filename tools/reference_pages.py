@@ -1,0 +1,135 @@
+"""Write docs/reference/commands.md and docs/reference/options-<command>.md from the commands and the config dataclasses.
+
+    python -m tools.reference_pages     # in the checkout
+
+tests/rules/test_docs.py fails when a page is not that of the source. An option whose metadata has a `group` is listed under
+that heading, one whose metadata has a `value` is shown with it (`--batch_size N`); other options need neither.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "inference"))
+
+from bulkinfer.__main__ import COMMANDS  # noqa: E402 (the package of this checkout, wherever the tool is started)
+from bulkinfer.commands.flags import default_text  # noqa: E402
+
+FOLDER = ROOT / "docs" / "reference"
+MADE = "This page is made from the source by `python -m tools.reference_pages`."
+SCRIPTS = ("get_model", "partition_dataset", "infer_launch")  # installed under their own names as well
+SPELLING = """## How options are written
+
+- `--x-y` is `--x_y`.
+- `--nox`, `--no-x`, `--no_x` and `--x False` all switch `--x` off.
+- An option that takes several values takes them as several words or with commas: `--save topk logits`, `--save topk,logits`.
+- A value may start with `-`.
+- `--flagfile FILE` reads options from a file, one on each line. Options behind it on the command line win.
+- `--help` prints the options of a command, `--version` its version.
+- Where a page below shows a plain argument, the word needs no option before it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command's file says in its call of run_command: the config class, and the option that takes plain arguments."""
+
+    name: str
+    config_class: type[Any]
+    positional: str
+
+    @property
+    def shown(self) -> str:
+        """The command as people type it."""
+        return self.name if self.name in SCRIPTS else f"bulkinfer {self.name}"
+
+
+def command(name: str) -> Command:
+    """The command of a file in commands/. Its config class is the second argument of run_command."""
+    module = importlib.import_module(f"bulkinfer.commands.{name}")
+    assert module.__file__ is not None
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "run_command":
+            words = {word.arg: word.value for word in node.keywords}
+            positional = ast.literal_eval(words["positional"]) if "positional" in words else ""
+            return Command(name, getattr(module, ast.unparse(node.args[1])), positional)
+    raise AssertionError(f"commands/{name}.py does not call run_command, from which this page learns its options")
+
+
+def pages() -> dict[str, str]:
+    """All pages: name below docs/reference -> text."""
+    return {"commands.md": _commands_page()} | {f"options-{name}.md": _options_page(command(name)) for name in COMMANDS}
+
+
+def _commands_page() -> str:
+    lines = ["# Commands", "", "Every command with its purpose, and how options are written. Each links to its options.", ""]
+    lines += ["| command | what it does |", "|---|---|"]
+    lines += [f"| [`{command(name).shown}`](options-{name}.md) | {_plain(doc)} |" for name, doc in COMMANDS.items()]
+    also = "Every command also runs as `bulkinfer <command>` and as `python -m bulkinfer <command>`."
+    return "\n".join([*lines, "", also, "", SPELLING, "", MADE, ""])
+
+
+def _options_page(of: Command) -> str:
+    doc = _plain(" ".join(str(of.config_class.__doc__).split()))
+    lines = [f"# Options of {of.shown}", "", doc, "", "```text", f"{of.shown}{_arguments(of)} [options]", "```", ""]
+    for group, fields in _groups(of.config_class):
+        lines += [f"## {group}", ""] if group else []
+        lines += ["| option | default | meaning |", "|---|---|---|", *map(_row, fields), ""]
+    return "\n".join([*lines, "[How options are written](commands.md#how-options-are-written).", MADE, ""])
+
+
+def _arguments(of: Command) -> str:
+    """The plain arguments of a command, as its usage line shows them."""
+    if not of.positional:
+        return ""
+    (field,) = [field for field in dataclasses.fields(of.config_class) if field.name == of.positional]
+    word = field.metadata.get("value") or of.positional.upper()
+    return f" [{word}...]" if isinstance(field.default, tuple) else f" [{word}]"
+
+
+def _groups(config_class: type[Any]) -> Iterator[tuple[str, list[dataclasses.Field[Any]]]]:
+    """The fields by the group in their metadata, in the order in which groups first occur; '' is no group."""
+    groups = dict[str, list[dataclasses.Field[Any]]]()
+    for field in dataclasses.fields(config_class):
+        groups.setdefault(field.metadata.get("group", ""), []).append(field)
+    yield from groups.items()
+
+
+def _row(field: dataclasses.Field[Any]) -> str:
+    value = f" {field.metadata['value']}" if field.metadata.get("value") else ""
+    names = [f"--{'[no]' if isinstance(field.default, bool) else ''}{field.name}{value}"]
+    names += [f"--{alias}" for alias in field.metadata["aliases"]]
+    kind = "any of" if isinstance(field.default, tuple) else "one of"
+    choices = field.metadata["choices"]
+    legal = f" ({kind} {', '.join(f'`{choice}`' for choice in choices)})" if choices else ""
+    default = f"`{default_text(field)}`" if default_text(field) else ""
+    return f"| {', '.join(f'`{name}`' for name in names)} | {default} | {_plain(field.metadata['doc'])}{legal} |"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    for character, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*")):
+        text = text.replace(character, written)
+    return text
+
+
+def main() -> None:
+    """Write all pages; remove those of commands that are gone."""
+    FOLDER.mkdir(exist_ok=True)
+    wanted = pages()
+    for path in FOLDER.glob("options-*.md"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
