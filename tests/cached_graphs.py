@@ -54,7 +54,7 @@ def conv_graph(batch_size: int, seed: int = 0) -> onnx.ModelProto:
 
 
 def write_conv_model(models: Path, name: str = "tiny", *, batch_size: int = 4, seed: int = 0) -> Path:
-    """models/<name>/ with that graph. Its weights lie inside; the file for weights beside it has the size that the cache asks for."""
+    """models/<name>/ with that graph. Its weights lie inside it; the file beside it is as large as the cache asks for."""
     folder = write_tiny_model(models, name, batch_sizes=(batch_size,), graph=conv_graph(batch_size, seed))
     weights = folder / "weights.bin"
     weights.write_bytes(bytes([seed]) * MIB)

@@ -36,18 +36,18 @@ def launch(home: Path, output: str, workers: int, env: dict[str, str] | None = N
 
 def proofs(home: Path) -> list[str | None]:
     """The entry that each worker of the last launch ran."""
-    return [proof.get("cached_graph") for proof in summary(home)["ran"].values()]
+    return [proof.get("cached_graph") for proof in summary(home / "logs")["ran"].values()]
 
 
 def test_rows_and_fingerprint_are_the_same_with_and_without_it(home: Path) -> None:
     assert "graph cache" not in launch(home, "without", 2, OFF).stdout
     assert (entries(home / "models" / "tiny"), set(proofs(home))) == ([], {None})
-    fingerprint = summary(home)["fingerprint"]
+    fingerprint = summary(home / "logs")["fingerprint"]
     made = launch(home, "made", 2)
     key = entry(home / "models" / "tiny").name
     assert f"graph cache: made {home}/models/tiny/graph_cache/{key}/graph.onnx in " in made.stdout
     assert set(proofs(home)) == {key}
-    assert summary(home)["fingerprint"] == fingerprint
+    assert summary(home / "logs")["fingerprint"] == fingerprint
     found = launch(home, "found", 1)
     assert f"optimised before (graph cache, entry {key})" in found.stdout
     assert rows(home / "without") == rows(home / "made") == rows(home / "found")
@@ -97,7 +97,7 @@ def test_a_full_or_read_only_disk_costs_one_line(home: Path, disk: Path) -> None
     (line,) = told
     assert "graph cache: not made (" in line
     assert "is on a disk with " in line
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    subprocess.run(["mount", "-o", "remount,ro,size=64m", disk], check=True)
     (line,) = launch(home, "read-only", 2).stderr.splitlines()
     assert "graph cache: not made (" in line
     assert "Read-only file system" in line

@@ -109,8 +109,8 @@ def find_entry(folder: Path, facts: dict[str, str]) -> Entry | None:
     for name, file in record["files"].items():
         try:
             is_same = file_sha256(folder / name, most_bytes=file["size_bytes"]) == file["sha256"]
-        except OSError as error:
-            raise DamagedError(f"{folder} is damaged ({name}: {error.strerror})") from None
+        except (DamagedError, OSError) as error:
+            raise DamagedError(f"{folder} is damaged ({error})") from None
         if not is_same:
             raise DamagedError(f"{folder} is damaged ({name} is not the file recorded)")
     if not stamp or stamp_of(str(graph)) != stamp:
