@@ -64,7 +64,7 @@ def launch(given: argparse.Namespace, kind: str, pictures: Path, folder: Path, w
         "resident_mib": memory.resident_mib,
         "ready_s": first[0] - launched.started_s,
         "first_part_s": first[1] - launched.started_s,
-        "load_s": max(launched.events(worker, "Ready")[0]["load_s"] for worker in range(workers)),
+        "load_s": max(event["load_s"] for worker in range(workers) for event in launched.events(worker, "Ready")),
         "images_per_s": launched.summary["images_per_s"],
     }
 
