@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import logging
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, 
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.names import plain
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.runtime.graph_cache import FOLDER as GRAPH_CACHE
 
 if TYPE_CHECKING:
     from bulkinfer.model.graph_file import Export
@@ -270,6 +272,8 @@ def _clear(folder: Path, keep: str) -> list[str]:
     """Remove the card, then the graphs, then the rest of the previous export; returns their names."""
     (folder / CARD).unlink(missing_ok=True)
     fsync_directory(folder)
+    if (folder / GRAPH_CACHE).is_dir() and not (folder / GRAPH_CACHE).is_symlink():
+        shutil.rmtree(folder / GRAPH_CACHE)  # made of the graphs that are removed next
     names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]
     names.sort(key=lambda name: (not name.endswith(".onnx"), name))  # a graph never outlives the sidecar that marks it as ours
     for name in names:

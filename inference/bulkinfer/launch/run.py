@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bulkinfer.errors import BulkinferError
@@ -10,6 +11,7 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.host.progress_bar import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
+from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.summary import begin
@@ -49,7 +51,7 @@ def run_engine(launch: Launch, aggregate: Aggregate, *, shows_bar: bool) -> Outc
 
 
 def write_run(launch: Launch) -> Path:
-    """Write run.json for the workers, and the manifests that lie nowhere else, as that of a plain folder."""
+    """Write run.json for the workers, which names the cached graph, and the manifests that lie nowhere else."""
     job = launch.job
     spec = RunSpec.from_launch(
         job.config,
@@ -62,7 +64,8 @@ def write_run(launch: Launch) -> Path:
         log_dir=launch.log_dir,
         locks={str(real_path(lease.path)): lease.token for lease in launch.leases},
     )
-    spec.write(launch.log_dir / "run.json")
+    session = with_cached_graph(spec.session, job.model, launch.threads.num_devices)
+    replace(spec, session=session).write(launch.log_dir / "run.json")
     return launch.log_dir / "run.json"
 
 

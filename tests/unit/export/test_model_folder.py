@@ -53,6 +53,15 @@ def test_another_batch_size_is_added_from_the_folder_alone(convolutions: Path, t
     assert np.array_equal(free["logits"], fixed["logits"])
 
 
+def test_an_export_removes_the_graph_cache_of_the_one_before(convolutions: Path, other_export: Export, tmp_path: Path) -> None:
+    folder = copy_of(convolutions, tmp_path)
+    (folder / "graph_cache" / "0123456789abcdef").mkdir(parents=True)
+    (folder / "graph_cache" / "0123456789abcdef" / "weights.bin").write_bytes(b"old")
+    model_folder.publish(folder, card_of(other_export, HALVES), other_export, 6)
+    assert not (folder / "graph_cache").exists()
+    assert model_damage.damage(folder, read_card(folder / "card.json")) == ""
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "model.json", "golden.npz", "weights"])
 @pytest.mark.parametrize("harm", ["missing", "half", "empty"])
 def test_damage_to_shared_files_is_noticed(name: str, harm: str, convolutions: Path, tmp_path: Path) -> None:
