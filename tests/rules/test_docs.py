@@ -14,6 +14,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
+from bulkinfer.insight.options import CompareConfig, ScoreConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -26,6 +27,8 @@ CONFIGS = {
     "train": TrainConfig,
     "validate": ValidateConfig,
     "verify": VerifyConfig,
+    "score": ScoreConfig,
+    "compare": CompareConfig,
     "seal": SealConfig,
     "retry": RetryConfig,
     "bench": BenchConfig,

@@ -1,0 +1,111 @@
+"""Scores a job: reads its rows part by part, finds the label of each, and adds up how often the network was right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import UsageError
+from bulkinfer.insight.accuracy.class_names import ClassNames
+from bulkinfer.insight.accuracy.figures import Figures, figures_of, name_first
+from bulkinfer.insight.accuracy.labels import Label, Labels
+from bulkinfer.insight.accuracy.tally import Tally, padded
+from bulkinfer.records.manifest_rows import raw_key_column
+from bulkinfer.results.reader import Results
+from bulkinfer.types import printable
+
+COLUMNS = ("key", "key_bytes", "stage", "class_ids", "scores")
+
+
+@dataclass
+class _Rows:
+    """What became of the rows: those with an error, without a label, and with a label that is no class; labels -> classes."""
+
+    num_errors: int = 0
+    num_unlabelled: int = 0
+    unmatched: Counter[str] = field(default_factory=Counter)
+    classes: dict[Label, tuple[int, ...]] = field(default_factory=dict)
+
+
+def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
+    """The figures of a job. Memory: one part, the labels, and a count for each pair of classes.
+
+    A row is scored if it is ok and its label is a class of the network. Error rows with such a label are counted apart. Raises
+    UsageError if the rows keep no classes or none can be scored, and the RunErrors of Results.tables.
+    """
+    require_classes(results)
+    tally, rows = Tally.of(int(results.job["identity"]["top_k"])), _Rows()
+    for table in results.tables(COLUMNS):
+        known = _classes_of_rows(table, labels, names, rows)
+        is_ok = pc.is_null(table["stage"]).to_numpy(zero_copy_only=False)
+        has_class = np.fromiter(map(bool, known), bool, len(known))
+        rows.num_errors += int((has_class & ~is_ok).sum())
+        if len(scored := np.flatnonzero(has_class & is_ok)):
+            chosen = table.take(scored)
+            scores_NK = matrix(chosen["scores"])
+            tally.add(matrix(chosen["class_ids"]), scores_NK[:, 0], padded([known[row] for row in scored]))
+    if not tally.num_scored:
+        raise UsageError(_why_none(len(results), rows, labels, names))
+    return figures_of(tally, names, num_rows=len(results), num_records=int(results.job["num_records"]),
+                      num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=rows.unmatched,
+                      labels_from=labels.source, num_without_row=labels.without_row())  # fmt: skip
+
+
+def require_classes(results: Results) -> None:
+    """Raises UsageError if the rows of a job keep no classes."""
+    if "top_k" not in results.job["identity"]:
+        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
+
+
+def matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """A column of lists of one length as N x K; there must be a row, and no list may be null."""
+    flat = pc.list_flatten(column).to_numpy()
+    assert len(flat) % len(column) == 0, "rows keep one number of classes"
+    return np.asarray(flat).reshape(len(column), -1)
+
+
+def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _Rows) -> list[tuple[int, ...]]:
+    """The right classes of each row; () if it has no label, or one that is no class, which is counted."""
+    found = labels.of(raw_key_column(table).to_pylist())
+    rows.num_unlabelled += sum(not label for label in found)
+    known = []
+    for label in found:
+        if (classes := rows.classes.get(label)) is None:
+            classes = rows.classes[label] = _classes(label, names)
+        if label and not classes:
+            rows.unmatched[_shown(label, names)] += 1
+        known.append(classes)
+    return known
+
+
+def _classes(label: Label, names: ClassNames) -> tuple[int, ...]:
+    """The classes that count as right for a label: those of all its texts that fit exactly one."""
+    fits = (names.find(text) for text in label)
+    return tuple(sorted({found[0] for found in fits if len(found) == 1}))
+
+
+def _shown(label: Label, names: ClassNames) -> str:
+    """A label that is no class, for messages."""
+    text = ", ".join(printable(each.encode("utf-8", "surrogateescape")) for each in label)
+    several = next((found for each in label if len(found := names.find(each)) > 1), ())
+    return f"{text} (it could be any of the classes {', '.join(map(str, several))})" if several else text
+
+
+def _why_none(num_rows: int, rows: _Rows, labels: Labels, names: ClassNames) -> str:
+    return f"--labels: none of {num_rows:,} rows can be scored: {'; '.join(_reasons(rows, labels, names))}"
+
+
+def _reasons(rows: _Rows, labels: Labels, names: ClassNames) -> Iterator[str]:
+    if rows.num_unlabelled:
+        yield f"{rows.num_unlabelled:,} have no label in {labels.source}"
+    if rows.unmatched:
+        yield f"the labels of {rows.unmatched.total():,} are no class of the network ({name_first(rows.unmatched)})"
+    if rows.unmatched and names.why_unknown:
+        yield f"{names.why_unknown}, so that only class numbers are known: give --model_path, or labels that are numbers"
+    if rows.num_errors:
+        yield f"{rows.num_errors:,} are error rows"
