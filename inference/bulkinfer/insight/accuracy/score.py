@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
-from bulkinfer.insight.accuracy.class_names import ClassNames
 from bulkinfer.insight.accuracy.figures import Figures, figures_of, name_first
 from bulkinfer.insight.accuracy.labels import Label, Labels
 from bulkinfer.insight.accuracy.tally import Tally, padded
+from bulkinfer.insight.class_columns import matrix, require_classes
+from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable
@@ -54,19 +55,6 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
     return figures_of(tally, names, num_rows=len(results), num_records=int(results.job["num_records"]),
                       num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=rows.unmatched,
                       labels_from=labels.source, num_without_row=labels.without_row())  # fmt: skip
-
-
-def require_classes(results: Results) -> None:
-    """Raises UsageError if the rows of a job keep no classes."""
-    if "top_k" not in results.job["identity"]:
-        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
-
-
-def matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """A column of lists of one length as N x K; there must be a row, and no list may be null."""
-    flat = pc.list_flatten(column).to_numpy()
-    assert len(flat) % len(column) == 0, "rows keep one number of classes"
-    return np.asarray(flat).reshape(len(column), -1)
 
 
 def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _Rows) -> list[tuple[int, ...]]:
