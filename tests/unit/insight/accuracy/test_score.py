@@ -153,7 +153,7 @@ def test_what_cannot_be_scored_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of 2 rows can be scored: 1 have no label in the first folder of each key; the "
                                          r"labels of 1 are no class of the network \(dog\)$"):  # fmt: skip
         scored(output)
-    with pytest.raises(UsageError, match="card.json is not there, so that only class numbers are known: give --model_path"):
+    with pytest.raises(UsageError, match=r"card\.json is not there, so that only class numbers are known: give --model_path"):
         scored(output, names=ClassNames((), "card.json is not there"))
     with pytest.raises(UsageError, match="keeps no best classes: run the job again with topk in --save"):
         scored(without_classes(tmp_path / "none"))

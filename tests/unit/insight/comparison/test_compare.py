@@ -110,7 +110,7 @@ def test_a_contact_sheet_of_what_changed(folder: Path) -> None:
 
 def test_refusals(folder: Path) -> None:
     a = find_job(str(folder / "a"))
-    with pytest.raises(UsageError, match="both jobs are the one in .*a: name two"):
+    with pytest.raises(UsageError, match=r"both jobs are the one in .*a: name two"):
         compare(a, a, folder)
     write_job(folder / "c", [b"other"], [[1]])
     with pytest.raises(UsageError, match=r"no picture that is ok in both: their keys differ, such as d/000.jpg and other$"):
