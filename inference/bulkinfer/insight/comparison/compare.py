@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def job_differences(one: JobFile, other: JobFile) -> dict[str, tuple[str, str]]:
     if "manifest" in found:
         found["pictures"] = found.pop("manifest")
     found |= {f"version of {name}": values for name, values in differing_values(one.versions, other.versions).items()}
-    found = {name: (_word(one), _word(other)) for name, (one, other) in found.items()}
-    return {name: found[name] for name in [*(name for name in _FIRST if name in found), *(n for n in found if n not in _FIRST)]}
+    ordered = sorted(found, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    return {name: (_word(found[name][0]), _word(found[name][1])) for name in ordered}
 
 
 def _word(value: str) -> str:
@@ -138,7 +139,7 @@ def _write_sheet(path: Path, job: JobFile, changes: Changes, names: tuple[ClassN
 def _tiles(changes: Changes, names: tuple[ClassNames, ClassNames], pictures: PictureFiles) -> Iterator[Tile]:
     for change in changes.most_changed():
         answers = [f"{side}: {answer_text(answer, each)}" for side, answer, each in zip("AB", change[3:], names, strict=True)]
-        yield Tile(lambda change=change: pictures.path(change.key, change.partition), (key_text(change.key), *answers))  # type: ignore[misc]
+        yield Tile(partial(pictures.path, change.key, change.partition), (key_text(change.key), *answers))
 
 
 def answer_text(answer: Answer, names: ClassNames) -> str:
