@@ -77,7 +77,8 @@ def test_confusion_and_mean_recall_are_those_of_scikit_learn(made: Made, figures
     assert found == expected.tolist()
     recall = metrics.recall_score(made.truth_N, best, labels=range(7), average=None)
     assert figures.mean_per_class == pytest.approx(recall.mean())
-    assert [each.recall for each in figures.classes] == [*pytest.approx(recall.tolist()), None]
+    assert [each.recall for each in figures.classes[:7]] == pytest.approx(recall.tolist())
+    assert figures.classes[7].recall is None
     precision = metrics.precision_score(made.truth_N, best, labels=range(8), average=None, zero_division=0)
     assert [each.precision for each in figures.classes] == pytest.approx(precision.tolist())
 
@@ -102,13 +103,14 @@ def test_the_files_hold_all_figures(made: Made, figures: Figures, tmp_path: Path
     content = json.loads((tmp_path / "score.json").read_text())
     assert content["top"]["1"] == {"right": figures.hits[0], "share": figures.top1}
     assert content["calibration"]["ece"] == figures.ece
-    pairs = list(csv.DictReader((tmp_path / "confusion.csv").open(newline="")))
+    pairs = list(csv.DictReader((tmp_path / "confusion.csv").read_text().splitlines()))
     assert sum(int(row["count"]) for row in pairs) == NUM
     assert {(int(row["class"]), int(row["answer"])) for row in pairs} == set(figures.confusion)
-    classes = list(csv.DictReader((tmp_path / "classes.csv").open(newline="")))
+    classes = list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines()))
     assert [row["name"] for row in classes] == list(LABELS)
     assert classes[7]["recall"] == ""
-    assert Image.open(tmp_path / "confusion.png").format == "PNG"
+    with Image.open(tmp_path / "confusion.png") as picture:
+        assert picture.format == "PNG"
 
 
 def test_rows_that_keep_fewer_classes_have_no_top_5(made: Made, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def by_key(output: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_csv(path: Path) -> dict[str, dict[str, str]]:
-    return {row["key"]: row for row in csv.DictReader(path.open(newline=""))}
+    return {row["key"]: row for row in csv.DictReader(path.read_text().splitlines())}
 
 
 @pytest.mark.parametrize("bucket_rows", [1000, 40])
@@ -103,9 +103,9 @@ def test_a_contact_sheet_of_what_changed(folder: Path) -> None:
     found = compared(folder, data_dir=str(folder / "photos"))
     assert found.num_shown is not None
     assert 10 <= found.num_shown <= 24
-    sheet = Image.open(folder / "to" / "changed.png")
-    assert sheet.width > 6 * 200
-    assert sheet.height > 4 * 200
+    with Image.open(folder / "to" / "changed.png") as sheet:
+        assert sheet.width > 6 * 200
+        assert sheet.height > 4 * 200
 
 
 def test_refusals(folder: Path) -> None:
