@@ -17,6 +17,8 @@ COMMANDS = {
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "verify": "check output directories, each and together: counts, keys, file hashes",
+    "score": "score the rows of a job against known labels: accuracy, classes, confusion, calibration",
+    "compare": "compare the rows of two jobs over the same pictures",
     "seal": "accept control files that were edited by hand, and show what changed in them",
     "retry": "run the error rows of a job again",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",

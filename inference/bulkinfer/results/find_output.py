@@ -17,7 +17,8 @@ from bulkinfer.types import Step
 log = logging.getLogger("bulkinfer")
 
 RESULTS = "results"  # in the log folder of a job without --output
-_RECORDS = ("run.json", "summary.json")  # of a log folder; each names the output
+RUN_FILE = "run.json"
+_RECORDS = (RUN_FILE, "summary.json")  # of a log folder; each names the output
 
 
 def find_output(given: Path) -> Path:

@@ -1,0 +1,42 @@
+"""Settings of the commands that look at what came of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bulkinfer.config import check_values, option
+from bulkinfer.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Score the rows of a job against known labels: accuracy, classes, confusion, calibration. Changes no row."""
+
+    job: str = option("", "output, log folder or name of a job (also as a plain argument); default the newest job")
+    labels: str = option(
+        "",
+        "folder (the first folder of a key is its class), a table of file names and labels (CSV, val_annotations.txt), "
+        "or COCO annotations (JSON)",
+    )
+    to: str = option("", "folder for the files with all figures; default score/ in the log folder of the job")
+    at_least: float = option(0.0, "exit code 1 if top-1 is below this share (0 to 1); 0: any will do", minimum=0)
+    model_path: str = option("", "folder of model folders, for the class names; default as the job began")
+    log_path: str = option("logs", "folder of job logs")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if not self.at_least <= 1:
+            raise UsageError(f"--at_least {self.at_least:g} is no share: give a number from 0 to 1, such as 0.76")
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Compare the rows of two jobs over the same pictures: best classes, scores, and the pictures that changed."""
+
+    jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)")
+    to: str = option("", "folder for the files with all figures; default compare/ in the log folder of the first job")
+    data_dir: str = option("", "where the pictures are now, for the contact sheet; default as the first job began")
+    log_path: str = option("logs", "folder of job logs")
+
+    def __post_init__(self) -> None:
+        check_values(self)
