@@ -23,7 +23,7 @@ _MADE = {"int8": "calibrated", "fp16": "converted"}  # how a variant is made, by
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("get_model", GetModelConfig, _get_model, argv)
+    return run_command("get_model", GetModelConfig, _get_model, argv, first_word="model_name")
 
 
 def _get_model(config: GetModelConfig) -> int:

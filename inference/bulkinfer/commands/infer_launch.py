@@ -11,7 +11,7 @@ from bulkinfer.config import LaunchConfig
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("infer_launch", LaunchConfig, _run, argv, uses_arrow=True)
+    return run_command("infer_launch", LaunchConfig, _run, argv, first_word="data_dir", uses_arrow=True)
 
 
 def _run(config: LaunchConfig) -> int:

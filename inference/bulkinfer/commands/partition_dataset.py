@@ -12,7 +12,7 @@ from bulkinfer.types import shell_word
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script; returns its exit code: 0, or 3 if a folder could not be read or a file is missing."""
-    return run_command("partition_dataset", PartitionConfig, _partition, argv, uses_arrow=True)
+    return run_command("partition_dataset", PartitionConfig, _partition, argv, first_word="data_dir", uses_arrow=True)
 
 
 def _partition(config: PartitionConfig) -> int:
