@@ -14,6 +14,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
+from bulkinfer.insight.options import WatchConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -28,6 +29,7 @@ CONFIGS = {
     "verify": VerifyConfig,
     "seal": SealConfig,
     "retry": RetryConfig,
+    "watch": WatchConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
 }

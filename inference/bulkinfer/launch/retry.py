@@ -48,8 +48,8 @@ _PLAN_OF_JOB = (
 )  # the rest of the job's plan of threads, set to its defaults
 
 
-def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
-    """Run the error rows of `config.output` again; the result is that of the whole job. `shows_bar` is as for launch().
+def retry(config: RetryConfig, *, shows_progress: bool = False) -> LaunchResult:
+    """Run the error rows of `config.output` again; the result is that of the whole job. `shows_progress` is as for launch().
 
     Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
     """
@@ -74,7 +74,7 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
         if not failed:
             return close(launch, Outcome(aggregate))
         clear_log(own_log)
-        outcome = run_engine(_staged(launch, own_folder(output) / STAGING, failed), aggregate, shows_bar=shows_bar)
+        outcome = run_engine(_staged(launch, own_folder(output) / STAGING, failed), aggregate, shows_progress=shows_progress)
         return close(launch, outcome, lambda: put_in_staged(launch))
 
 
