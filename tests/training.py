@@ -46,6 +46,11 @@ def config_of(home: Path, **options: Any) -> TrainConfig:
     return replace(TrainConfig(), **{**words, **options})
 
 
+def runs_in(logs: Path) -> list[Path]:
+    """The folders of the runs in a folder of logs, without the link to the newest."""
+    return sorted(path for path in logs.iterdir() if not path.is_symlink())
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One core for what runs inside: tiny networks gain nothing from more, and other work on them costs much."""
