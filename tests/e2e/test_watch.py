@@ -123,7 +123,6 @@ def test_watch_after_a_job(place: Path) -> None:
         assert (seen.returncode, seen.stderr) == (3, "")
         told = rf"{job}: finished: 31 of 31 pictures \(100.0 %\), ([\d.]+ images/sec, )?1 error \(1 \w+\)\n"
         assert re.fullmatch(told, seen.stdout), seen.stdout
-    (place / "photos" / "broken.png").unlink()
     again = run_here("infer_launch", *LAUNCH, "--engine", "inline", "--output", "out", cwd=place)
     assert again.returncode == 3, again.stderr
     assert run_here("bulkinfer", "watch", "--once", cwd=place).returncode == 3, "a launch that had nothing to do says so too"
@@ -160,7 +159,7 @@ def test_a_job_that_is_killed_while_it_is_watched(place: Path) -> None:
         if f"infer_launch on {json.loads(status.read_text())['host']}, pid {launcher.pid}" in text:
             launcher.kill()
 
-    (status,) = place.glob("logs/*/status.json")
+    status = place / "logs" / "latest" / "status.json"
     code, text = run_in_terminal(command("bulkinfer", "watch"), place, columns=80, on_output=kill)
     launcher.communicate()
     assert code == 1

@@ -44,6 +44,14 @@ class Screen:
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Screen:
+        try:
+            self._begin()
+        except BaseException:  # a signal, for example: the view must not stay
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _begin(self) -> None:
         if self._shows_progress and (view := open_view()) is not None:
             self._view = view
             self._open.callback(view.close)
@@ -53,11 +61,10 @@ class Screen:
         self.tick(now_s)
         self._thread = threading.Thread(target=self._run, name="screen", daemon=True)
         self._thread.start()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
         self._open.close()
 

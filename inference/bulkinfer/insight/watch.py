@@ -70,7 +70,7 @@ def look(folder: Path) -> Sight:
     who = report.launcher
     if holder is not None and (holder["pid"], holder["start_ticks"]) != (who["pid"], who["start_ticks"]):
         return Sight(replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report)  # that of an earlier launch
-    if holder is None and report.status.state == RUNNING:
+    if holder is None and report.status.state == RUNNING and living_holder(folder) is None:  # none has begun meanwhile
         return Sight(replace(report.status, state=KILLED, images_per_s=0.0), report)
     return Sight(report.status, report)
 

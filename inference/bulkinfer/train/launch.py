@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from bulkinfer.errors import RunError, first_line
+from bulkinfer.files.latest_link import point_latest
+from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
@@ -169,5 +171,7 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     except BaseException:
         lock.release()
         raise
+    if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
+        point_latest(folder)
     run.say(f"run: {folder}")
     return run

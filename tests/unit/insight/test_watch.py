@@ -63,7 +63,7 @@ def test_a_job_that_was_killed(tmp_path: Path) -> None:
     assert (seen.status.state, seen.has_ended, seen.exit_code) == (KILLED, True, 1)
     assert seen.line == "tiny-0123abcd: killed: 5 of 10 pictures (50.0 %), no errors"
     (tmp_path / LOCK_FILE).unlink()
-    assert look(tmp_path) == replace(seen, report=look(tmp_path).report)
+    assert look(tmp_path).status == seen.status
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(0, RUNNING), (LEASE_S - 20, RUNNING), (LEASE_S + 1, KILLED)])
