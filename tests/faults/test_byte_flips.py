@@ -80,7 +80,7 @@ def files_of(*folders: Path) -> list[Path]:
     logs = (".csv", ".txt", ".log", ".jsonl", ".lock")
     return sorted(
         path for folder in folders for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.suffix not in logs and path.stat().st_size
+        if path.is_file() and not path.is_symlink() and path.suffix not in logs and path.name != "status.json" and path.stat().st_size
     )  # fmt: skip
 
 

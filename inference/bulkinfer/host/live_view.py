@@ -72,8 +72,9 @@ class LiveView:
         plain, drawing = self._render(*self._latest, min(_WIDEST, columns - 1), height - 1)  # a full line would wrap
         if self._drawing == (columns, drawing):
             return
-        self._write(self._back(columns) + drawing.replace("\n", f"{_ERASE_LINE}\n") + _ERASE_BELOW)
-        self._drawn, self._drawing = plain, (columns, drawing)
+        back = self._back(columns)
+        self._drawn, self._drawing = plain, (columns, drawing)  # before the write, which a signal may end: close() erases it
+        self._write(back + drawing.replace("\n", f"{_ERASE_LINE}\n") + _ERASE_BELOW)
 
     def _erase(self) -> None:
         if self._drawn:
