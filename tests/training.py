@@ -69,10 +69,10 @@ def one_thread() -> Iterator[None]:
 def trained(home: Path, **options: Any) -> Path:
     """The folder of a run with these options."""
     logs = home / "logs"
-    before = set(logs.iterdir()) if logs.exists() else set()
+    before = set(runs_in(logs)) if logs.exists() else set()
     with one_thread():
         assert launch.train(config_of(home, **options)).exit_code == 0
-    (folder,) = set(logs.iterdir()) - before
+    (folder,) = set(runs_in(logs)) - before
     return folder
 
 
