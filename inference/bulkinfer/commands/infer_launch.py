@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: LaunchConfig) -> int:
     from bulkinfer.launch.launcher import launch
 
-    return launch(config, shows_bar=True).exit_code
+    return launch(config, shows_progress=True).exit_code
 
 
 if __name__ == "__main__":

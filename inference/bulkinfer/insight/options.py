@@ -38,5 +38,19 @@ class CompareConfig:
     data_dir: str = option("", "where the pictures are now, for the contact sheet; default as the first job began")
     log_path: str = option("logs", "folder of job logs")
 
+
+from bulkinfer.config import LaunchConfig, option
+
+# -- watch ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """Show how far a job has come, from another terminal or host, until it ends. Reads its files, and changes nothing."""
+
+    job: str = option("", "results or log folder of a job, or its name (also as a plain argument); default: the newest one")
+    once: bool = option(False, "print one line and stop; exit code 0, 3 or 1 as that of the job, 4 while it runs")
+    log_path: str = option(LaunchConfig.log_path, "folder of job logs, for names and the newest job")
+
     def __post_init__(self) -> None:
         check_values(self)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import remove_stale_temporaries, temporary_path
+from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.files.latest_link import point_latest
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
@@ -203,15 +203,3 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool) -> None:
             "the same infer_launch continues"
         )
     log.info(f"results: {launch.output}")
-
-
-def point_latest(log_dir: Path) -> None:
-    """Let logs/latest point to the newest job, replaced in one move. It is a convenience: a failure is only a warning."""
-    link = log_dir.parent / "latest"
-    temporary = temporary_path(link)
-    try:
-        os.symlink(log_dir.name, temporary)
-        os.replace(temporary, link)
-    except OSError as error:  # a folder of that name, or a file system without links
-        temporary.unlink(missing_ok=True)
-        log.warning(f"infer_launch: {link} cannot be made to point to {log_dir.name}: {error.strerror}")
