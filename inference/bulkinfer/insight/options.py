@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bulkinfer.config import check_values, option
+from bulkinfer.config import LaunchConfig, check_values, option
 from bulkinfer.errors import UsageError
 
 
