@@ -14,7 +14,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
-from bulkinfer.insight.options import CompareConfig, ScoreConfig
+from bulkinfer.insight.options import CompareConfig, ReportConfig, ScoreConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -31,6 +31,7 @@ CONFIGS = {
     "compare": CompareConfig,
     "seal": SealConfig,
     "retry": RetryConfig,
+    "report": ReportConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
 }
