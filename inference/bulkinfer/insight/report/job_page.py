@@ -30,6 +30,7 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
+from bulkinfer.launch.job import job_name
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
 
@@ -72,12 +73,13 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
     return render(
         "job.html",
+        title=job_name(found.job.model_name, found.job.fingerprint),
         found=found,
         facts=facts_of(found, summary),
         command=command_of(found),
         retry_command=f"bulkinfer retry {shell_word(found.output)}",
         note=note,
-        summary=summary,
+        measured=summary if summary.get("images_per_s") else None,
         num_missing=found.job.num_records - len(results),
         scan=scan,
         keys_shown=_KEYS,

@@ -97,7 +97,7 @@ def _part(results: Results, number: int, column: str) -> pa.Table:
 
 def _embeddings(column: pa.ChunkedArray) -> Array:
     flat = np.asarray(pc.list_flatten(column).to_numpy(), np.float32)
-    return flat.reshape(len(column), -1)
+    return flat.reshape(-1, column.type.list_size)
 
 
 def _evenly(count: int, most: int) -> list[int]:
