@@ -25,7 +25,7 @@ def _run(config: CompareConfig) -> int:
     from bulkinfer.errors import UsageError
     from bulkinfer.insight.comparison.compare import compare
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.place import files_folder
+    from bulkinfer.insight.output_files import files_folder
 
     if len(config.jobs) != 2:
         raise UsageError(
@@ -72,7 +72,7 @@ def _print(found: Comparison) -> None:
         say(f"  {printable(change.key)}: {one} -> {other}")
     if found.num_shown == 0:
         say("no contact sheet: none of the pictures is where job A found it (--data_dir says where they are now)")
-    say(f"files: {', '.join(map(str, found.files))}")
+    say(f"files in {found.files[0].parent}: {', '.join(path.name for path in found.files)}")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: ScoreConfig) -> int:
     from bulkinfer.errors import UsageError
-    from bulkinfer.insight.accuracy.class_names import classes_of
     from bulkinfer.insight.accuracy.figures import lines
     from bulkinfer.insight.accuracy.labels import open_labels
     from bulkinfer.insight.accuracy.score import score
     from bulkinfer.insight.accuracy.score_files import NAMES, write_files
+    from bulkinfer.insight.class_names import classes_of
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.place import files_folder
+    from bulkinfer.insight.output_files import files_folder
     from bulkinfer.results.reader import read_results
 
     if not config.labels:
@@ -37,7 +37,7 @@ def _run(config: ScoreConfig) -> int:
     say(f"job: {found.output}, network {found.job.model_name}")
     for line in lines(figures):
         say(line)
-    say(f"files: {', '.join(str(folder / name) for name in NAMES)}")
+    say(f"files in {folder}: {', '.join(NAMES)}")
     if figures.top1 < config.at_least:
         say(f"bulkinfer score: top-1 is {figures.top1:.4f}, below --at_least {config.at_least:g}", is_error=True)
         return 1

@@ -27,7 +27,7 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.at_least > 1:
+        if not self.at_least <= 1:
             raise UsageError(f"--at_least {self.at_least:g} is no share: give a number from 0 to 1, such as 0.76")
 
 

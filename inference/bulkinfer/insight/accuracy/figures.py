@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.insight.accuracy.class_names import ClassNames
 from bulkinfer.insight.accuracy.tally import NUM_BINS, Tally
+from bulkinfer.insight.class_names import ClassNames
 
 WORST = 10  # classes in the terminal's table
 _NAMED = 3  # labels without a class that are named

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
-from bulkinfer.insight.accuracy.class_names import ClassNames
 from bulkinfer.insight.accuracy.figures import Figures, figures_of, name_first
 from bulkinfer.insight.accuracy.labels import Label, Labels
 from bulkinfer.insight.accuracy.tally import Tally, padded
+from bulkinfer.insight.class_columns import matrix, require_classes
+from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable
@@ -24,11 +25,14 @@ COLUMNS = ("key", "key_bytes", "stage", "class_ids", "scores")
 
 @dataclass
 class _Rows:
-    """What became of the rows: those with an error, without a label, and with a label that is no class; labels -> classes."""
+    """What became of the rows that are not scored: those with an error, without a label, and with a label that is no class.
+
+    `classes` are those of each label so far.
+    """
 
     num_errors: int = 0
     num_unlabelled: int = 0
-    unmatched: Counter[str] = field(default_factory=Counter)
+    unmatched: Counter[Label] = field(default_factory=Counter)
     classes: dict[Label, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -50,23 +54,11 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
             scores_NK = matrix(chosen["scores"])
             tally.add(matrix(chosen["class_ids"]), scores_NK[:, 0], padded([known[row] for row in scored]))
     if not tally.num_scored:
-        raise UsageError(_why_none(len(results), rows, labels, names))
+        reasons = "; ".join(_reasons(rows, labels, names))
+        raise UsageError(f"--labels: none of {len(results):,} rows can be scored: {reasons}")
     return figures_of(tally, names, num_rows=len(results), num_records=int(results.job["num_records"]),
-                      num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=rows.unmatched,
+                      num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=_shown(rows.unmatched, names),
                       labels_from=labels.source, num_without_row=labels.without_row())  # fmt: skip
-
-
-def require_classes(results: Results) -> None:
-    """Raises UsageError if the rows of a job keep no classes."""
-    if "top_k" not in results.job["identity"]:
-        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
-
-
-def matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """A column of lists of one length as N x K; there must be a row, and no list may be null."""
-    flat = pc.list_flatten(column).to_numpy()
-    assert len(flat) % len(column) == 0, "rows keep one number of classes"
-    return np.asarray(flat).reshape(len(column), -1)
 
 
 def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _Rows) -> list[tuple[int, ...]]:
@@ -78,7 +70,7 @@ def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _
         if (classes := rows.classes.get(label)) is None:
             classes = rows.classes[label] = _classes(label, names)
         if label and not classes:
-            rows.unmatched[_shown(label, names)] += 1
+            rows.unmatched[label] += 1
         known.append(classes)
     return known
 
@@ -89,22 +81,23 @@ def _classes(label: Label, names: ClassNames) -> tuple[int, ...]:
     return tuple(sorted({found[0] for found in fits if len(found) == 1}))
 
 
-def _shown(label: Label, names: ClassNames) -> str:
-    """A label that is no class, for messages."""
-    text = ", ".join(printable(each.encode("utf-8", "surrogateescape")) for each in label)
-    several = next((found for each in label if len(found := names.find(each)) > 1), ())
-    return f"{text} (it could be any of the classes {', '.join(map(str, several))})" if several else text
-
-
-def _why_none(num_rows: int, rows: _Rows, labels: Labels, names: ClassNames) -> str:
-    return f"--labels: none of {num_rows:,} rows can be scored: {'; '.join(_reasons(rows, labels, names))}"
+def _shown(unmatched: Counter[Label], names: ClassNames) -> Counter[str]:
+    """The labels that are no class, for messages."""
+    shown = Counter[str]()
+    for label, count in unmatched.items():
+        text = ", ".join(printable(each.encode("utf-8", "surrogateescape")) for each in label)
+        several = next((found for each in label if len(found := names.find(each)) > 1), ())
+        shown[f"{text} (it could be any of the classes {', '.join(map(str, several))})" if several else text] += count
+    return shown
 
 
 def _reasons(rows: _Rows, labels: Labels, names: ClassNames) -> Iterator[str]:
+    """Why no row was scored."""
     if rows.num_unlabelled:
         yield f"{rows.num_unlabelled:,} have no label in {labels.source}"
     if rows.unmatched:
-        yield f"the labels of {rows.unmatched.total():,} are no class of the network ({name_first(rows.unmatched)})"
+        first = name_first(_shown(rows.unmatched, names))
+        yield f"the labels of {rows.unmatched.total():,} are no class of the network ({first})"
     if rows.unmatched and names.why_unknown:
         yield f"{names.why_unknown}, so that only class numbers are known: give --model_path, or labels that are numbers"
     if rows.num_errors:

@@ -14,6 +14,8 @@ from bulkinfer.types import Array
 
 NUM_BINS = 15
 _PAD = -1  # no class has this number
+_BITS = 32  # of one class of a pair in an int64
+_LOWER = (1 << _BITS) - 1
 
 
 @dataclass
@@ -51,9 +53,11 @@ class Tally:
         is_single_N = (right_NM != _PAD).sum(axis=1) == 1
         self.num_several += int((~is_single_N).sum())
         pairs, counts = np.unique(
-            np.stack([right_NM[is_single_N, 0], class_ids_NK[is_single_N, 0]], axis=1), axis=0, return_counts=True
+            right_NM[is_single_N, 0] << _BITS | class_ids_NK[is_single_N, 0].astype(np.int64), return_counts=True
         )
-        self.confusion.update({(int(c), int(answer)): int(n) for (c, answer), n in zip(pairs, counts, strict=True)})
+        self.confusion.update(
+            {(pair >> _BITS, pair & _LOWER): count for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)}
+        )
         self._add_scores(scores_N.astype(np.float64), hits_NK[:, 0])
 
     def _add_scores(self, scores_N: Array, is_right_N: Array) -> None:
@@ -70,7 +74,10 @@ class Tally:
 
 def padded(classes: list[tuple[int, ...]]) -> Array:
     """The right classes of rows as N x M int64; every row has at least one."""
-    right_NM = np.full((len(classes), max(map(len, classes), default=1)), _PAD, np.int64)
+    most = max(map(len, classes), default=1)
+    if most == 1:  # the usual case, which needs no loop of our own
+        return np.fromiter((found[0] for found in classes), np.int64, len(classes))[:, None]
+    right_NM = np.full((len(classes), most), _PAD, np.int64)
     for row, found in enumerate(classes):
         right_NM[row, : len(found)] = found
     return right_NM

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.insight.accuracy.score import matrix
+from bulkinfer.insight.class_columns import matrix
 from bulkinfer.insight.comparison.join import Pair
 from bulkinfer.types import Array, key_text
 

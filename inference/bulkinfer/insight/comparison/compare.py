@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
 from bulkinfer.files.json_file import write_json
 from bulkinfer.files.user_path import real_path
-from bulkinfer.insight.accuracy.class_names import ClassNames, classes_of
 from bulkinfer.insight.accuracy.figures import class_text
-from bulkinfer.insight.accuracy.score import require_classes
+from bulkinfer.insight.class_columns import require_classes
+from bulkinfer.insight.class_names import ClassNames, classes_of
 from bulkinfer.insight.comparison.changes import Answer, Change, Changes, Uncompared
 from bulkinfer.insight.comparison.contact_sheet import Tile, draw_sheet
 from bulkinfer.insight.comparison.join import BUCKET_ROWS, joined
 from bulkinfer.insight.find_job import FoundJob
+from bulkinfer.insight.output_files import csv_file
 from bulkinfer.insight.picture_file import PictureFiles
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.job_kind import differing_values, effective_identity
@@ -59,14 +60,14 @@ def compare(one: FoundJob, other: FoundJob, folder: Path, *, data_dir: str = "",
     for job in jobs:
         require_classes(job)
     names = (classes_of(one.job), classes_of(other.job))
-    changes = Changes()
+    changes, changed_csv, uncompared_csv = Changes(), folder / "changed.csv", folder / "uncompared.csv"
     with ExitStack() as stack:
-        write_changed, changed_csv = _csv(stack, folder / "changed.csv", _CHANGED)
-        write_uncompared, uncompared_csv = _csv(stack, folder / "uncompared.csv", _UNCOMPARED)
+        changed_table = stack.enter_context(csv_file(changed_csv, _CHANGED))
+        uncompared_table = stack.enter_context(csv_file(uncompared_csv, _UNCOMPARED))
         for pair in joined(jobs[0], jobs[1], folder, bucket_rows):
             changed, uncompared = changes.add(pair)
-            write_changed.writerows(_changed_row(change, names) for change in changed)
-            write_uncompared.writerows(map(_uncompared_row, uncompared))
+            changed_table.writerows(_changed_row(change, names) for change in changed)
+            uncompared_table.writerows(map(_uncompared_row, uncompared))
         if not changes.num_compared:
             raise UsageError(f"{jobs[0].output} and {jobs[1].output} have no picture that is ok in both: {_why_none(changes)}")
     files = [folder / "compare.json", changed_csv, uncompared_csv]
@@ -83,22 +84,13 @@ def job_differences(one: JobFile, other: JobFile) -> dict[str, tuple[str, str]]:
     if "manifest" in found:
         found["pictures"] = found.pop("manifest")
     found |= {f"version of {name}": values for name, values in differing_values(one.versions, other.versions).items()}
-    found = {name: (_word(one), _word(other)) for name, (one, other) in found.items()}
-    return {name: found[name] for name in [*(name for name in _FIRST if name in found), *(n for n in found if n not in _FIRST)]}
+    ordered = sorted(found, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    return {name: (_word(found[name][0]), _word(found[name][1])) for name in ordered}
 
 
 def _word(value: str) -> str:
     """A value of an identity, which is shortened JSON, in words."""
     return "none" if value == "null" else value.strip('"')
-
-
-def _csv(stack: ExitStack, path: Path, header: tuple[str, ...]) -> tuple[Any, Path]:
-    """A CSV writer; the file is published when the stack ends without an error."""
-    temporary = stack.enter_context(publishing(path))
-    file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace"))
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    return writer, path
 
 
 def _changed_row(change: Change, names: tuple[ClassNames, ClassNames]) -> tuple[Any, ...]:
@@ -147,7 +139,7 @@ def _write_sheet(path: Path, job: JobFile, changes: Changes, names: tuple[ClassN
 def _tiles(changes: Changes, names: tuple[ClassNames, ClassNames], pictures: PictureFiles) -> Iterator[Tile]:
     for change in changes.most_changed():
         answers = [f"{side}: {answer_text(answer, each)}" for side, answer, each in zip("AB", change[3:], names, strict=True)]
-        yield Tile(lambda change=change: pictures.path(change.key, change.partition), (key_text(change.key), *answers))  # type: ignore[misc]
+        yield Tile(partial(pictures.path, change.key, change.partition), (key_text(change.key), *answers))
 
 
 def answer_text(answer: Answer, names: ClassNames) -> str:

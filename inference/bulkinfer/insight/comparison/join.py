@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.results.ok_rows import large_keys
 from bulkinfer.results.reader import Results
@@ -24,6 +25,7 @@ from bulkinfer.results.reader import Results
 BUCKET_ROWS = 500_000  # of each job, joined at once: some 100 bytes a row and job, and as much again for the join
 _MOST_BUCKETS = 512  # files that are open at once
 _HELD_ROWS = 1_000_000  # collected before they are divided among the buckets
+_PREFIX = ".compare-"
 _COLUMNS = ("key", "key_bytes", "partition", "stage", "class_ids", "scores")
 _SCHEMA = pa.schema([
     ("key", pa.large_binary()), ("partition", pa.int32()), ("stage", pa.string()),
@@ -52,7 +54,9 @@ def joined(one: Results, other: Results, folder: Path, bucket_rows: int = BUCKET
     if num_buckets == 1:
         yield _pair(*(pa.concat_tables([_SCHEMA.empty_table(), *_tables(job)]) for job in (one, other)))
         return
-    with tempfile.TemporaryDirectory(prefix=".compare-", dir=folder) as temporary:
+    remove_abandoned(folder, f"{_PREFIX}*")
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as temporary:
+        write_owner_file(Path(temporary))  # a later comparison removes it, should this process be killed
         places = [Path(temporary, name) for name in ("one", "other")]
         for place, job in zip(places, (one, other), strict=True):
             place.mkdir()
