@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bulkinfer.insight.accuracy.class_names import classes_of
+from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.results.parquet_parts import read_part
 from bulkinfer.results.part_names import part_step

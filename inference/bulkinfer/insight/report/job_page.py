@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.insight.accuracy.class_names import classes_of
 from bulkinfer.insight.accuracy.figures import Figures
 from bulkinfer.insight.accuracy.labels import open_labels
 from bulkinfer.insight.accuracy.score import score
+from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
 from bulkinfer.insight.report.charts import Chart, column_chart, line_chart
