@@ -22,6 +22,7 @@ COMMANDS = {
     "seal": "accept control files that were edited by hand, and show what changed in them",
     "retry": "run the error rows of a job again",
     "watch": "show how far a running job has come, from another terminal or host",
+    "report": "write one HTML page about a job or a training run: figures, charts, sample pictures",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
     "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
 }

@@ -13,7 +13,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.get_model import size_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
-from bulkinfer.insight.options import CompareConfig, ScoreConfig, WatchConfig
+from bulkinfer.insight.options import CompareConfig, ReportConfig, ScoreConfig, WatchConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.zoo import NETWORKS
@@ -34,6 +34,7 @@ CONFIGS = {
     "seal": SealConfig,
     "retry": RetryConfig,
     "watch": WatchConfig,
+    "report": ReportConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
 }

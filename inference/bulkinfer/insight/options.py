@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from bulkinfer.config import LaunchConfig, check_values, option
 from bulkinfer.errors import UsageError
 
+MOST_PICTURES = 100  # of each kind on a page of bulkinfer report
+
 
 @dataclass(frozen=True)
 class ScoreConfig:
@@ -39,8 +41,6 @@ class CompareConfig:
     log_path: str = option("logs", "folder of job logs")
 
 
-from bulkinfer.config import LaunchConfig, option
-
 # -- watch ---------------------------------------------------------------------------------------------------------------
 
 
@@ -54,3 +54,25 @@ class WatchConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Write one HTML page about a job, or about a training run: figures, charts and sample pictures. Changes no row."""
+
+    job: str = option(
+        "",
+        "output, log folder or name of a job, or folder of a training run (also as a plain argument); default the newest",
+    )
+    labels: str = option("", "known labels, as bulkinfer score takes them, for the accuracy on the page")
+    to: str = option("", "file of the page; default report.html in the log folder")
+    overwrite: bool = option(False, "replace a page that is there")
+    pictures: int = option(12, "most sample pictures of each kind on the page; 0: none", minimum=0)
+    data_dir: str = option("", "where the pictures are now; default as the job began")
+    model_path: str = option("", "folder of model folders, for the class names; default as the job began")
+    log_path: str = option("logs", "folder of job logs")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if self.pictures > MOST_PICTURES:
+            raise UsageError(f"--pictures {self.pictures} is too many for one page: give at most {MOST_PICTURES}")
