@@ -64,7 +64,7 @@ def look(folder: Path) -> Sight:
     except DamagedError:  # a power cut may leave an empty one: the lock tells the rest
         report = None
     if report is None and holder is None:
-        raise UsageError(f"{printable_path(folder)} holds no {STATUS_FILE} of a job")
+        raise UsageError(f"{printable_path(folder)} holds no {STATUS_FILE}: name a job by its results or log folder")
     if report is None:
         return Sight(Status(state=STARTING), None)
     who = report.launcher

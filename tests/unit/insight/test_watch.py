@@ -118,7 +118,7 @@ def test_old_news_are_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_job(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no status\.json of a job"):
+    with pytest.raises(UsageError, match=r"holds no status\.json: name a job"):
         look(tmp_path)
     with pytest.raises(UsageError, match="holds no job: name one by its results or log folder"):
         find_watched("", str(tmp_path / "logs"))
