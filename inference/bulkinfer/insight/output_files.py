@@ -22,7 +22,7 @@ def files_folder(to: str, found: FoundJob, name: str) -> Iterator[Path]:
     Raises UsageError if there is no such log folder, or if the files would lie among the rows.
     """
     if not to and found.log_dir is None:
-        raise UsageError(f"the log folder of {printable_path(found.output)} was not found: say where to write with --to FOLDER")
+        raise UsageError(f"the log folder of {printable_path(found.output)} was not found: give --to FOLDER")
     folder = Path(to) if to else Path(found.log_dir or "", name)
     require_folder_place(folder, "--to")
     if real_path(folder).is_relative_to(real_path(found.output)):

@@ -28,7 +28,7 @@ def test_the_folder_is_made_and_removed_if_nothing_comes_of_it(found: FoundJob, 
 def test_it_lies_beside_the_logs(found: FoundJob, tmp_path: Path) -> None:
     with files_folder("", FoundJob(found.output, tmp_path / "log", found.job), "score") as folder:
         assert folder == tmp_path / "log" / "score"
-    with pytest.raises(UsageError, match=r"the log folder of .*out was not found: say where to write with --to FOLDER"):
+    with pytest.raises(UsageError, match=r"the log folder of .*out was not found: give --to FOLDER"):
         files_folder("", found, "score").__enter__()
 
 

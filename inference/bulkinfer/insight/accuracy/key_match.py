@@ -59,7 +59,7 @@ class KeyMatch:
     def _unclear(self, name: bytes, one: bytes, other: bytes) -> UsageError:
         return UsageError(
             f"{self._flag}: {printable(name)} could be {printable(one)} or {printable(other)}: "
-            "write the names in the file of labels as the keys of the rows are"
+            "give the names in the file of labels as the keys of the rows are written"
         )
 
 

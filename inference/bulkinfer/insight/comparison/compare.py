@@ -69,7 +69,8 @@ def compare(one: FoundJob, other: FoundJob, folder: Path, *, data_dir: str = "",
             changed_table.writerows(_changed_row(change, names) for change in changed)
             uncompared_table.writerows(map(_uncompared_row, uncompared))
         if not changes.num_compared:
-            raise UsageError(f"{jobs[0].output} and {jobs[1].output} have no picture that is ok in both: {_why_none(changes)}")
+            which = f"{jobs[0].output} and {jobs[1].output} have no picture that is ok in both ({_why_none(changes)})"
+            raise UsageError(f"{which}: give two jobs over the same pictures")
     files = [folder / "compare.json", changed_csv, uncompared_csv]
     differences = job_differences(one.job, other.job)
     write_json(files[0], _as_json(one, other, changes, differences))

@@ -63,7 +63,7 @@ def test_other_folders_of_one_name_do_not_match(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "keys", "message"),
     [
-        ("file,label\n1.jpg,red\n", [b"a/1.jpg", b"b/1.jpg"], "1.jpg could be a/1.jpg or b/1.jpg: write the names"),
+        ("file,label\n1.jpg,red\n", [b"a/1.jpg", b"b/1.jpg"], "1.jpg could be a/1.jpg or b/1.jpg: give the names"),
         ("file,label\nb/1.jpg,red\na/b/1.jpg,lime\n", [b"x/a/b/1.jpg"], "x/a/b/1.jpg could be b/1.jpg or a/b/1.jpg"),
         ("one\n", [b"1.jpg"], "is not a table of file names and labels"),
     ],

@@ -113,7 +113,7 @@ def test_refusals(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"both jobs are the one in .*a: name two"):
         compare(a, a, folder)
     write_job(folder / "c", [b"other"], [[1]])
-    with pytest.raises(UsageError, match=r"no picture that is ok in both: their keys differ, such as d/000.jpg and other$"):
+    with pytest.raises(UsageError, match=r"ok in both \(their keys differ, such as d/000.jpg and other\): give two jobs"):
         compare(a, find_job(str(folder / "c")), folder)
     assert not (folder / "changed.csv").exists()
 
