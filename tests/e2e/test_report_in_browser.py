@@ -23,6 +23,7 @@ LONG_NAME = b"folder/" + b"n" * 200 + b".png"
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
+    assert Path(CHROMIUM).exists(), "install Debian's package chromium, as tools/test --long does"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # its pipes are closed by the process that it started
         with sync_playwright() as playwright:

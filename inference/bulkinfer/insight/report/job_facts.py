@@ -16,6 +16,8 @@ from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.types import printable_path
 
+STATUS_FILE = "status.json"  # of a launch, in its log folder
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -34,24 +36,32 @@ class Facts:
     facts: tuple[Fact, ...]
 
 
-def read_summary(log_dir: Path | None) -> tuple[dict[str, Any], str]:
-    """summary.json of a job, {} if there is none, and a sentence that says why not."""
+def read_records(log_dir: Path | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """summary.json and status.json of a job, {} where there is none, and sentences that say what the page lacks, and why."""
     if log_dir is None:
-        return {}, "The log folder of this job was not found: the page has no throughput and no stage times."
-    path = log_dir / SUMMARY_FILE
+        return {}, {}, ["The log folder of this job was not found: the page has no throughput and no stage times."]
+    summary, faults = _read(log_dir / SUMMARY_FILE)
+    status, more = _read(log_dir / STATUS_FILE)
+    if not summary and not faults:
+        what = printable_path(log_dir / SUMMARY_FILE)
+        faults = [f"{what} is not there: the job has not ended, or its launcher was killed."]
+    return summary, status, faults + more
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[str]]:
     if not path.exists():
-        return {}, f"{printable_path(path)} is not there: the job has not ended, or its launcher was killed."
+        return {}, []
     try:
-        return read_json(path), ""
+        return read_json(path), []
     except BulkinferError as error:
-        return {}, f"{error}."
+        return {}, [f"{error}."]
 
 
-def facts_of(found: FoundJob, summary: dict[str, Any]) -> tuple[Facts, ...]:
+def facts_of(found: FoundJob, summary: dict[str, Any], status: dict[str, Any]) -> tuple[Facts, ...]:
     """All facts of a job, under their headings."""
     return (
         Facts("Network", tuple(_network(found.job))),
-        Facts("Where it ran", tuple(_device(found.job, summary))),
+        Facts("Where it ran", tuple([*_host(status), *_device(found.job, summary)])),
         Facts("Pictures and rows", tuple(_places(found))),
         Facts("Versions", tuple(Fact(name, version) for name, version in found.job.versions.items())),
     )
@@ -72,6 +82,12 @@ def _network(job: JobFile) -> list[Fact]:
         facts += [Fact("sha256 of the weights", str(weights["sha256"]), True)] if weights.get("sha256") else []
     graph = job.resolved.get("graph_sha256", identity.get("graph_sha256"))
     return [*facts, Fact("sha256 of the graph", str(graph), True), Fact("Fingerprint of the job", job.fingerprint, True)]
+
+
+def _host(status: dict[str, Any]) -> list[Fact]:
+    """Where and when the last launch ran, if it left a status.json."""
+    names = {"host": "Host of the last launch", "started": "Started", "updated": "Last sign of life"}
+    return [Fact(term, str(status[name])) for name, term in names.items() if status.get(name)]
 
 
 def _device(job: JobFile, summary: dict[str, Any]) -> list[Fact]:

@@ -17,7 +17,7 @@ from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
 from bulkinfer.insight.report.charts import Chart, column_chart, line_chart
 from bulkinfer.insight.report.class_names import names_of_classes
-from bulkinfer.insight.report.job_facts import command_of, facts_of, read_summary
+from bulkinfer.insight.report.job_facts import command_of, facts_of, read_records
 from bulkinfer.insight.report.near_duplicates import (
     LEAST_COSINE,
     NearDuplicates,
@@ -63,7 +63,7 @@ class ClassRow:
 def job_page(found: FoundJob, config: ReportConfig) -> str:
     """The HTML page of a job. Reads every part once, and some again. Raises the errors of Results.tables."""
     results = read_results(found.output)
-    summary, note = read_summary(found.log_dir)
+    summary, status, notes = read_records(found.log_dir)
     scan = scan_rows(results, config.pictures)
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
@@ -75,10 +75,10 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         "job.html",
         title=job_name(found.job.model_name, found.job.fingerprint),
         found=found,
-        facts=facts_of(found, summary),
+        facts=facts_of(found, summary, status),
         command=command_of(found),
         retry_command=f"bulkinfer retry {shell_word(found.output)}",
-        note=note,
+        notes=notes,
         measured=summary if summary.get("images_per_s") else None,
         num_missing=found.job.num_records - len(results),
         scan=scan,

@@ -30,7 +30,8 @@ def write_report(config: ReportConfig) -> tuple[Path, int]:
     else:
         found = find_job(config.job or None, config.log_path)
         if not config.to and found.log_dir is None:
-            raise UsageError(f"the log folder of {printable_path(found.output)} was not found: say where with --to FILE")
+            output = printable_path(found.output)
+            raise UsageError(f"the log folder of {output} was not found: give a file for the page with --to FILE")
         path = _place(config, found.log_dir or Path())
         if real_path(path).is_relative_to(real_path(found.output)):
             raise UsageError(f"--to {printable_path(path)} lies among the rows of the job: give a file elsewhere")

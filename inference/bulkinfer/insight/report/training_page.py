@@ -11,6 +11,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.files.json_file import read_json
+from bulkinfer.files.user_path import real_path
 from bulkinfer.insight.accuracy.confusion_picture import chosen_classes
 from bulkinfer.insight.find_job import LATEST
 from bulkinfer.insight.report.charts import Chart, line_chart
@@ -57,8 +58,8 @@ def training_page(folder: Path) -> str:
     config = arguments.get("config", {})
     return render(
         "training.html",
-        folder=printable_path(folder.resolve() if folder.name == LATEST else folder),
-        title=folder.resolve().name,
+        folder=printable_path(real_path(folder) if folder.name == LATEST else folder),
+        title=real_path(folder).name,
         plan=arguments.get("plan", {}),
         versions=arguments.get("versions", {}),
         options=_changed_options(config),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bulkinfer.files.json_file import write_json
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
 from bulkinfer.insight.report.job_page import job_page
@@ -90,3 +91,12 @@ def test_pictures_are_as_many_as_asked_for(tmp_path: Path, most: int) -> None:
     keys = write_shapes(tmp_path / "photos", 8)
     page = Page(page_of(write_job(tmp_path, [Row(key) for key in keys]), pictures=most))
     assert len([tag for tag, _ in page.tags if tag == "img"]) == 2 * most
+
+
+def test_host_and_damaged_records(tmp_path: Path) -> None:
+    log_dir = write_job(tmp_path, [Row(b"one.png")])
+    write_json(log_dir / "status.json", {"host": "<i>machine</i>", "started": "2026-01-02T03:04:05Z"})
+    (log_dir / "summary.json").write_text("{")
+    text = Page(page_of(log_dir)).text
+    assert "Host of the last launch <i>machine</i> Started 2026-01-02T03:04:05Z" in text
+    assert "summary.json is damaged (not JSON" in text
