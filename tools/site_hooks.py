@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from pathlib import Path
@@ -100,4 +101,4 @@ def first_paragraph(markdown: str) -> str:
     """The first paragraph behind the title, on one line and without its links."""
     blocks = re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL).strip().split("\n\n")
     text = next((" ".join(block.split()) for block in blocks if not block.lstrip().startswith(("#", "```", "!["))), "")
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return html.unescape(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
