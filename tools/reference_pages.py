@@ -58,7 +58,7 @@ def command(name: str) -> Command:
     for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "run_command":
             words = {word.arg: word.value for word in node.keywords}
-            positional = ast.literal_eval(words["positional"]) if "positional" in words else ""
+            positional = next((ast.literal_eval(words[key]) for key in ("positional", "first_word") if key in words), "")
             return Command(name, getattr(module, ast.unparse(node.args[1])), positional)
     raise AssertionError(f"commands/{name}.py does not call run_command, from which this page learns its options")
 
@@ -80,7 +80,7 @@ def _options_page(of: Command) -> str:
     doc = _plain(" ".join(str(of.config_class.__doc__).split()))
     lines = [f"# Options of {of.shown}", "", doc, "", "```text", f"{of.shown}{_arguments(of)} [options]", "```", ""]
     for group, fields in _groups(of.config_class):
-        lines += [f"## {group}", ""] if group else []
+        lines += [f"## {group[0].upper()}{group[1:]}", ""] if group else []
         lines += ["| option | default | meaning |", "|---|---|---|", *map(_row, fields), ""]
     return "\n".join([*lines, "[How options are written](commands.md#how-options-are-written).", MADE, ""])
 
@@ -95,10 +95,11 @@ def _arguments(of: Command) -> str:
 
 
 def _groups(config_class: type[Any]) -> Iterator[tuple[str, list[dataclasses.Field[Any]]]]:
-    """The fields by the group in their metadata, in the order in which groups first occur; '' is no group."""
-    groups = dict[str, list[dataclasses.Field[Any]]]()
+    """The fields by group, in the order in which groups first occur. A field without one is in that of the field before it."""
+    group, groups = "", dict[str, list[dataclasses.Field[Any]]]()
     for field in dataclasses.fields(config_class):
-        groups.setdefault(field.metadata.get("group", ""), []).append(field)
+        group = field.metadata.get("group") or group
+        groups.setdefault(group, []).append(field)
     yield from groups.items()
 
 

@@ -1,12 +1,13 @@
 """What MkDocs cannot do by itself, for docs/mkdocs.yml: pages stay where GitHub shows them, and folders fill the navigation.
 
 - The pages are docs/ itself, beside mkdocs.yml, and README, CONTRIBUTING, SECURITY, CHANGELOG and LICENSE of the root.
-- An entry of the navigation that ends with a slash stands for all pages of that folder, by their names.
+- An entry of the navigation that ends with a slash stands for the pages of that folder that no other entry names.
 - Every page is also published as Markdown, and llms.txt lists them for programs that read.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from pathlib import Path
@@ -30,19 +31,19 @@ FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 def on_config(config: Any) -> Any:
     """Take docs/ as the folder of the pages; mkdocs.yml may not name it, because it lies in it."""
     config.docs_dir = str(DOCS)
-    config.nav = _expanded(config.nav)
+    config.nav = _expanded(config.nav, str(config.nav))
     return config
 
 
-def _expanded(entry: Any) -> Any:
-    """A navigation in which each "folder/" has become the pages of that folder."""
+def _expanded(entry: Any, named: str) -> Any:
+    """A navigation in which each "folder/" has become the pages of that folder that are not in `named`."""
     if isinstance(entry, list):
-        return [page for one in entry for page in (_folder(one) if str(one).endswith("/") else [_expanded(one)])]
-    return {title: _expanded(inner) for title, inner in entry.items()} if isinstance(entry, dict) else entry
+        return [page for one in entry for page in (_folder(one, named) if str(one).endswith("/") else [_expanded(one, named)])]
+    return {title: _expanded(inner, named) for title, inner in entry.items()} if isinstance(entry, dict) else entry
 
 
-def _folder(name: str) -> list[str]:
-    return sorted(f"{name}{path.name}" for path in (DOCS / name).glob("*.md"))
+def _folder(name: str, named: str) -> list[str]:
+    return sorted(page for path in (DOCS / name).glob("*.md") if (page := f"{name}{path.name}") not in named)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -100,4 +101,4 @@ def first_paragraph(markdown: str) -> str:
     """The first paragraph behind the title, on one line and without its links."""
     blocks = re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL).strip().split("\n\n")
     text = next((" ".join(block.split()) for block in blocks if not block.lstrip().startswith(("#", "```", "!["))), "")
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return html.unescape(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))

@@ -14,7 +14,7 @@ from bulkinfer.commands.run_command import run_command
 from tests.pages import DOCUMENTS, TYPED, blocks, command_lines
 from tests.rules.source import shown
 
-LANGUAGES = {"sh", "python", "text", "json"}
+LANGUAGES = {"sh", "python", "text", "json", "indented"}
 SHOWN = [
     pytest.param(name, words, id=f"{shown(page)}: {name} {' '.join(words)}"[:120])
     for page in DOCUMENTS
@@ -43,6 +43,9 @@ def test_the_real_parser_takes_it(name: str, words: list[str], tmp_path: Path, m
 
 @pytest.mark.parametrize("page", TYPED, ids=shown)
 def test_every_block_says_what_it_is(page: Path) -> None:
-    """`sh` and `python` are run by tests/e2e/test_pages.py, unless a comment above says why not; `text` is output."""
+    """`sh` and `python` are run by tests/e2e/test_pages.py, unless a comment above says why not; `text` is output.
+
+    Of indented blocks, only the options of their commands are checked.
+    """
     assert {block.language for block in blocks(page)} <= LANGUAGES
     assert [block.text for block in blocks(page) if block.language == "text" for _ in command_lines(block.text)] == []
