@@ -20,6 +20,10 @@ COMMANDS = {
     "seal": "accept control files that were edited by hand, and show what changed in them",
     "retry": "run the error rows of a job again",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
+    "show": "show rows of a job: the first, the surest, the least sure, of a class, with errors",
+    "rows": "write the rows of a job as CSV, JSON lines, a NumPy array, for COCO, Label Studio or FiftyOne",
+    "jobs": "list the jobs in the folder of job logs",
+    "clean": "remove outputs and log folders of jobs",
     "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
 }
 

@@ -14,6 +14,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
+from bulkinfer.insight.options import CleanConfig, JobsConfig, RowsConfig, ShowConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
@@ -29,6 +30,10 @@ CONFIGS = {
     "seal": SealConfig,
     "retry": RetryConfig,
     "bench": BenchConfig,
+    "show": ShowConfig,
+    "rows": RowsConfig,
+    "jobs": JobsConfig,
+    "clean": CleanConfig,
     "get_dataset": GetDatasetConfig,
 }
 README = (ROOT / "README.md").read_text()
