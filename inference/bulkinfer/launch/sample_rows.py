@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from bulkinfer.types import Step
 log = logging.getLogger("bulkinfer")
 
 _NUM_OK, _NUM_ERRORS = 5, 3
+_MOST_BYTES = 64 << 20  # of the part that is read for ok rows; saved outputs can make gigabytes of one
 
 
 def error_lines(output: Path, job: JobFile) -> list[str]:
@@ -33,9 +35,10 @@ def error_lines(output: Path, job: JobFile) -> list[str]:
 
 
 def ok_lines(output: Path, job: JobFile) -> list[str]:
-    """Some ok rows, one a line: key, score and name of the best class. Reads the shortest part: others may hold gigabytes."""
+    """The first ok rows, one a line: key, score and name of the best class. Reads one part, and no large one."""
     with_ok = [step for step in _steps(job) if job.parts[part_name(step)]["ok"]]
-    if not with_ok or (table := _read(output, min(with_ok, key=len), job, "key", "stage", *ANSWER_COLUMNS)) is None:
+    small = next((step for step in with_ok if _size_bytes(output / part_name(step)) <= _MOST_BYTES), None)
+    if small is None or (table := _read(output, small, job, "key", "stage", *ANSWER_COLUMNS)) is None:
         return []
     rows = table.filter(pc.is_null(table["stage"])).slice(0, _NUM_OK)
     keys = [escaped(key) for key in rows["key"].to_pylist()]
@@ -48,6 +51,10 @@ def ok_lines(output: Path, job: JobFile) -> list[str]:
 
 def _steps(job: JobFile) -> list[Step]:
     return sorted(step for name in job.parts if (step := part_step(name)) is not None)
+
+
+def _size_bytes(part: Path) -> float:
+    return part.stat().st_size if part.is_file() else math.inf
 
 
 def _read(output: Path, step: Step, job: JobFile, *columns: str) -> pa.Table | None:
