@@ -16,7 +16,7 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.host.table import size_text
 from bulkinfer.insight.find_job import LATEST, find_job, is_log_dir, place_of
 from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_temporaries
-from bulkinfer.results.find_output import recorded_output
+from bulkinfer.results.find_output import RESULTS, recorded_output
 from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.types import printable_path
@@ -97,8 +97,9 @@ def remove(removal: Removal) -> list[Path]:
             remove_if_empty(folder)
     if log_dir is not None:
         _remove_log_folders(log_dir)
+    kept = {output, own} if log_dir is None else {output, own, log_dir / RESULTS, own_folder(log_dir / RESULTS)}
     folders = dict.fromkeys(folder for folder in (output, log_dir) if folder is not None and folder.is_dir())
-    return [path for folder in folders for path in sorted(folder.iterdir()) if path not in (output, own)]
+    return [path for folder in folders for path in sorted(folder.iterdir()) if path not in kept]
 
 
 def _remove_log_folders(log_dir: Path) -> None:
