@@ -59,6 +59,12 @@ def say_lines(text: str) -> None:
         say(line)
 
 
+def ask(question: str) -> bool:
+    """Print a question, and return whether the answer on stdin is yes. Without an answer it is no."""
+    say(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def say_last(line: str) -> None:
     """Print the last line of a process on stderr. If stderr cannot be written to, only the exit code is left to say it."""
     with contextlib.suppress(OSError):

@@ -31,12 +31,10 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
 
     Raises UsageError if there is none, RunError if its _job.json is damaged.
     """
-    given = _existing(word, log_path) if word else _newest(log_path)
+    given = place_of(word, log_path) if word else _newest(log_path)
     output = find_output(given)
     if not word and output == given:
         raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output or its log folder")
-    if real_path(given / RESULTS) == real_path(output):
-        output = given / RESULTS  # shorter than the absolute path that is recorded
     job = require_job(output)
     return FoundJob(output, _log_dir(given, output, job, log_path), job)
 
@@ -49,7 +47,11 @@ def _newest(log_path: str) -> Path:
     return folder if folder.is_dir() else latest
 
 
-def _existing(word: str, log_path: str) -> Path:
+def place_of(word: str, log_path: str) -> Path:
+    """The folder that a user names: an output, or a log folder, also by its name below `log_path`. It need not be of a job.
+
+    Raises UsageError if there is none.
+    """
     given = user_path(word, "the job")
     if given.is_dir():
         return given
@@ -69,8 +71,9 @@ def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | N
     places = [given, given.parent, output.parent, Path(log_path) / name]
     if isinstance(recorded, str):
         places.append(Path(recorded) / name)
-    return next((place for place in places if place.resolve().name == name and _is_log_dir(place)), None)
+    return next((place for place in places if place.resolve().name == name and is_log_dir(place)), None)
 
 
-def _is_log_dir(folder: Path) -> bool:
+def is_log_dir(folder: Path) -> bool:
+    """True if a launch has logged to `folder`."""
     return any((folder / name).is_file() for name in (RUN_FILE, SUMMARY_FILE, JOB_FILE))

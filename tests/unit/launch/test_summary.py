@@ -44,7 +44,7 @@ def part(ok: int, **stages: int) -> dict[str, Any]:
 def after(launch: Launch, *parts: dict[str, Any], complete: bool = True) -> Launch:
     """The launch with these parts published."""
     assert launch.job_file is not None
-    launch.job_file.content.update(parts=dict(enumerate(parts)), complete=complete)
+    launch.job_file.content.update(parts={str(number): part for number, part in enumerate(parts)}, complete=complete)
     return launch
 
 
@@ -128,8 +128,10 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "thread-seconds: infer 1.5",
         "replaced: worker 0 ended by signal 9 (SIGKILL)",
         "records: 10 = 8 ok + 2 errors (2 at decode)",
+        f"  to run the error rows again: bulkinfer retry {launch.output}",
         f"results: {launch.output}",
         f"summary: {launch.log_dir / 'summary.json'}",
+        f"next: bulkinfer show {launch.output}",
     ]
     assert err == ""
 
