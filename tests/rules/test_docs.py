@@ -13,13 +13,24 @@ from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.flags import default_text
-from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, RetryConfig, SealConfig, VerifyConfig
+from bulkinfer.config import (
+    CompletionConfig,
+    GetModelConfig,
+    LaunchConfig,
+    PartitionConfig,
+    RetryConfig,
+    RunConfig,
+    SealConfig,
+    VerifyConfig,
+)
+from bulkinfer.insight.options import DoctorConfig
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 
 from tests.rules.source import PACKAGE, ROOT
 
 CONFIGS = {
+    "run": RunConfig,
     "get_model": GetModelConfig,
     "partition_dataset": PartitionConfig,
     "infer_launch": LaunchConfig,
@@ -30,6 +41,8 @@ CONFIGS = {
     "retry": RetryConfig,
     "bench": BenchConfig,
     "get_dataset": GetDatasetConfig,
+    "doctor": DoctorConfig,
+    "completion": CompletionConfig,
 }
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [
