@@ -26,7 +26,7 @@ def launch_words(data_dir: str, model_path: str = "models") -> list[str]:
     made = sorted(Path(model_path).glob(f"*/{CARD}"), key=lambda card: card.stat().st_mtime)
     names = [card.parent.name for card in made]
     if not names:
-        return ["bulkinfer", "run", data_dir]
+        return ["bulkinfer", "run", "--data_dir", data_dir]
     name = LaunchConfig.model_name if LaunchConfig.model_name in names else names[-1]
     card = readable_card(Path(model_path) / name)
     words = ["infer_launch", "--data_dir", data_dir]
