@@ -96,12 +96,13 @@ def _worth(name: str, cure: str) -> str:
 
 
 def _decoders() -> Iterator[Finding]:
-    from PIL import Image, features
+    import PIL
+    from PIL import features
 
     from bulkinfer.images.jpeg import turbo_agrees
 
     formats = ", ".join(name for name in ("jpg", "webp", "avif", "jpg_2000", "libtiff") if features.check(name))
-    yield Finding("Pillow", f"{Image.__version__}: {formats}")
+    yield Finding("Pillow", f"{PIL.__version__}: {formats}")
     if turbo_agrees():
         yield Finding("simplejpeg", "yes: JPEGs are decoded by libjpeg-turbo, with the pixels of Pillow")
     else:
