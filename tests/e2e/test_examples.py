@@ -18,8 +18,11 @@ from tests.launches import write_photos
 from tests.models import write_tiny_model
 
 # In this order each finds what it needs. get_dataset is left out: it downloads.
-TYPED = ("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry",
-         "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer validate", "bulkinfer doctor", "bulkinfer completion")  # fmt: skip
+TYPED = (
+    *("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry"),
+    *("bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer validate", "bulkinfer doctor"),
+    "bulkinfer completion",
+)
 
 
 def test_every_command_has_two_examples() -> None:
