@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "run": "run a network over a folder of pictures, and make the network first if it is not there",
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
     "partition_dataset": "split a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
@@ -29,6 +30,8 @@ COMMANDS = {
     "jobs": "list the jobs in the folder of job logs",
     "clean": "remove outputs and log folders of jobs",
     "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
+    "doctor": "say what this machine can do, what is missing, and the command that brings it",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 
 
@@ -37,11 +40,16 @@ def usage() -> str:
     lines = [
         "bulkinfer: bulk offline inference over ONNX models, one row per picture",
         "",
-        "usage: bulkinfer <command> [flags]",
+        "usage: bulkinfer <command> [options]",
         "",
+        "first steps:",
+        "  bulkinfer doctor            what this machine can do",
+        "  bulkinfer run photos        a network over every picture of a folder",
+        "",
+        "commands:",
     ]
     lines += [f"  {name:<20}{doc}" for name, doc in COMMANDS.items()]
-    return "\n".join([*lines, "", "bulkinfer <command> --help lists the flags of a command."])
+    return "\n".join([*lines, "", "bulkinfer help <command> lists the options of a command, with examples."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,10 +11,13 @@ __all__ = [
     "DECODE_MODES",
     "ENGINES",
     "EXACT",
+    "SHELLS",
+    "CompletionConfig",
     "GetModelConfig",
     "LaunchConfig",
     "PartitionConfig",
     "RetryConfig",
+    "RunConfig",
     "SealConfig",
     "VerifyConfig",
     "check_values",
@@ -22,6 +25,7 @@ __all__ = [
 ]
 
 DECODE_MODES = ("exact", "fast")
+SHELLS = ("bash", "zsh", "fish")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
@@ -239,6 +243,20 @@ class LaunchConfig:
     def input(self) -> str:
         """Where the network's input comes from: pictures, generated or synthetic; rows are written for pictures only."""
         return "synthetic" if self.synthetic else "generated" if self.generated else "pictures"
+
+
+@dataclass(frozen=True)
+class RunConfig(LaunchConfig):
+    """Run a network over every picture, and make it first if it is not there. Takes every option of infer_launch."""
+
+    model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
+
+
+@dataclass(frozen=True)
+class CompletionConfig:
+    """Print a script that lets a shell complete commands and options with the tab key."""
+
+    shell: str = option("bash", "the shell (also as a plain argument)", group="output", choices=SHELLS)
 
 
 @dataclass(frozen=True)

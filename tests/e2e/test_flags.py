@@ -147,5 +147,5 @@ def test_the_list_of_commands(place: Path) -> None:
         assert all(f"  {name} " in done.stdout for name in COMMANDS)
     assert run("bulkinfer", cwd=place).returncode == 2
     assert refusal(place, "bulkinfer", "infer_lunch") == "bulkinfer: unknown command 'infer_lunch'; did you mean infer_launch?"
-    assert "known are get_model, partition_dataset" in refusal(place, "bulkinfer", "xyz")
+    assert "known are run, get_model, partition_dataset" in refusal(place, "bulkinfer", "xyz")
     assert run("bulkinfer", "--version", cwd=place).stdout.startswith("bulkinfer ")

@@ -35,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, openvino_for_module: None) ->
     assert "80 to calibrate, 40 held out to judge" in done.stdout
     assert any(line.startswith("int8, minmax, on cpu: top-1 agrees on ") for line in lines)
     assert any(", on openvino: top-1 agrees on " in line and line.endswith(": passes") for line in lines)
-    assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision int8 --data_dir PICTURES"
+    assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision int8 --data_dir photos"
     return home
 
 

@@ -21,11 +21,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bulkinfer train": (
         "bulkinfer train --dataset generated --steps 2 --micro_batch_size 8",
-        "bulkinfer train --dataset digits --epochs 20 --dry_run",
+        "bulkinfer train --dataset generated --model cifar_resnet20 --epochs 20 --dry_run",
     ),
     "bulkinfer validate": (
-        "bulkinfer validate logs/latest",
         "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1",
+        "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1 --valid_batch_size 16",
     ),
     "bulkinfer verify": (
         "bulkinfer verify out",
@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bulkinfer seal": (
         "bulkinfer seal models/efficientnet_lite0/card.json",
-        "bulkinfer seal out/_job.json",
+        "bulkinfer seal .out.bulkinfer/_job.json",
     ),
     "bulkinfer retry": (
         "bulkinfer retry out",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bulkinfer.commands.next_words import known_pictures
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.host.console import say
@@ -106,7 +107,7 @@ def next_command(config: GetModelConfig, name: str, is_random: bool, save: str =
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     words += ["--save", save] if save else []
-    words += ["--synthetic"] if is_random else ["--data_dir", "PICTURES"]
+    words += ["--synthetic"] if is_random else ["--data_dir", config.calibration_dir or known_pictures() or "PICTURES"]
     return " ".join(map(shell_word, words))
 
 

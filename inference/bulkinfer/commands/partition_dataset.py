@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bulkinfer.commands.next_words import launch_words
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import PartitionConfig
 from bulkinfer.host.console import say
@@ -19,5 +20,5 @@ def _partition(config: PartitionConfig) -> int:
     from bulkinfer.records.make_partitions import make_partitions
 
     is_complete = make_partitions(config)
-    say(f"next: infer_launch --data_dir {shell_word(config.output)}")
+    say(f"next: {' '.join(map(shell_word, launch_words(config.output)))}")
     return 0 if is_complete else 3

@@ -143,3 +143,11 @@ class CleanConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Say what this machine can do, what is missing, and the command that brings it. Always ends with exit code 0."""
+
+    model_path: str = option("models", "folder of model folders, whose disk is looked at", group="input")
+    log_path: str = option("logs", "folder of job logs, whose disk is looked at")
