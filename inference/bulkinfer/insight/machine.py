@@ -135,6 +135,5 @@ def _folders(model_path: str, log_path: str) -> Iterator[Finding]:
     for _subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
         there = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), Path("/"))
         usage = shutil.disk_usage(there)
-        yield Finding(
-            f"disk of {folder}", f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB, in {there.absolute()}"
-        )
+        free = f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB"
+        yield Finding(subject, f"{free}, in {there.absolute()}")
