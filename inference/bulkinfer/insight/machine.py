@@ -132,7 +132,7 @@ def _folders(model_path: str, log_path: str) -> Iterator[Finding]:
     names = sorted(path.name for path in models.iterdir() if (path / CARD).is_file()) if models.is_dir() else []
     cure = "" if names else "bulkinfer run PHOTOS makes efficientnet_lite0; get_model --list prints all"
     yield Finding("networks", f"{len(names)} in {models}: {', '.join(names)}" if names else f"none in {models}", cure)
-    for _subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
+    for subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
         there = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), Path("/"))
         usage = shutil.disk_usage(there)
         free = f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB"
