@@ -71,7 +71,7 @@ def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | N
     places = [given, given.parent, output.parent, Path(log_path) / name]
     if isinstance(recorded, str):
         places.append(Path(recorded) / name)
-    return next((place for place in places if place.resolve().name == name and is_log_dir(place)), None)
+    return next((place for place in places if real_path(place).name == name and is_log_dir(place)), None)
 
 
 def is_log_dir(folder: Path) -> bool:
