@@ -46,6 +46,11 @@ def config_of(home: Path, **options: Any) -> TrainConfig:
     return replace(TrainConfig(), **{**words, **options})
 
 
+def runs_in(logs: Path) -> list[Path]:
+    """The folders of the runs in a folder of logs, without the link to the newest."""
+    return sorted(path for path in logs.iterdir() if not path.is_symlink())
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One core for what runs inside: tiny networks gain nothing from more, and other work on them costs much."""
@@ -64,10 +69,10 @@ def one_thread() -> Iterator[None]:
 def trained(home: Path, **options: Any) -> Path:
     """The folder of a run with these options."""
     logs = home / "logs"
-    before = set(logs.iterdir()) if logs.exists() else set()
+    before = set(runs_in(logs)) if logs.exists() else set()
     with one_thread():
         assert launch.train(config_of(home, **options)).exit_code == 0
-    (folder,) = set(logs.iterdir()) - before
+    (folder,) = set(runs_in(logs)) - before
     return folder
 
 

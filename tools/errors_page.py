@@ -30,6 +30,7 @@ ROOMS = {
     "files": "Files, locks, downloads and archives",
     "host": "The machine",
     "images": "Pictures: error rows",
+    "insight": "What came of a job: score, compare and the like",
     "launch": "infer_launch and retry",
     "model": "Model folders",
     "records": "Pictures and partitions: partition_dataset",

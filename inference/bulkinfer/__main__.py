@@ -11,16 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "run": "run a network over a folder of pictures, and make the network first if it is not there",
     "get_model": "turn a pretrained network into a fixed-batch ONNX model with its card",
     "partition_dataset": "split a folder of pictures into one directory per device",
     "infer_launch": "run a network over every picture, one worker process per device",
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "verify": "check output directories, each and together: counts, keys, file hashes",
+    "score": "score the rows of a job against known labels: accuracy, classes, confusion, calibration",
+    "compare": "compare the rows of two jobs over the same pictures",
     "seal": "accept control files that were edited by hand, and show what changed in them",
     "retry": "run the error rows of a job again",
+    "watch": "show how far a running job has come, from another terminal or host",
+    "report": "write one HTML page about a job or a training run: figures, charts, sample pictures",
     "bench": "measure decoding, the network and both on this host, or tune the plan of threads",
+    "show": "show rows of a job: the first, the surest, the least sure, of a class, with errors",
+    "rows": "write the rows of a job as CSV, JSON lines, a NumPy array, for COCO, Label Studio or FiftyOne",
+    "jobs": "list the jobs in the folder of job logs",
+    "clean": "remove outputs and log folders of jobs",
     "get_dataset": "fetch a data set: CIFAR, MNIST, Fashion-MNIST, COCO val2014",
+    "doctor": "say what this machine can do, what is missing, and the command that brings it",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 
 
@@ -29,11 +40,16 @@ def usage() -> str:
     lines = [
         "bulkinfer: bulk offline inference over ONNX models, one row per picture",
         "",
-        "usage: bulkinfer <command> [flags]",
+        "usage: bulkinfer <command> [options]",
         "",
+        "first steps:",
+        "  bulkinfer doctor            what this machine can do",
+        "  bulkinfer run photos        a network over every picture of a folder",
+        "",
+        "commands:",
     ]
     lines += [f"  {name:<20}{doc}" for name, doc in COMMANDS.items()]
-    return "\n".join([*lines, "", "bulkinfer <command> --help lists the flags of a command."])
+    return "\n".join([*lines, "", "bulkinfer help <command> lists the options of a command, with examples."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

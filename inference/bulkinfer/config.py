@@ -2,88 +2,57 @@
 
 from __future__ import annotations
 
-import math
-import os
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import dataclass
 
 from bulkinfer.errors import STAGES, UsageError
+from bulkinfer.types import check_values, option
+
+__all__ = [
+    "DECODE_MODES",
+    "ENGINES",
+    "EXACT",
+    "SHELLS",
+    "CompletionConfig",
+    "GetModelConfig",
+    "LaunchConfig",
+    "PartitionConfig",
+    "RetryConfig",
+    "RunConfig",
+    "SealConfig",
+    "VerifyConfig",
+    "check_values",
+    "option",
+]
 
 DECODE_MODES = ("exact", "fast")
+SHELLS = ("bash", "zsh", "fish")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
     "inline": "bulkinfer.launch.engines.inline:InlineEngine",
 }
 
-_LARGEST = sys.float_info.max  # a whole number above it is no float
-_KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
-
-
-def option(
-    default: Any,
-    doc: str,
-    *,
-    choices: tuple[str, ...] = (),
-    aliases: tuple[str, ...] = (),
-    minimum: float | None = None,
-    words: bool = False,
-) -> Any:
-    """A dataclass field that is also a flag: default, one-line description with unit, accepted values, other spellings.
-
-    `words` means that the values of a list contain no blanks, so that blanks separate them in a flag file.
-    """
-    facts = {"doc": doc, "choices": choices, "aliases": aliases, "minimum": minimum, "words": words or bool(choices)}
-    return field(default=default, metadata=facts)
-
-
-def _is_of(value: Any, kind: type[Any]) -> bool:
-    """True if an option whose default is of `kind` may have `value`; numbers may be those of numpy."""
-    if kind is tuple:
-        return isinstance(value, tuple) and all(_is_of(item, str) for item in value)
-    if kind in (int, float):
-        is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        return is_number and (kind is int or -_LARGEST <= value <= _LARGEST or value in (math.inf, -math.inf))
-    return isinstance(value, kind) and (kind is not str or "\0" not in value)  # NUL is in no path
-
-
-def check_values(config: Any) -> None:
-    """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
-
-    For configs that a Python caller makes: what comes from flags has passed their parser.
-    """
-    for known in fields(config):
-        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
-        if isinstance(known.default, tuple):
-            if isinstance(value, (str, bytes, os.PathLike)):
-                raise UsageError(f"{known.name} is {value!r}: give a list, as in [{os.fspath(value)!r}]")
-            if isinstance(value, Iterable):
-                value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
-        elif isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if not _is_of(value, type(known.default)):
-            raise UsageError(f"{known.name} is {value!r}: it must be {_KINDS[type(known.default)]}")
-        object.__setattr__(config, known.name, value)
-        if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
-            raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")
-        if minimum is not None and value < minimum:
-            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")
-
 
 @dataclass(frozen=True)
 class GetModelConfig:
     """Turn a pretrained network into models/<name>/: a graph of free batch, one of fixed batch, and the card."""
 
-    batch_size: int = option(6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1)
-    model_name: str = option("resnext101_32x4d", "network: a name that --list prints, or timm:NAME")
-    model_path: str = option("models", "folder of model folders")
+    model_name: str = option("resnext101_32x4d", "network: a name that --list prints, or timm:NAME", group="model")
+    list: bool = option(False, "print the networks with origin, licence and size, and stop")
     weights: str = option(
-        "auto", "auto (cache, package, hub, then URL), random, a file (pth or safetensors), or a URL", aliases=("url",)
+        "auto",
+        "auto (cache, package, hub, then URL), random, a file (pth or safetensors), or a URL",
+        aliases=("url",),
+        value="FILE",
     )
-    weights_sha256: str = option("", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name")
+    weights_sha256: str = option(
+        "", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name", value="DIGITS"
+    )
+    checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints", value="RUN")
+    use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
+    batch_size: int = option(
+        6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1, group="graph"
+    )
     input: str = option("uint8", "graph input: uint8 NHWC or float32 NCHW", choices=("uint8", "float32"))
     precision: str = option(
         EXACT,
@@ -93,12 +62,16 @@ class GetModelConfig:
     calibration_dir: str = option(
         "", "for fp16 and int8: folder of pictures (or partitions) that judge the variant, and calibrate int8"
     )
-    list: bool = option(False, "print the networks with origin, licence and size, and stop")
-    onnx: str = option("", "adopt this ONNX file instead of a network of the list")
+    model_path: str = option("models", "folder of model folders", group="output")
+    onnx: str = option("", "adopt this ONNX file instead of a network of the list", group="your own ONNX file", value="FILE")
     name: str = option("", "for an adopted file or a checkpoint: its folder below --model_path")
-    recipe: str = option("", "for an adopted file: JSON file with the recipe, or a network of the list with the same recipe")
+    recipe: str = option(
+        "", "for an adopted file: JSON file with the recipe, or a network of the list with the same recipe", value="FILE"
+    )
     labels: str = option(
-        "", "for an adopted file: class names, as text (one a line) or JSON (list, object, config.json of Hugging Face)"
+        "",
+        "for an adopted file: class names, as text (one a line) or JSON (list, object, config.json of Hugging Face)",
+        value="FILE",
     )
     output_name: str = option("", "for an adopted file: the output with the class values, if there are several outputs")
     scores: str = option(
@@ -106,9 +79,9 @@ class GetModelConfig:
         "for an adopted file: what the class values are; none: it has no class values",
         choices=("auto", "logits", "probabilities", "none"),
     )
-    use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
-    checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints")
-    golden: str = option("", "for an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with")
+    golden: str = option(
+        "", "for an adopted file: folder of your own inputs and outputs (npz, or npy pairs) to check it with", value="FOLDER"
+    )
     licence: str = option("", "for an adopted file or a checkpoint: its licence, for the card")
 
     def __post_init__(self) -> None:
@@ -140,9 +113,19 @@ class GetModelConfig:
 class PartitionConfig:
     """Split a folder of pictures into one directory per device, with links and a manifest each."""
 
-    data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR")
+    data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR", group="input")
+    list_file: str = option(
+        "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
+    )
+    annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories", value="FILE")
+    labels: str = option(
+        "",
+        "fills the column label of the rows: folders (the class folders of --data_dir), annotations (pictures with one "
+        "category of --annotations), or a table of file names and labels (CSV, or separated by tabs or blanks)",
+    )
+    include_hidden: bool = option(False, "include hidden files and folders")
+    output: str = option("datasets", "folder that gets the partitions 0, 1, ...", group="output", value="FOLDER")
     partitions: int = option(8, "number of partitions", minimum=1)
-    output: str = option("datasets", "folder that gets the partitions 0, 1, ...")
     mode: str = option(
         "symlink",
         "how pictures get into a partition; manifest: they stay where they are",
@@ -151,16 +134,6 @@ class PartitionConfig:
     balance: str = option(
         "count", "what each partition gets an equal share of: pictures, or bytes of their files", choices=("count", "bytes")
     )
-    annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories")
-    list_file: str = option(
-        "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
-    )
-    labels: str = option(
-        "",
-        "fills the column label of the rows: folders (the class folders of --data_dir), annotations (pictures with one "
-        "category of --annotations), or a table of file names and labels (CSV, or separated by tabs or blanks)",
-    )
-    include_hidden: bool = option(False, "include hidden files and folders")
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -174,60 +147,72 @@ class PartitionConfig:
 class LaunchConfig:
     """Run a network over every picture: one worker process per device, one row per picture."""
 
-    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
-    batches_per_step: int = option(
-        0,
-        "batches per step, the unit of logging, publishing and resume; 0: about 10 s (synthetic 5 s), at most 1500",
-        aliases=("device_iterations",),
-        minimum=0,
-    )
-    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR")
+    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR", group="input")
     labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
-    iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
-    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME")
-    num_devices: int = option(
-        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
+    skip_done: tuple[str, ...] = option(
+        (),
+        "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, run",
+        value="FOLDER",
     )
-    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
-    loader_processes: int = option(0, "processes per worker that decode; 0: only beyond 5 loader threads; -1: none", minimum=-1)
     synthetic: bool = option(False, "input made once in the worker: no reading, decoding or results")
     generated: bool = option(
         False, "random pictures through the loader threads and batches: no reading, decoding, resizing or results"
     )
+    iterations: int = option(1, "steps per worker of a synthetic or generated run", minimum=1)
+    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME", group="model")
     model_path: str = option("models", "folder of model folders")
-    log_path: str = option("logs", "folder of job logs")
-    output: str = option("", "folder of the results; default <log_path>/<job>/results")
-    device: str = option(
-        "auto",
-        "provider that runs the graph: auto, cpu, openvino, openvino:gpu, openvino:npu, cuda, tensorrt; cuda:1,3 picks",
-    )
-    processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
+    batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     precision: str = option(
         "auto",
         "arithmetic of the network; auto: the cheapest one that the device has and that keeps the network's answers; int8, and "
         "fp16 on cuda: its variant, see get_model",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
     )
-    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
-    threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
-    tuned_for: str = option("", "conditions of a flag file of bulkinfer bench --tune; a warning is logged if they differ")
-    top_k: int = option(5, "classes kept per picture", minimum=1)
+    device: str = option(
+        "auto",
+        "provider that runs the graph: auto, cpu, openvino, openvino:gpu, openvino:npu, cuda, tensorrt; cuda:1,3 picks",
+        group="device",
+    )
+    num_devices: int = option(
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+    )
+    processes_per_device: int = option(0, "worker processes on each device; 0: one", minimum=0)
+    allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
+    output: str = option("", "folder of the results; default <log_path>/<job>/results", group="output", value="FOLDER")
+    log_path: str = option("logs", "folder of job logs")
     save: tuple[str, ...] = option(
         ("topk",),
         "columns to save: topk, outputs of the network by name (logits, embedding), or none, which still accounts for every "
         "picture",
         words=True,
+        value="COLUMN",
     )
     save_precision: str = option("fp32", "numbers of saved outputs: float32 or float16", choices=("fp32", "fp16"))
-    limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
-    max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1)
-    max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
+    top_k: int = option(5, "classes kept per picture", minimum=1)
+    overwrite: bool = option(False, "remove the results in the output folder first")
+    dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
+    batches_per_step: int = option(
+        0,
+        "batches per step, the unit of logging, publishing and resume; 0: about 10 s (synthetic 5 s), at most 1500",
+        aliases=("device_iterations",),
+        minimum=0,
+        group="tuning",
+    )
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
+    loader_processes: int = option(0, "processes per worker that decode; 0: only beyond 5 loader threads; -1: none", minimum=-1)
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    threads_per_stream: int = option(0, "threads of the network in each stream; 0: from the thread plan", minimum=0)
     decode: str = option(
         "exact",
         "JPEGs: exactly Pillow's pixels, or nearly those, by decoding large ones at a reduced size",
         choices=DECODE_MODES,
     )
-    allow_cpu_nodes: bool = option(False, "let nodes the provider cannot run fall back to the cpu provider")
+    tuned_for: str = option(
+        "", "conditions of a flag file of bulkinfer bench --tune; a warning is logged if they differ", value="TEXT"
+    )
+    max_pixels: int = option(100_000_000, "larger pictures become error rows, in pixels", minimum=1, group="advanced")
+    max_file_bytes: int = option(1 << 30, "larger picture files become error rows, in bytes", minimum=1)
     max_failures: int = option(0, "end the job if more pictures than this fail; 0: never", minimum=0)
     stall_timeout_s: int = option(
         300,
@@ -237,11 +222,6 @@ class LaunchConfig:
     engine: str = option(
         "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
     )
-    skip_done: tuple[str, ...] = option(
-        (), "results folders of earlier jobs: only pictures that have no ok row there, by name and file size, run"
-    )
-    overwrite: bool = option(False, "remove the results in the output folder first")
-    dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -266,10 +246,24 @@ class LaunchConfig:
 
 
 @dataclass(frozen=True)
+class RunConfig(LaunchConfig):
+    """Run a network over every picture, and make it first if it is not there. Takes every option of infer_launch."""
+
+    model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
+
+
+@dataclass(frozen=True)
+class CompletionConfig:
+    """Print a script that lets a shell complete commands and options with the tab key."""
+
+    shell: str = option("bash", "the shell (also as a plain argument)", group="output", choices=SHELLS)
+
+
+@dataclass(frozen=True)
 class VerifyConfig:
     """Check output directories, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
 
-    output: tuple[str, ...] = option((), "results directories (also as plain arguments)")
+    output: tuple[str, ...] = option((), "results directories (also as plain arguments)", group="input", value="FOLDER")
 
 
 @dataclass(frozen=True)
@@ -279,22 +273,22 @@ class SealConfig:
     Prints what has changed since bulkinfer wrote them.
     """
 
-    file: tuple[str, ...] = option((), "control files (also as plain arguments)")
+    file: tuple[str, ...] = option((), "control files (also as plain arguments)", group="input")
 
 
 @dataclass(frozen=True)
 class RetryConfig:
     """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
-    output: str = option("", "results directory (also as a plain argument)")
+    output: str = option("", "results directory (also as a plain argument)", group="input", value="FOLDER")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
     data_dir: str = option("", "where the pictures are now; default as the job began")
     model_path: str = option("", "folder of model folders; default as the job began")
-    log_path: str = option("", "folder of job logs; default as the job began")
     num_devices: int = option(
-        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0
+        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0, group="device"
     )
-    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0)
-    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
-    stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0)
+    log_path: str = option("", "folder of job logs; default as the job began", group="output")
     dry_run: bool = option(False, "print how many error rows would be run again, and stop")
+    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0, group="tuning")
+    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
+    stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0, group="advanced")

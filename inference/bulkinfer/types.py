@@ -1,16 +1,20 @@
-"""The types of the main path: records in, batches through the network, rows out.
+"""The types of the main path: records in, batches through the network, rows out. And what an option of a command is.
 
 Shape letters: N batch, H height, W width, C channels.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bulkinfer.errors import escaped
+from bulkinfer.errors import UsageError, escaped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,3 +120,62 @@ class Batch:
     offset: int = 0
     count: int = 0
     waiting: int = 0  # records still being prepared
+
+
+_LARGEST = sys.float_info.max  # a whole number above it is no float
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", tuple: "a list of texts"}
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    group: str = "",
+    value: str = "",
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    minimum: float | None = None,
+    words: bool = False,
+) -> Any:
+    """A dataclass field that is also a flag: default, one-line description with unit, accepted values, other spellings.
+
+    `group` is the heading in --help of this option and of those declared after it, up to the next one with a `group`. `value`
+    is what --help calls the value, such as FOLDER; empty: what follows from the name. `words` means that the values of a list
+    contain no blanks, so that blanks separate them in a flag file.
+    """
+    facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
+    facts["words"] = words or bool(choices)
+    return field(default=default, metadata=facts)
+
+
+def _is_of(value: Any, kind: type[Any]) -> bool:
+    """True if an option whose default is of `kind` may have `value`; numbers may be those of numpy."""
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_is_of(item, str) for item in value)
+    if kind in (int, float):
+        is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return is_number and (kind is int or -_LARGEST <= value <= _LARGEST or value in (math.inf, -math.inf))
+    return isinstance(value, kind) and (kind is not str or "\0" not in value)  # NUL is in no path
+
+
+def check_values(config: Any) -> None:
+    """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
+
+    For configs that a Python caller makes: what comes from flags has passed their parser.
+    """
+    for known in fields(config):
+        value, choices, minimum = getattr(config, known.name), known.metadata["choices"], known.metadata["minimum"]
+        if isinstance(known.default, tuple):
+            if isinstance(value, (str, bytes, os.PathLike)):
+                raise UsageError(f"{known.name} is {value!r}: give a list, as in [{os.fspath(value)!r}]")
+            if isinstance(value, Iterable):
+                value = tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
+        elif isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if not _is_of(value, type(known.default)):
+            raise UsageError(f"{known.name} is {value!r}: it must be {_KINDS[type(known.default)]}")
+        object.__setattr__(config, known.name, value)
+        if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
+            raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")
+        if minimum is not None and value < minimum:
+            raise UsageError(f"{known.name} is {value}: it must be at least {minimum}")

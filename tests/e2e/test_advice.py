@@ -85,8 +85,8 @@ def test_examples_of_commands_without_words(place: Path, name: str, code: int) -
 def test_the_command_that_partition_dataset_names(place: Path) -> None:
     done = works(place, ["partition_dataset", "--data_dir", "photos", "--output", "two parts", "--partitions", "2"])
     words = shlex.split(done.stdout.splitlines()[-1].removeprefix("next: "))
-    assert words == ["infer_launch", "--data_dir", "two parts"]
-    works(place, [*LAUNCH, *words[1:]])
+    assert words == ["infer_launch", "--data_dir", "two parts", "--model_name", "tiny"]
+    works(place, [*words, "--device", "cpu", "--engine", "inline"])
 
 
 def test_partition_dataset_again(place: Path) -> None:

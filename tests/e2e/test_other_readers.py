@@ -24,6 +24,7 @@ POLARS = [
     "polars.read_parquet(folder + '/').height",
     "polars.scan_parquet(folder).collect().height",
     "polars.read_parquet(folder + '/*').height",
+    "polars.scan_parquet(folder + '/*.parquet').collect().height",
     "polars.read_parquet(folder + '/**/*.parquet').height",
 ]
 DUCKDB = "duckdb.sql(f\"from read_parquet('{folder}GLOB')\").to_arrow_table().num_rows"
@@ -37,7 +38,8 @@ DATASETS = [
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished job, with all that may lie about a job that is running or was killed."""
     folder = tmp_path_factory.mktemp("readers")
-    assert launch(config_of(folder, photos=PHOTOS, engine="inline", batches_per_step=1)).exit_code == 0
+    options = {"save": ("topk", "embedding"), "save_precision": "fp16"}
+    assert launch(config_of(folder, photos=PHOTOS, engine="inline", batches_per_step=1, **options)).exit_code == 0
     output = folder / "out"
     step = published_steps(output)[0]
     part = output / f"part-{step.partition:05d}-{step.start:010d}-{step.end:010d}.parquet"
@@ -82,6 +84,29 @@ def test_c48_duckdb_reads_the_rows_alone(output: Path, tmp_path: Path) -> None:
 
 def test_c48_hugging_face_datasets_reads_the_rows_alone(output: Path, tmp_path: Path) -> None:
     assert rows_read("datasets", DATASETS, output, tmp_path) == [PHOTOS] * len(DATASETS)
+
+
+def test_c48_pandas_reads_the_rows_alone(output: Path, tmp_path: Path) -> None:
+    expressions = ["len(pandas.read_parquet(folder))", "len(pandas.read_parquet(folder, columns=['key']))"]
+    assert rows_read("pandas", expressions, output, tmp_path) == [PHOTOS] * 2
+
+
+# How many bits the numbers of an embedding have that was saved as float16: docs/how-to/read-results.md says so.
+FLOAT16 = {
+    "pandas": ("pandas.read_parquet(folder).embedding[0].dtype.itemsize * 8", 16),
+    "polars": ("polars.read_parquet(folder)['embedding'].to_numpy().dtype.itemsize * 8", 16),
+    "duckdb": ("32 * (str(duckdb.sql(f\"select embedding from '{folder}/*.parquet'\").types[0]) == 'FLOAT[]')", 32),
+    "datasets": (
+        "16 * (datasets.load_dataset(folder, split='train', cache_dir=cache).features['embedding'].feature.dtype == 'float16')",
+        16,
+    ),
+}
+
+
+@pytest.mark.parametrize("package", FLOAT16)
+def test_how_readers_see_float16_embeddings(output: Path, tmp_path: Path, package: str) -> None:
+    expression, bits = FLOAT16[package]
+    assert rows_read(package, [expression], output, tmp_path) == [bits]
 
 
 def test_c48_pyarrow_reads_the_rows_alone(output: Path) -> None:

@@ -76,7 +76,7 @@ def test_data_dir_from_the_environment_and_a_second_run(tmp_path: Path) -> None:
     out = succeeded(run("--partitions", "8", cwd=tmp_path, DATA_DIR="photos"))
     assert "found 103 pictures" in out
     assert "datasets/0 to datasets/7: 12 or 13 pictures each (103 symbolic links)" in out
-    assert out.endswith("next: infer_launch --data_dir datasets\n")
+    assert out.endswith("next: bulkinfer run --data_dir datasets\n")
     assert len(keys(tmp_path / "datasets")) == 103
     before = tree(tmp_path / "datasets")
     assert "nothing to do" in succeeded(run("--partitions=8", "--data-dir", "photos", cwd=tmp_path))

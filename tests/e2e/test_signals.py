@@ -30,6 +30,7 @@ OTHERS = {
     "verify": ["bulkinfer", "verify", "done"],
     "seal": ["bulkinfer", "seal", "models/tiny/card.json"],
     "retry": ["bulkinfer", "retry", "done"],
+    "watch": ["bulkinfer", "watch", "done"],
     "bench": ["bulkinfer", "bench", "--model_name", "tiny", "--data_dir", "photos", "--device", "cpu"],
     "get_dataset": ["bulkinfer", "get_dataset", "cifar10", "--url", "absent.tar.gz"],
     "help": ["bulkinfer", "help"],

@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests.commands import SCRIPTS, command, get_model, records, run, run_here
 from tests.forms import long
-from tests.training import VALID, assert_same_weights, checkpoints, table, weights, write_digits
+from tests.training import VALID, assert_same_weights, checkpoints, runs_in, table, weights, write_digits
 
 ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 TINY = ["--model", "cifar_resnet8", "--image_size", 8, "--micro_batch_size", 8]
@@ -51,7 +51,7 @@ def refused(home: Path, *words: object, name: str = "train", code: int = 2) -> s
 
 
 def only_run(home: Path) -> Path:
-    (found,) = (home / "logs").iterdir()
+    (found,) = runs_in(home / "logs")
     return found
 
 
@@ -72,7 +72,7 @@ def test_generated_pictures(tmp_path: Path) -> None:
     assert "it has no validation pictures" in refused(tmp_path, folder, "--again", name="validate")
     again = train(tmp_path, *words, "--seed", 0, "--name_suffix", "again")
     assert again.returncode == 0
-    (other,) = set((tmp_path / "logs").iterdir()) - {folder}
+    (other,) = set(runs_in(tmp_path / "logs")) - {folder}
     assert_same_weights(folder, other)
 
 
@@ -122,7 +122,7 @@ def test_killed_in_mid_epoch_and_continued(tmp_path: Path) -> None:
     wait_for(process, "step: 23,")
     process.kill()
     process.communicate()
-    ((expected,), (found,)) = list(straight.iterdir()), list(cut.iterdir())
+    ((expected,), (found,)) = runs_in(straight), runs_in(cut)
     assert len(table(found, "training.csv", "step")) >= 22
     assert checkpoints(found)[-1] in ("step-00000021", "step-00000024"), "of mid-epoch"
     done = train(tmp_path, "--resume", found)
@@ -303,7 +303,7 @@ def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     assert "batches: micro batch 4 x accumulation 1 x replicas 2 = global batch 8" in found.stdout
-    ((one,), (two,)) = list((tmp_path / "one").iterdir()), list((tmp_path / "two").iterdir())
+    ((one,), (two,)) = runs_in(tmp_path / "one"), runs_in(tmp_path / "two")
     expected, got = weights(one), weights(two)
     assert (
         max(float((expected[name] - got[name]).abs().max()) for name in expected if expected[name].dtype == torch.float32)
@@ -337,7 +337,7 @@ def test_class_folders(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:200])
     told = train(tmp_path, *words, "--checkpoints_per_epoch", 0, "--validation", "after", "--log_path", "kept", code=1).stderr
     assert f"{broken} cannot be used (decode: " in told
-    (folder,) = (tmp_path / "kept").iterdir()
+    (folder,) = runs_in(tmp_path / "kept")
     assert checkpoints(folder) == ["step-00000008"], "the updates are not lost"
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.commands import get_model, records, run
 from tests.forms import long
-from tests.training import VALID, checkpoints, table, write_digits
+from tests.training import VALID, checkpoints, runs_in, table, write_digits
 
 pytestmark = long
 
@@ -29,7 +29,7 @@ def bulkinfer(home: Path, *words: object, code: int = 0) -> str:
 
 
 def only_run(home: Path) -> Path:
-    (found,) = (home / "logs").iterdir()
+    (found,) = runs_in(home / "logs")
     return found
 
 

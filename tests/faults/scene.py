@@ -171,7 +171,9 @@ class Scene:
         ours = [*own.iterdir(), *self.output.glob("[._]*"), *(self.folder / "logs").rglob("_*")]
         places = [self.folder / name for name in ("temporary", "shared-memory")]
         others = [path for place in places for path in place.iterdir()]
-        return [f"{path} was left" for path in [*ours, *others] if path.name != "_job.json" and path != own]
+        return [
+            f"{path} was left" for path in [*ours, *others] if path.name not in ("_job.json", "status.json") and path != own
+        ]
 
     def differences(self, errors: Mapping[str, str] | None = None) -> list[str]:
         """Sentences about rows that are not those of the undisturbed run; `errors` is key -> stage of rows that must fail."""

@@ -77,10 +77,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files_of(*folders: Path) -> list[Path]:
     """The files of bulkinfer's in some folders, without locks and logs."""
-    logs = (".csv", ".txt", ".log", ".jsonl", ".lock")
+    logs = (".csv", ".txt", ".log", ".jsonl", ".lock", "status.json")
     return sorted(
         path for folder in folders for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.suffix not in logs and path.stat().st_size
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(logs) and path.stat().st_size
     )  # fmt: skip
 
 

@@ -114,13 +114,13 @@ def _watch_publishing(trap: Trap, module: Any) -> None:
     kinds = {"_job.json": "job", "run.json": "run", "summary.json": "summary"}
 
     @contextlib.contextmanager
-    def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
+    def publishing(final: Path, folder: Path | None = None, *, is_durable: bool = True) -> Iterator[Path]:
         kind = "part" if final.name.startswith("part-") else kinds.get(final.name, "")
         before, stack.kind = getattr(stack, "kind", ""), kind
         try:
             if kind:
                 trap.reached(f"{kind} begun", "before")
-            with plain(final, folder) as temporary:
+            with plain(final, folder, is_durable=is_durable) as temporary:
                 yield temporary
                 if kind:
                     cut = functools.partial(os.truncate, temporary, temporary.stat().st_size // 2)

@@ -30,6 +30,7 @@ PLACES = {
     "absl": {"commands"},
     "rich": {"host"},
     "yaml": {"train"},
+    "jinja2": {"insight"},
     "ray": set(),
     "tensorflow": set(),
 }

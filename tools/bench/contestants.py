@@ -29,7 +29,7 @@ class Script:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-_FOR_ZOO = {"PYTHONPATH": str(ROOT)}  # timm_script.py imports bulkinfer.zoo
+_FOR_ZOO = {"PYTHONPATH": str(ROOT / "inference")}  # timm_script.py imports bulkinfer.zoo
 SCRIPTS = {
     "loop": Script("loop.py", {"spins": True}),
     "loop_no_spin": Script("loop.py", {"spins": False}),
@@ -96,7 +96,8 @@ def run_ours(
         done, seconds = from_ready(launched.events(0, "Ready")[0]["time"], launched.steps(0))
     else:
         done, seconds = between_steps(launched.steps(0))
-    facts = {"precision": place.precision, "command": ["infer_launch", *map(str, words)], **facts_of_ours(launched)}
+    ran = launched.summary["precision"]["ran"]
+    facts = {"precision": ran, "command": ["infer_launch", *map(str, words)], **facts_of_ours(launched)}
     answers = None if is_synthetic else launched.answers()
     return Run(name, number, done, seconds, launched.cpu_s, None, facts), answers
 

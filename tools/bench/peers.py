@@ -65,7 +65,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="folder of peers.json and peers.md; default logs/peers-<time>")
     given = parser.parse_args()
     if given.defaults and (given.precision != "fp32" or given.device != "auto" or given.batch_size != 6):
-        parser.error("--defaults means device auto, precision fp32 and batch size 6: leave them out")
+        parser.error(
+            "--defaults means the device, the precision and the batch size that everybody takes by default: leave them out"
+        )
     if given.num_pictures % given.batch_size:
         parser.error("--num_pictures must be whole batches")
     if given.defaults:
@@ -88,12 +90,17 @@ class Contest:
     def prepare(self, count: int) -> None:
         """Run on `count` pictures from now on; what fp32 finds on them decides about peers."""
         self._folder, self._count = fill(self.place.scratch / f"pictures-{count}", self._pictures, count), count
-        if self.place.precision == "fp32":
+        if self._is_fp32:
             return  # ours in the first round will tell
-        self._expected = self._ours(replace(self.place, precision="fp32", device="cpu"), 0)[1]
+        self._expected = self._ours(replace(self.place, precision="fp32", device="cpu", defaults=False), 0)[1]
         for name in self.alive:
             if name in SCRIPTS and self.place.precision_of(name) != "fp32":
                 self._attempt(name, lambda name=name: self._script(name, 0, "fp32"))
+
+    @property
+    def _is_fp32(self) -> bool:
+        """True if ours computes in fp32; with default options it takes what the processor does best."""
+        return self.place.precision == "fp32" and not self.place.defaults
 
     @property
     def alive(self) -> list[str]:
@@ -127,7 +134,7 @@ class Contest:
     def _one(self, name: str, number: int) -> Run:
         if name == OURS:
             run, answers = self._ours(self.place, number)
-            if self.place.precision == "fp32":
+            if self._is_fp32:
                 self._expected = answers
                 return run
             return replace(run, agreement=agreement(self._expected, answers))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 _ORIENTATION = 274  # tag of EXIF
 _MAX_DIFFERENT = 2000  # spread evenly over the folder
+_SIZE = 640, 480
 _SUFFIXES = (".jpg", ".jpeg")
 
 
@@ -37,4 +38,17 @@ def fill(folder: Path, pictures: list[Path], count: int) -> Path:
     folder.mkdir(parents=True)
     for number in range(count):
         (folder / f"{number:06d}.jpg").symlink_to(pictures[number % len(pictures)])
+    return folder
+
+
+def of_one_size(folder: Path, pictures: list[Path]) -> Path:
+    """Make `folder` with a JPEG of 640x480 for each picture, as most data sets for training have them; returns it.
+
+    Scaled and cut around the middle, quality 90, 4:2:0. So decoding costs the same per picture whatever the photographs were.
+    """
+    folder.mkdir(parents=True)
+    for number, path in enumerate(pictures):
+        with Image.open(path) as image:
+            fitted = ImageOps.fit(image.convert("RGB"), _SIZE, Image.Resampling.BICUBIC)
+        fitted.save(folder / f"{number:06d}.jpg", quality=90, subsampling="4:2:0")
     return folder

@@ -118,7 +118,8 @@ def run_timm(task: Task, name: str, number: int, scratch: Path) -> Run:
         json.dumps({**asdict(task), **added, "num_classes": NUM_CLASSES, "log_every": log_every, "result": str(result)})
     )
     done = subprocess.run(
-        [sys.executable, PEER, job], env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True,
+        [sys.executable, PEER, job], env={**os.environ, "PYTHONPATH": str(ROOT / "inference"), **environment},
+        capture_output=True, text=True,
         timeout=LIMIT_S,
     )  # fmt: skip
     if done.returncode:

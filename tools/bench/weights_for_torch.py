@@ -49,7 +49,7 @@ def _network(card: ModelCard, model_path: Path, images: torch.Tensor) -> torch.n
         state_dict.randomise(network, images)
         sha256 = state_dict.state_sha256(network)
     else:
-        found = weights.find(weights.Request(name, spec, "auto", "", model_path / weights.CACHE), print)
+        found = weights.find(weights.Request(name, spec, "auto", "", model_path / weights.CACHE))
         assert found.path is not None, "published weights are a file"
         state_dict.load(network, found.path, zoo.adapter(name))
         sha256 = found.sha256

@@ -28,6 +28,7 @@ from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, r
 from bulkinfer.bench.tune import tune
 from bulkinfer.files.atomic import remove_abandoned, safe_name, write_owner_file
 from bulkinfer.files.json_file import write_json
+from bulkinfer.files.latest_link import point_latest
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import processor, versions
@@ -61,6 +62,7 @@ def bench(config: BenchConfig) -> int:
                 run(config, prepare(config, log_dir, job))
             finally:
                 owner.unlink()
+            point_latest(log_dir)  # not sooner: what is stopped leaves no folder
         except (KeyboardInterrupt, StoppedError):
             ignore_stop_signals()
             shutil.rmtree(log_dir, ignore_errors=True)

@@ -98,6 +98,10 @@ class Stopwatch:
                 self.stop()
         return None
 
+    def on_progress(self, worker: int, pictures: int) -> None:
+        """Nothing: only finished steps are measured."""
+        del worker, pictures
+
     def most_records(self) -> int:
         """No limit: the steps have their length already."""
         return sys.maxsize

@@ -11,7 +11,7 @@ from bulkinfer.commands.run_command import run_command
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("bulkinfer bench", BenchConfig, _run, argv, uses_arrow=True)
+    return run_command("bulkinfer bench", BenchConfig, _run, argv, first_word="data_dir", uses_arrow=True)
 
 
 def _run(config: BenchConfig) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bulkinfer.commands.next_words import known_pictures
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.host.console import say
@@ -23,7 +24,7 @@ _MADE = {"int8": "calibrated", "fp16": "converted"}  # how a variant is made, by
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("get_model", GetModelConfig, _get_model, argv)
+    return run_command("get_model", GetModelConfig, _get_model, argv, first_word="model_name")
 
 
 def _get_model(config: GetModelConfig) -> int:
@@ -106,7 +107,7 @@ def next_command(config: GetModelConfig, name: str, is_random: bool, save: str =
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     words += ["--save", save] if save else []
-    words += ["--synthetic"] if is_random else ["--data_dir", "PICTURES"]
+    words += ["--synthetic"] if is_random else ["--data_dir", config.calibration_dir or known_pictures() or "PICTURES"]
     return " ".join(map(shell_word, words))
 
 

@@ -1,13 +1,13 @@
 """Command line -> config. Every accepted spelling is rewritten to `--name=value` here, and absl parses the result.
 
 `--x-y` is `--x_y`; `--nox`, `--no-x` and `--no_x` are equal; `--x False` works; list flags take words or commas; a value
-may start with `-`. No other module knows these spellings.
+may start with `-`; words that belong to no flag set one option, where a command says which. No other module knows these
+spellings.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from absl import flags
 
 from bulkinfer import __version__
-from bulkinfer.commands.flags import flag_values, help_text
+from bulkinfer.commands.flags import flag_values
+from bulkinfer.commands.help import help_text
+from bulkinfer.commands.suggest import continues_by_itself, nearest_option, nearest_value
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import public
 from bulkinfer.files.flag_file import refuse_unfit
@@ -49,13 +51,16 @@ def parse(
     argv: Sequence[str],
     *,
     positional: str = "",
+    first_word: str = "",
     defaults: Mapping[str, Any] | None = None,
 ) -> Config:
     """Parse `argv` (without the program name) into a config; see parse_values for the parameters.
 
     Raises UsageError for a wrong command line, HelpRequested for --help and --version.
     """
-    return config_class(**parse_values(command, config_class, argv, positional=positional, defaults=defaults))
+    return config_class(
+        **parse_values(command, config_class, argv, positional=positional, first_word=first_word, defaults=defaults)
+    )
 
 
 def parse_values(
@@ -64,12 +69,15 @@ def parse_values(
     argv: Sequence[str],
     *,
     positional: str = "",
+    first_word: str = "",
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The values of a config's fields by name, before the config class checks that they fit together.
 
-    `positional` names the field that takes one plain word, or all of them if it is a list. `defaults` replace the defaults
-    of the fields. Raises UsageError for a wrong command line, HelpRequested for --help and --version.
+    `positional` names the field that takes one plain word, or all of them if it is a list, wherever they stand. `first_word`
+    names the field that takes the first word, if that is no flag, or the one behind `--`: no other plain word is taken, so that
+    a misspelt value of a list flag is not taken for it. `defaults` replace the defaults of the fields. Raises UsageError for a
+    wrong command line, HelpRequested for --help and --version.
     """
     options = {field.name: field for field in dataclasses.fields(config_class)}
     kinds = typing.get_type_hints(config_class)
@@ -81,16 +89,53 @@ def parse_values(
         raise UsageError(f"--flagfile: {str(error).removeprefix('ERROR:: ')}") from None
     except (OSError, UnicodeDecodeError):
         raise UsageError("--flagfile: the file is not a readable text file") from None
-    words = _normalise(command, words, options, kinds, positional)
+    words, operand = _take_operand(words) if first_word else (words, None)
+    words = _normalise(command, words, options, kinds, positional, first_word)
     if words == ["--help"]:
-        raise HelpRequested(help_text(command, config_class))
+        raise HelpRequested(help_text(command, config_class, positional or first_word))
     if words == ["--version"]:
         raise HelpRequested(f"{command} (bulkinfer {__version__})")
+    if operand is not None:
+        words = _with_operand(words, first_word, [operand])
     try:
         values([command, *words])
         return {name: _value(values[name].value, kinds[name]) for name in options}
     except flags.Error as error:
-        raise UsageError(str(error).removeprefix("flag ").replace("\n", " ")) from None
+        raise UsageError(str(error).removeprefix("flag ").replace("\n", " ") + _meant_value(words, options, error)) from None
+
+
+def _take_operand(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    """The words without the one that stands first, or behind `--`, and that one; None if there is none.
+
+    Raises UsageError for more than one word behind `--`.
+    """
+    words, found = list(argv), list[str]()
+    if words and not words[0].startswith("-"):
+        found.append(words.pop(0))
+    if "--" in words:
+        place = words.index("--")
+        found += words[place + 1 :]
+        words = words[:place]
+    if len(found) > 1:
+        raise UsageError(f"one word without a flag is taken, and there are {len(found)}: leave out {public(found[1])!r}")
+    return words, found[0].replace(",", _COMMA) if found else None
+
+
+def _with_operand(words: list[str], field: str, plain: list[str]) -> list[str]:
+    """The words with the flag that the plain ones stand for. Raises UsageError if that is given as well."""
+    if any(word.startswith(f"--{field}=") for word in words):
+        shown = public(plain[0].replace(_COMMA, ","))
+        raise UsageError(f"{shown!r} stands for --{field}, which is given as well: leave one of them out")
+    return [*words, f"--{field}={','.join(plain)}"]
+
+
+def _meant_value(words: list[str], options: dict[str, Any], error: Exception) -> str:
+    """The end of the sentence about a value that is none of the accepted ones: the one that was probably meant."""
+    name, _, value = next((word for word in words if f"{word}:" in str(error)), "").removeprefix("--").partition("=")
+    choices = options[name].metadata["choices"] if name else ()
+    wrong = next((item for item in value.split(",") if item not in choices), "")
+    near = nearest_value(wrong, choices)
+    return f"; did you mean --{name} {near}?" if near else ""
 
 
 def _value(value: Any, kind: Any) -> Any:
@@ -112,7 +157,9 @@ def _spellings(options: dict[str, Any], kinds: dict[str, Any]) -> dict[str, tupl
     return table
 
 
-def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str) -> list[str]:
+def _normalise(
+    command: str, argv: Sequence[str], options: dict[str, Any], kinds: dict[str, Any], positional: str, first_word: str
+) -> list[str]:
     """Rewrite `argv` as `--name=value` words, one per option, so that absl parses exactly what was meant."""
     table, field = _spellings(options, kinds), positional
     words, plain, rest = [], list[str](), list(argv)
@@ -128,7 +175,7 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
             positional = positional if kinds[positional] not in (bool, int, str) else ""
             continue
         if name not in table:
-            raise UsageError(_unknown(command, word, [*table, *_ALWAYS[:3]]))
+            raise UsageError(_unknown(command, word, table, options, first_word))
         option, implied = table[name]
         if kinds[option] is bool:
             if given is None and implied is None and rest and rest[0].lower() in _BOOLEANS:
@@ -143,7 +190,7 @@ def _normalise(command: str, argv: Sequence[str], options: dict[str, Any], kinds
                 else _next_values(word, rest, table, options[option].metadata["choices"] if positional else ())
             )
         words.append(f"--{option}={value}")
-    return [*words, f"--{field}={','.join(plain)}"] if plain else words
+    return _with_operand(words, field, plain) if plain else words
 
 
 def _split_flag(word: str) -> tuple[str | None, str | None]:
@@ -188,11 +235,17 @@ def _boolean(word: str, given: str | None, implied: str | None) -> str:
     return value
 
 
-def _unknown(command: str, word: str, known: list[str]) -> str:
-    name = word.lstrip("-").split("=")[0].replace("-", "_")
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    kind = "unknown flag" if word.startswith("-") else "word that belongs to no flag"
-    shown = (
-        public(word.partition("=")[0]) if word.startswith("-") else public(word)
-    )  # a value may be an address with a password
-    return f"{kind}: {shown!r}" + (f"; did you mean --{near[0]}?" if near else f"; see {command} --help")
+def _unknown(
+    command: str, word: str, table: dict[str, tuple[str, str | None]], options: dict[str, Any], first_word: str
+) -> str:
+    """The sentence about a word that is no flag of the command, or belongs to none."""
+    known = {spelling: options[option].metadata["choices"] for spelling, (option, _) in table.items()}
+    if not word.startswith("-"):
+        near = nearest_option(word, known) if len(word) > 2 else ""
+        advice = f"the word for --{first_word} stands first, or behind a --" if first_word else f"see {command} --help"
+        return f"word that belongs to no flag: {public(word)!r}; " + (f"did you mean --{near}?" if near else advice)
+    shown = word.partition("=")[0]  # a value may be an address with a password
+    if continues_by_itself(shown.lstrip("-"), known):
+        return f"unknown flag: {public(shown)!r}; leave it out: the same {command} continues a job in its output folder"
+    near = nearest_option(shown.lstrip("-"), {**known, **dict.fromkeys(_ALWAYS[:3], ())})
+    return f"unknown flag: {public(shown)!r}; " + (f"did you mean --{near}?" if near else f"see {command} --help")

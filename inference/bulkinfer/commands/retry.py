@@ -20,7 +20,7 @@ def _run(config: RetryConfig) -> int:
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
-    return retry(config, shows_bar=True).exit_code
+    return retry(config, shows_progress=True).exit_code
 
 
 if __name__ == "__main__":

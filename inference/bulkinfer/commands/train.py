@@ -41,7 +41,7 @@ def _run(config: TrainConfig) -> int:
     from bulkinfer.train.replicas import share_cores
 
     share_cores()
-    result = train(config, stopping=_stop_signals, shows_bar=True)
+    result = train(config, stopping=_stop_signals, shows_progress=True)
     if result.exit_code:
         assert result.folder is not None, "a dry run cannot be stopped"
         log.warning(

@@ -17,6 +17,7 @@ from bulkinfer.export import model_folder
 from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_before_export, check_request
 from bulkinfer.host.install_hint import missing_package
+from bulkinfer.model.batch_graph import complete
 from bulkinfer.model.card import ModelCard
 from bulkinfer.model.graph_checks import Golden
 from bulkinfer.model.graph_file import Export
@@ -121,7 +122,7 @@ def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tup
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)
     if existing is not None and not reasons:
-        return existing, model_folder.complete(folder, existing, config.batch_size)
+        return existing, complete(folder, existing, config.batch_size)
     if source.instead:
         raise RunError(f"{folder}: {'; '.join(reasons) or 'its card cannot be read'}: {source.instead}")
     if reasons:

@@ -1,4 +1,4 @@
-"""models/<name>/ on disk: publish an export, add a graph of another batch size, find out what an existing folder lacks.
+"""models/<name>/ on disk: publish an export, find out what an existing folder lacks.
 
 Imports no torch. The order of writing makes a kill harmless: card.json is removed first and written last, and a folder
 without a card is exported again. Callers hold the folder's lock.
@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import logging
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,26 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx
-
 from bulkinfer import __version__, zoo
-from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError, first_line
+from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.atomic import file_sha256, fsync_directory, naming, publishing, remove_stale_temporaries, temporary_path
 from bulkinfer.files.file_lock import exclusive
-from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
+from bulkinfer.model.batch_graph import LOCK, check_file, fix_batch
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
-from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden, write_golden
+from bulkinfer.model.graph_checks import GOLDEN_FILE, PARITY_TOLERANCES, check_graph, write_golden
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.names import plain
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.runtime.graph_cache import FOLDER as GRAPH_CACHE
 
 if TYPE_CHECKING:
     from bulkinfer.model.graph_file import Export
 
 log = logging.getLogger("bulkinfer")
 
-GOLDEN, LOCK = GOLDEN_FILE, ".lock"
+GOLDEN = GOLDEN_FILE
 _EXPORTERS = ("torch", "onnx", "onnxscript")  # they decide the bytes of a graph, beside weights, recipe and input
 _LONGEST_NAME = 100  # job folders and temporary files append more to it
 _OURS = re.compile(r"model(_\d+)?\.(onnx|json)|weights-[0-9a-f]{16}\.bin|golden\.npz")
@@ -151,63 +151,6 @@ def differences(card: ModelCard, recipe: Recipe, input_kind: str) -> list[str]:
     return reasons
 
 
-def complete(folder: Path, card: ModelCard, batch_size: int) -> str:
-    """Add the graph of this batch size if it is missing; returns what was done, "added" or "verified"."""
-    if has_batch_size(folder, batch_size):
-        return "verified"
-    add_batch_size(folder, card, batch_size)
-    return "added"
-
-
-def has_batch_size(folder: Path, batch_size: int) -> bool:
-    """True if the graph of this batch size exists and has the recorded hash."""
-    graph = graph_path(folder, batch_size)
-    try:
-        return graph.is_file() and read_sidecar(graph).sha256 == file_sha256(graph, most_bytes=GRAPH_BYTES)
-    except BulkinferError:
-        return False
-
-
-def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidecar:
-    """Derive model_<batch>.onnx from model.onnx, check it against the golden outputs and publish it."""
-    final = graph_path(folder, batch_size)
-    golden = read_golden(folder / GOLDEN)
-    with publishing(final) as temporary:
-        temporary.write_bytes(fix_batch(read_bytes(graph_path(folder, 0), GRAPH_BYTES), batch_size))
-        check_file(temporary, final.name)
-        sidecar = check_graph(temporary, final.name, batch_size, golden, card.recipe, PARITY_TOLERANCES[card.precision])
-        write_sidecar(final, sidecar)
-    return sidecar
-
-
-def fix_batch(graph: bytes, batch_size: int) -> bytes:
-    """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from that.
-
-    Raises RunError if a node contradicts that batch.
-    """
-    # onnxruntime.tools has a function for this, but importing it imports torch where that is installed.
-    model = onnx.ModelProto.FromString(graph)
-    for value in (*model.graph.input, *model.graph.output):
-        for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param == BATCH:
-                dimension.dim_value = batch_size
-    try:
-        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise RunError(
-            f"the network fixes its batch inside: at batch {batch_size}, {str(error).strip().splitlines()[-1].strip()}"
-        ) from error
-    return bytes(model.SerializeToString(deterministic=True))
-
-
-def check_file(graph: Path, name: str) -> None:
-    """onnx.checker on the file with its external weights. Raises RunError."""
-    try:
-        onnx.checker.check_model(str(graph))
-    except onnx.checker.ValidationError as error:
-        raise RunError(f"{name}: onnx.checker refuses it: {first_line(error)}") from error
-
-
 def publish(folder: Path, card: ModelCard, export: Export, batch_size: int) -> list[str]:
     """Check an export and publish it with its graph of `batch_size`; it replaces the export in the folder.
 
@@ -270,6 +213,8 @@ def _clear(folder: Path, keep: str) -> list[str]:
     """Remove the card, then the graphs, then the rest of the previous export; returns their names."""
     (folder / CARD).unlink(missing_ok=True)
     fsync_directory(folder)
+    if (folder / GRAPH_CACHE).is_dir() and not (folder / GRAPH_CACHE).is_symlink():
+        shutil.rmtree(folder / GRAPH_CACHE)  # made of the graphs that are removed next
     names = [entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name) and entry.name != keep]
     names.sort(key=lambda name: (not name.endswith(".onnx"), name))  # a graph never outlives the sidecar that marks it as ours
     for name in names:

@@ -50,23 +50,25 @@ def naming(final: Path) -> Iterator[None]:
 
 
 @contextmanager
-def publishing(final: Path, folder: Path | None = None) -> Iterator[Path]:
+def publishing(final: Path, folder: Path | None = None, *, is_durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path. If the block succeeds, the file is fsynced and renamed to `final`; otherwise it is removed.
 
     Readers see the old file or the complete new one. The directory is fsynced after the rename. The temporary file lies in
-    `folder`, of the same file system; by default beside `final`.
+    `folder`, of the same file system; by default beside `final`. A file that need not be durable is not fsynced.
     """
     temporary = temporary_path(final if folder is None else folder / final.name)
     with naming(final):
         try:
             yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            if is_durable:
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
             os.rename(temporary, final)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    fsync_directory(final.parent)
+    if is_durable:
+        fsync_directory(final.parent)
 
 
 def temporary_owner(name: str) -> Owner | None:

@@ -25,11 +25,14 @@ _FIELD_DIGITS = 12  # of the hash of a single field, which only names what was e
 _has_warned = False
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Publish `value` as indented JSON, with the format number of this version and a checksum."""
+def write_json(path: Path, value: dict[str, Any], *, is_durable: bool = True) -> None:
+    """Publish `value` as indented JSON, with the format number of this version and a checksum.
+
+    One that is not durable is still complete or absent for readers, but may be lost or empty after a power cut.
+    """
     content = json.loads(json.dumps({**value, "format": JSON_FORMAT}))  # as it will be read: tuples are lists, keys are text
     content = {"format": content.pop("format"), **content, "checksum": _checksum(content)}
-    with publishing(path) as temporary:
+    with publishing(path, is_durable=is_durable) as temporary:
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n")
 
 

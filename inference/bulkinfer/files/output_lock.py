@@ -85,21 +85,24 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
 
 
 def launcher_in(output: Path) -> str:
-    """The launcher that writes to a results folder, in words; empty if none does, or none that is known to live.
+    """The launcher that writes to a results folder, in words; empty if none does, or none that is known to live."""
+    holders = (living_holder(folder) for folder in (own_folder(output), *other_places(output)))
+    return next((_named(holder) for holder in holders if holder is not None), "")
+
+
+def living_holder(folder: Path) -> Holder | None:
+    """Who holds the lock in `folder`; None if nobody does, or nobody that is known to live.
 
     One of another host, whose process cannot be looked up here, counts while it renews its lock.
     """
-    for folder in (own_folder(output), *other_places(output)):
-        path = folder / LOCK_FILE
-        if not os.path.lexists(path):
-            continue
-        try:
-            holder = lease.read_holder(path)
-        except (DamagedLockError, OSError):
-            continue
-        if holder is not None and _seems_alive(path, holder):
-            return _named(holder)
-    return ""
+    path = folder / LOCK_FILE
+    if not os.path.lexists(path):
+        return None
+    try:
+        holder = lease.read_holder(path)
+    except (DamagedLockError, OSError):
+        return None
+    return holder if holder is not None and _seems_alive(path, holder) else None
 
 
 def _seems_alive(path: Path, holder: Holder) -> bool:

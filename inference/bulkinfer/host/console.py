@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bulkinfer.errors import escaped
@@ -23,13 +25,29 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
     )
 
 
+_around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext  # what is done around the printing of a line
+
+
+@contextlib.contextmanager
+def printing_within(around: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Until the block ends every line is printed inside of `around()`, which takes a view away and draws it again below."""
+    global _around
+    _around = around
+    try:
+        yield
+    finally:
+        _around = contextlib.nullcontext
+
+
 def say(line: str, *, is_error: bool = False) -> None:
     """Print one line on stdout, or on stderr, and flush it. The one way to print: names in it cannot steer the terminal.
 
     Raises OSError that names the stream if it cannot be written to: a full disk is not swallowed.
     """
     try:
-        print(escaped(line), file=sys.stderr if is_error else sys.stdout, flush=True)
+        with _around():
+            # in one write: two threads never share a line
+            print(f"{escaped(line)}\n", end="", file=sys.stderr if is_error else sys.stdout, flush=True)
     except OSError as error:
         error.filename = "stderr" if is_error else "stdout"
         raise
@@ -39,6 +57,12 @@ def say_lines(text: str) -> None:
     """Print a text of several lines."""
     for line in text.splitlines():
         say(line)
+
+
+def ask(question: str) -> bool:
+    """Print a question, and return whether the answer on stdin is yes. Without an answer it is no."""
+    say(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def say_last(line: str) -> None:

@@ -105,7 +105,7 @@ def _forget_gone_results(output: Path) -> None:
     """
     if (path := own_folder(output) / JOB_FILE).exists():
         _keep_record(path)
-    for left_over in _all_result_files(output):
+    for left_over in all_result_files(output):
         left_over.unlink()
     remove_if_empty(own_folder(output) / STAGING)
 
@@ -152,7 +152,7 @@ def preview(plan: Plan) -> None:
     if output is None:
         return
     if job.config.overwrite:
-        found = _all_result_files(output)
+        found = all_result_files(output)
         if _is_gone(output) or are_parts_gone(output):  # the record is kept, under another name
             found.pop(own_folder(output) / JOB_FILE, None)
         log.info(f"--overwrite: would remove {describe_files(found) if found else 'nothing'} from {output}")
@@ -208,7 +208,7 @@ def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
 
 def remove_results(output: Path) -> None:
     """--overwrite: remove the files of bulkinfer from the output directory, and log how many; all others stay."""
-    found = _all_result_files(output)
+    found = all_result_files(output)
     if found:
         log.info(f"--overwrite: removes {describe_files(found)} from {output}")
     for path in found:
@@ -217,7 +217,8 @@ def remove_results(output: Path) -> None:
         remove_if_empty(folder / STAGING)
 
 
-def _all_result_files(output: Path) -> dict[Path, str]:
+def all_result_files(output: Path) -> dict[Path, str]:
+    """The files of bulkinfer in a results folder and in its own folder, each with its kind in words."""
     found = dict[Path, str]()
     for folder in (output, own_folder(output)):
         found |= result_files(folder / STAGING, " of an unfinished retry") | result_files(folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bulkinfer.launch.claim import Launch, remove_temporaries
 from bulkinfer.launch.job import Job
+from bulkinfer.launch.status import write_last_status
 from bulkinfer.launch.summary import LaunchResult, finish
 from bulkinfer.launch.totals import Outcome
 from bulkinfer.results.job_file import JobFile
@@ -28,6 +29,7 @@ def close(launch: Launch, outcome: Outcome, put_in: Callable[[], None] | None = 
         if launch.output is not None and launch.job_file is not None:
             note_parts(launch.job, launch.output, launch.job_file, outcome.aggregate.parts if put_in is None else [])
         result = finish(launch, outcome)
+        write_last_status(launch, outcome, result.exit_code)
     except OSError:
         if outcome.refusal is None:  # else it has the same cause, most likely a full disk, and says it already
             raise

@@ -14,7 +14,7 @@ from bulkinfer.launch.summary import LaunchResult, planned_result
 __all__ = ["LaunchResult", "launch"]
 
 
-def launch(config: LaunchConfig, *, shows_bar: bool = False) -> LaunchResult:
+def launch(config: LaunchConfig, *, shows_progress: bool = False) -> LaunchResult:
     """Run a network over every picture of `config`, one row per picture, going on with what an earlier launch has done.
 
     Blocks until all is done, and logs to `logging.getLogger("bulkinfer")`. While workers run, SIGINT, SIGTERM and SIGHUP end
@@ -32,5 +32,5 @@ def launch(config: LaunchConfig, *, shows_bar: bool = False) -> LaunchResult:
         preview(plan)
         return planned_result(plan)
     with claim(plan) as claimed:
-        outcome = run(claimed, started, shows_bar=shows_bar)
+        outcome = run(claimed, started, shows_progress=shows_progress)
         return close(claimed, outcome)

@@ -12,6 +12,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.files.user_path import user_path
 from bulkinfer.host.cores import core_budget
 from bulkinfer.launch.auto.choose import settle
+from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.plan import open_network
 from bulkinfer.model.integrity import CARD
 from bulkinfer.model.lookup import named_folder
@@ -76,7 +77,7 @@ def open_model(
     card = settled.model.card
     task = task_for(card, config.save, config.top_k, settled.model.sidecar.outputs, config.save_precision)
     limits = Limits(config.max_pixels, config.max_file_bytes, card.recipe.reduce_to(config.decode))
-    session = session_spec(config, settled.model.graph, settled.choice, plan)
+    session = with_cached_graph(session_spec(config, settled.model.graph, settled.choice, plan), settled.model, workers=1)
     return Predictor(card, session, task, limits, plan.num_workers)
 
 

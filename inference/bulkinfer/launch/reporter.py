@@ -6,14 +6,15 @@ import logging
 import math
 
 from bulkinfer.errors import BulkinferError, RunError
-from bulkinfer.host.progress_bar import Screen
+from bulkinfer.host.screen import Screen
 from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.progress import Progress
 from bulkinfer.launch.step_queue import batches_per_step, steps_without_pictures
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.session import describe_proof
 from bulkinfer.types import Step
-from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
+from bulkinfer.worker.protocol import Died, Event, Ready, StepDone
 
 log = logging.getLogger("bulkinfer")
 
@@ -23,8 +24,8 @@ _FIRST_STEP = 2  # batches of each stream, while the rate is not known: the firs
 class Reporter:
     """The hooks of one launch; see engines.Hooks."""
 
-    def __init__(self, launch: Launch, aggregate: Aggregate, screen: Screen) -> None:
-        self._launch, self._aggregate, self._screen = launch, aggregate, screen
+    def __init__(self, launch: Launch, aggregate: Aggregate, progress: Progress, screen: Screen) -> None:
+        self._launch, self._aggregate, self._progress, self._screen = launch, aggregate, progress, screen
         self._failures_before = launch.job_file.count_rows().errors if launch.job_file is not None else 0
         self._batches_per_step = 0
         self._is_length_known = False
@@ -35,6 +36,7 @@ class Reporter:
         if config.input != "pictures":
             batches = self._length_by(rate)
             steps = steps_without_pictures(config, threads.num_devices, batches)
+            self._progress.expect(sum(map(len, steps)))
             measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
             self._settle(batches, f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
             return steps
@@ -78,15 +80,13 @@ class Reporter:
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Count and show an event; returns the error that ends the launch, if it must end."""
         self._aggregate.add(worker, event)
+        self._progress.add(worker, event)
         if isinstance(event, Ready):
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}", worker=worker)
         elif isinstance(event, Died):
             then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
             log.warning(f"{self._launch.job.command}: worker {worker} {event.how}; {then}")
-        elif isinstance(event, Recovered):
-            self._screen.advance(len(event.step))
         elif isinstance(event, StepDone):
-            self._screen.advance(event.count)
             self._measure(event)
             if (line := self._aggregate.next_line(busy_workers)) is not None:
                 self._screen.line(line)
@@ -99,6 +99,10 @@ class Reporter:
         if not limit or failures <= limit:
             return None
         return RunError(f"{failures} pictures failed, more than --max_failures {limit}: see {self._launch.output}")
+
+    def on_progress(self, worker: int, pictures: int) -> None:
+        """Count what a worker has done of its steps so far."""
+        self._progress.finished(worker, pictures)
 
     def must_stop(self) -> BulkinferError | None:
         """The error that ends the launch: one of its locks was lost."""

@@ -14,6 +14,7 @@ from bulkinfer.config import LaunchConfig, RetryConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.claim import Launch, claim, remove_if_empty, result_files
 from bulkinfer.launch.close import close
@@ -48,8 +49,8 @@ _PLAN_OF_JOB = (
 )  # the rest of the job's plan of threads, set to its defaults
 
 
-def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
-    """Run the error rows of `config.output` again; the result is that of the whole job. `shows_bar` is as for launch().
+def retry(config: RetryConfig, *, shows_progress: bool = False) -> LaunchResult:
+    """Run the error rows of `config.output` again; the result is that of the whole job. `shows_progress` is as for launch().
 
     Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
     """
@@ -63,6 +64,7 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
     own_log = plan.log_dir / "retry"
     own_log.mkdir(parents=True, exist_ok=True)
     with claim(plan) as claimed:
+        point_latest(plan.log_dir)
         launch = replace(claimed, log_dir=own_log, job_log=plan.log_dir)
         assert launch.job_file is not None, "a job with rows has pictures"
         for folder in (plan.log_dir, own_log):  # also where nothing is left to do: a killed retry was writing there
@@ -74,7 +76,7 @@ def retry(config: RetryConfig, *, shows_bar: bool = False) -> LaunchResult:
         if not failed:
             return close(launch, Outcome(aggregate))
         clear_log(own_log)
-        outcome = run_engine(_staged(launch, own_folder(output) / STAGING, failed), aggregate, shows_bar=shows_bar)
+        outcome = run_engine(_staged(launch, own_folder(output) / STAGING, failed), aggregate, shows_progress=shows_progress)
         return close(launch, outcome, lambda: put_in_staged(launch))
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import real_path
-from bulkinfer.host.progress_bar import Screen
+from bulkinfer.host.screen import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
+from bulkinfer.launch.graph_cache import with_cached_graph
+from bulkinfer.launch.progress import Progress
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.saved_manifest import kept_manifest
+from bulkinfer.launch.status import StatusWriter
 from bulkinfer.launch.summary import begin
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.layout import MANIFEST_FILE
@@ -19,24 +23,25 @@ from bulkinfer.records.manifest import Dataset
 from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 
-def run(launch: Launch, started: float, *, shows_bar: bool) -> Outcome:
+def run(launch: Launch, started: float, *, shows_progress: bool) -> Outcome:
     """Begin the log of the launch, and run what is to do. `started` is when the command began, by time.perf_counter()."""
     is_repeat = launch.output is not None and not launch.todo
     begin(launch.log_dir, is_repeat=is_repeat)
     if is_repeat:
         return Outcome(Aggregate(started))
-    return run_engine(launch, Aggregate(started), shows_bar=shows_bar)
+    return run_engine(launch, Aggregate(started), shows_progress=shows_progress)
 
 
-def run_engine(launch: Launch, aggregate: Aggregate, *, shows_bar: bool) -> Outcome:
+def run_engine(launch: Launch, aggregate: Aggregate, *, shows_progress: bool) -> Outcome:
     """Run the steps to do; what the workers report goes into `aggregate`."""
-    config, refusal = launch.job.config, None
-    with Screen(sum(map(len, launch.todo)) or None, shows_bar=shows_bar) as screen:
+    config, refusal, progress = launch.job.config, None, Progress(launch)
+    keep = StatusWriter(launch, aggregate.started).write
+    with Screen(progress.status, shows_progress=shows_progress, keep=keep) as screen:
         engine = make_engine(
             config.engine,
             write_run(launch),
             launch.threads,
-            Reporter(launch, aggregate, screen),
+            Reporter(launch, aggregate, progress, screen),
             batch_size=config.batch_size,
             own_partition=launch.output is None,
             stall_timeout_s=config.stall_timeout_s,
@@ -45,11 +50,11 @@ def run_engine(launch: Launch, aggregate: Aggregate, *, shows_bar: bool) -> Outc
             engine.run()
         except BulkinferError as error:
             refusal = error
-    return Outcome(aggregate, engine, refusal)
+    return Outcome(aggregate, engine, refusal, progress)
 
 
 def write_run(launch: Launch) -> Path:
-    """Write run.json for the workers, and the manifests that lie nowhere else, as that of a plain folder."""
+    """Write run.json for the workers, which names the cached graph, and the manifests that lie nowhere else."""
     job = launch.job
     spec = RunSpec.from_launch(
         job.config,
@@ -62,7 +67,8 @@ def write_run(launch: Launch) -> Path:
         log_dir=launch.log_dir,
         locks={str(real_path(lease.path)): lease.token for lease in launch.leases},
     )
-    spec.write(launch.log_dir / "run.json")
+    session = with_cached_graph(spec.session, job.model, launch.threads.num_devices)
+    replace(spec, session=session).write(launch.log_dir / "run.json")
     return launch.log_dir / "run.json"
 
 

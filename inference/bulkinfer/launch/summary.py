@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import BulkinferError
-from bulkinfer.files.atomic import remove_stale_temporaries, temporary_path
+from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.files.latest_link import point_latest
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
 from bulkinfer.launch.plan import Plan
+from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -85,9 +87,12 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
         is_whole = refusal is None and code in (OK, INCOMPLETE, WITH_ERRORS)  # else the code is of this run, and not of the job
         _amend(launch.job_log / SUMMARY_FILE, rows_as_json(counts) | ({"exit_code": code, "refusal": None} if is_whole else {}))
     log_total(launch, aggregate, engine)
+    is_over = refusal is None and (engine is None or engine.signal is None)
     if launch.output is not None:
-        log_records(launch, counts, quiet=refusal is not None)
+        log_records(launch, counts, quiet=refusal is not None, shows_rows=is_over)
     log.info(f"summary: {path}")
+    if launch.output is not None and is_over:
+        log.info(f"next: bulkinfer show {shell_word(launch.output)}")
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
@@ -191,8 +196,11 @@ def _describe_start(aggregate: Aggregate) -> str:
     return f"start-up and warm-up{f' with {pictures} of the pictures' if pictures else ''} {seconds:.1f} sec apart"
 
 
-def log_records(launch: Launch, counts: RowCounts, *, quiet: bool) -> None:
-    """Log whether every record is accounted for. `quiet`: without a warning, because an error already says why not."""
+def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: bool) -> None:
+    """Log whether every record is accounted for, and some of the rows if the launch was not ended early.
+
+    `quiet`: without a warning, because an error already says why not.
+    """
     records, accounted = launch.job.num_records, counts.ok + counts.errors
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(counts.errors_by_stage.items()))
     missing = f" + {records - accounted} not done" if accounted != records else ""
@@ -202,16 +210,13 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool) -> None:
             f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
             "the same infer_launch continues"
         )
-    log.info(f"results: {launch.output}")
-
-
-def point_latest(log_dir: Path) -> None:
-    """Let logs/latest point to the newest job, replaced in one move. It is a convenience: a failure is only a warning."""
-    link = log_dir.parent / "latest"
-    temporary = temporary_path(link)
-    try:
-        os.symlink(log_dir.name, temporary)
-        os.replace(temporary, link)
-    except OSError as error:  # a folder of that name, or a file system without links
-        temporary.unlink(missing_ok=True)
-        log.warning(f"infer_launch: {link} cannot be made to point to {log_dir.name}: {error.strerror}")
+    job_file, output = launch.job_file, launch.output
+    assert job_file is not None, "what has records has a _job.json"
+    assert output is not None, "what has records has an output"
+    if shows_rows and counts.errors:
+        for line in error_lines(output, job_file):
+            log.info(line)
+        log.info(f"  to run the error rows again: bulkinfer retry {shell_word(output)}")
+    log.info(f"results: {output}")
+    for line in ok_lines(output, job_file) if shows_rows else ():
+        log.info(line)

@@ -10,6 +10,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.console import step_line
 from bulkinfer.launch.engines import Engine
+from bulkinfer.launch.progress import Progress
 from bulkinfer.results.parquet_parts import Part
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
@@ -163,8 +164,11 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: what the workers reported, the engine (None: nothing was to do), and the error that ended it early."""
+    """How a run ended: what the workers reported, the engine and the progress (None: nothing was to do), and the error that
+    ended it early.
+    """
 
     aggregate: Aggregate
     engine: Engine | None = None
     refusal: BulkinferError | None = None
+    progress: Progress | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import logging
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.user_path import require_utf8
+from bulkinfer.files.user_path import real_path, require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
+from bulkinfer.host.isolated_call import ask
 from bulkinfer.model.card import (
     CALIBRATED,
     VARIANTS,
@@ -29,6 +32,8 @@ from bulkinfer.model.names import plain
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import shell_word
 
+log = logging.getLogger("bulkinfer")
+
 
 @dataclass(frozen=True)
 class Model:
@@ -45,6 +50,7 @@ class Model:
 def find_model(config: LaunchConfig, providers: Collection[str], is_published: Callable[[str], bool] = lambda _: True) -> Model:
     """The graph of the network or of its variant that `providers` (keys of PROVIDERS) run for `config`, its files checked.
 
+    If the network has no graph of this batch size, it is made from the graph of free batch in the same folder, and checked.
     `is_published` tells whether get_model can make a network of this name without the files of a user.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
@@ -76,6 +82,8 @@ def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> 
 def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     """The graph in `folder`, which is `network` or the folder of its variant. Raises RunError that says only what is wrong."""
     graph = graph_path(folder, batch_size)
+    if not graph.exists():
+        _make_graph(network, folder, batch_size)
     for path in (folder / CARD, graph, graph.with_suffix(".json")):
         if not path.exists():
             raise RunError(f"{path} does not exist")
@@ -91,6 +99,31 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     if folder != network and not _belongs(network, card):
         raise RunError(f"{folder} was made of another export of the network than the one in {network}")
     return Model(card, sidecar, resolved)
+
+
+def _make_graph(network: Path, folder: Path, batch_size: int) -> None:
+    """Make the graph of a batch size that `folder` lacks, in another process. Nothing happens if it has no graph of free batch.
+
+    Raises UsageError if the folder cannot be written to, or its network runs at another batch size only; RunError if the graph
+    could not be made, or differs from the network.
+    """
+    card, graph = readable_card(folder), graph_path(folder, batch_size)
+    if card is None or not (card.fixed_batch or graph_path(folder, 0).exists()):
+        return
+    sizes = sorted(int(path.stem[6:]) for path in folder.glob("model_*.onnx") if path.stem[6:].isdecimal())
+    use = f"use --batch_size {sizes[-1]}" if sizes else "get a copy of it that can"
+    if card.fixed_batch:
+        raise UsageError(
+            f"--batch_size {batch_size}: {card.name} runs at batch {card.fixed_batch} only, because its graph fixes that batch "
+            f"inside: use --batch_size {card.fixed_batch}"
+        )
+    if not all(os.access(place, os.W_OK) for place in (network, folder)):
+        raise UsageError(f"{graph} does not exist, and cannot be made, because {folder} cannot be written to: {use}")
+    log.info(f"model: {graph} does not exist: it is made from model.onnx and checked, once")
+    places = {"network": str(real_path(network)), "folder": str(real_path(folder))}
+    answer = ask("bulkinfer.model.batch_graph", {**places, "batch_size": batch_size}, f"--batch_size {batch_size}")
+    if isinstance(answer, str):
+        raise RunError(f"{graph} does not exist, and making it failed ({answer})")
 
 
 def _belongs(network: Path, variant: ModelCard) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.files.user_path import real_path
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.parquet_parts import listed_steps
@@ -17,7 +18,8 @@ from bulkinfer.types import Step
 log = logging.getLogger("bulkinfer")
 
 RESULTS = "results"  # in the log folder of a job without --output
-_RECORDS = ("run.json", "summary.json")  # of a log folder; each names the output
+RUN_FILE = "run.json"
+_RECORDS = (RUN_FILE, "summary.json")  # of a log folder; each names the output
 
 
 def find_output(given: Path) -> Path:
@@ -28,7 +30,7 @@ def find_output(given: Path) -> Path:
     if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
         return given
     folder = given.parent if given.name == RESULTS and not given.exists() else given
-    output = _recorded_output(folder)
+    output = recorded_output(folder)
     if output is None:
         return given
     if not output.is_dir():
@@ -37,8 +39,12 @@ def find_output(given: Path) -> Path:
     return output
 
 
-def _recorded_output(folder: Path) -> Path | None:
-    """The results folder that the records of a log folder name; None if it holds no such record."""
+def recorded_output(folder: Path) -> Path | None:
+    """The results folder that the records of a log folder name; None if it holds no such record.
+
+    The default one is looked for in `folder` first: logs may have been moved, or be a copy.
+    """
+    default = folder / RESULTS
     for name in _RECORDS:
         found: dict[str, Any] = {}
         if (folder / name).exists():
@@ -47,8 +53,8 @@ def _recorded_output(folder: Path) -> Path | None:
             except BulkinferError as error:
                 log.warning(f"{error}")
         if isinstance(output := found.get("output"), str):
-            return Path(output)
-    default = folder / RESULTS
+            was_default = Path(output).parts[-2:] == (real_path(folder).name, RESULTS)
+            return default if was_default and default.is_dir() else Path(output)
     return default if listed_steps(default) else None
 
 

@@ -52,7 +52,12 @@ def differing_fields(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """All fields in which two identities differ, each with both values in words."""
-    return there_and_now(_differing(there, now, ()))
+    return there_and_now(differing_values(there, now))
+
+
+def differing_values(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """All fields in which two identities differ, each with both values, shortened."""
+    return _differing(there, now, ())
 
 
 def there_and_now(differing: Mapping[str, tuple[str, str]]) -> dict[str, str]:

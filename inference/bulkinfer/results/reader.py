@@ -53,13 +53,19 @@ class Results:
             return self._select(schema(_NO_OUTPUTS).empty_table(), columns)
         return pa.concat_tables(tables)
 
-    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The same rows, one table per part, for results larger than memory. Raises the errors of `table`."""
+    def tables(self, columns: Sequence[str] | None = None, *, skips_absent: bool = False) -> Iterator[pa.Table]:
+        """The same rows, one table per part, for results larger than memory. Raises the errors of `table`.
+
+        `skips_absent`: those of `columns` that the job did not save are left out.
+        """
         if isinstance(columns, str):
             raise UsageError(f"columns is the string {columns!r}: give a list of names")
         columns = _names(columns)
         for step in self._steps:
             _, table = read_part(self.output, step, self.job["fingerprint"], columns)
+            if columns is not None and skips_absent:
+                yield table.replace_schema_metadata().select([name for name in columns if name in table.column_names])
+                continue
             if columns is not None and not set(columns) <= set(table.column_names):
                 _, table = read_part(self.output, step, self.job["fingerprint"])  # all columns, for the error message
             yield self._select(table.replace_schema_metadata(), columns)
@@ -69,8 +75,16 @@ class Results:
 
         Raises the RunErrors of `table`.
         """
-        rows = self.table(_OF_AN_ERROR)
+        rows = self.with_errors().table(_OF_AN_ERROR)
         return rows.filter(pc.is_valid(rows["stage"]))
+
+    def with_errors(self) -> Results:
+        """The same without the parts in which _job.json counts no error row."""
+        return Results(self.output, self.job, [step for step in self._steps if not self._is_clean(step)])
+
+    def _is_clean(self, step: Step) -> bool:
+        recorded = self.job["parts"].get(part_name(step))
+        return recorded is not None and not recorded["stages"] and int(recorded["ok"]) == len(step)
 
     def _select(self, table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
         if missing := [name for name in columns or () if name not in table.column_names]:

@@ -17,6 +17,13 @@ from bulkinfer.runtime.providers import PROVIDERS, Provider, entry_of
 
 AUTO = "auto"
 AS_ASKED = "as asked"
+_MEANT = {
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "trt": "tensorrt",
+    "intel": "openvino",
+    "npu": "openvino:npu",
+}  # words of other tools
 _COUNTED_STREAMS = 2  # streams of a worker that owns a GPU: one copies while the other computes
 _CLEARLY_FASTER = 1.1  # a smaller ratio is noise on a shared host, and the choice would change from job to job
 
@@ -82,7 +89,9 @@ def parse_device(text: str, precision: str) -> Request:
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     known = [name for name in (AUTO, *PROVIDERS) if f"{text.lower()}:".startswith(f"{name}:")]
     if not known:
-        raise UsageError(f"--device {shown}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number")
+        meant = _MEANT.get(text.lower().partition(":")[0])
+        did_you = f"; did you mean {meant}?" if meant else ""
+        raise UsageError(f"--device {shown}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number{did_you}")
     name = max(known, key=len)
     if len(text) == len(name):
         return Request(name, (), precision)

@@ -1,7 +1,7 @@
 """A graph that is open in onnxruntime, on exactly the provider asked for, and the proof of it.
 
 A list of providers is no proof. So a session is opened with CPU fallback disabled (unless --allow_cpu_nodes), and the
-assignment of every node is read back from it.
+assignment of every node is read back from it. Where an optimised graph is opened in place of the graph, the proof says so.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.host.limits import exhausted
+from bulkinfer.runtime.graph_cache import WEIGHTS, stamp_of
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec, runtime
 
 _DTYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32}
+# How an optimised graph is saved: tensors of 1 KiB or more, also in the form that kernels prepare, go to a file that is mapped.
+_SAVING = {
+    "optimized_model_external_initializers_file_name": WEIGHTS,
+    "optimized_model_external_initializers_min_size_in_bytes": "1024",
+    "save_external_prepacked_constant_initializers": "1",
+}
 _KNOWN_DOMAINS = "ai.onnx, ai.onnx.ml and com.microsoft"
 _REASONS = (
     (
@@ -79,7 +87,37 @@ class OnnxRuntimeGraph:
 def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
     """An onnxruntime session on exactly the provider asked for, and the proof: nodes per provider, versions, settings.
 
+    The cached graph of `spec` is opened where it can be: the proof names its entry as `cached_graph`, or says in
+    `cache_not_used` why the graph itself was opened.
     Raises UsageError if the provider refuses the graph, or if another provider runs any node without --allow_cpu_nodes.
+    """
+    note = {}
+    if spec.cached_graph:
+        try:
+            session, described = _open_cached(spec)
+            note = {"cached_graph": Path(spec.cached_graph).parent.name}
+        except UsageError as error:
+            note = {"cache_not_used": str(error)}
+    if "cached_graph" not in note:
+        session, described = open_file(spec, spec.graph)
+    nodes = Counter[str]()
+    for part in session.get_provider_graph_assignment_info():
+        nodes[part.ep_name] += len(part.get_nodes())
+    return session, prove(spec, nodes, described, runtime().__version__) | note
+
+
+def _open_cached(spec: SessionSpec) -> tuple[Any, str]:
+    """A session on the cached graph, and the description of its device. Raises UsageError if it cannot be used."""
+    if stamp_of(spec.cached_graph) != spec.cached_stamp:
+        raise UsageError(f"{spec.cached_graph} has changed since the launch began")
+    return open_file(spec, spec.cached_graph, is_optimised=True)
+
+
+def open_file(spec: SessionSpec, graph: str, *, is_optimised: bool = False, save_to: str = "") -> tuple[Any, str]:
+    """An onnxruntime session of `spec` on the file `graph`, and the description of its device.
+
+    With `is_optimised` the graph runs as it is. With `save_to` the optimised graph is written to that path, and its weights
+    beside it. Raises UsageError if the provider refuses the graph.
     """
     onnxruntime = runtime()
     provider = PROVIDERS[spec.provider]
@@ -87,22 +125,23 @@ def open_session(spec: SessionSpec) -> tuple[Any, dict[str, Any]]:
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if is_optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if save_to:
+        options.optimized_model_filepath = save_to
+        for name, value in _SAVING.items():
+            options.add_session_config_entry(f"session.{name}", value)
     try:
         with provider.opening(spec):
             described = provider.attach(options, spec)
             # with a fallback, a session would change to another provider in the middle of a run, and the proof would be wrong
-            session = onnxruntime.InferenceSession(spec.graph, options, enable_fallback=0)
+            session = onnxruntime.InferenceSession(graph, options, enable_fallback=0)
     except UsageError:
         raise
     except Exception as error:  # onnxruntime raises many classes, none of them documented
         allow = "; --allow_cpu_nodes lets it" if "fallback to CPU" in str(error) else ""
-        raise UsageError(
-            f"--device {spec.provider} cannot run {spec.graph}: {runtime_reason(error).rstrip('.')}{allow}"
-        ) from error
-    nodes = Counter[str]()
-    for part in session.get_provider_graph_assignment_info():
-        nodes[part.ep_name] += len(part.get_nodes())
-    return session, prove(spec, nodes, described, onnxruntime.__version__)
+        raise UsageError(f"--device {spec.provider} cannot run {graph}: {runtime_reason(error).rstrip('.')}{allow}") from error
+    return session, described
 
 
 def prove(spec: SessionSpec, nodes: Counter[str], described: str, version: str) -> dict[str, Any]:

@@ -126,4 +126,6 @@ def describe_proof(proof: dict[str, Any]) -> str:
     nodes = ", ".join(f"{count} nodes on {name}" for name, count in sorted(proof["nodes"].items()))
     types = ", ".join(f"{count} in {name}" for name, count in proof.get("nodes_by_type", {}).items())
     runtime = next(f"{name} {proof[name]}" for name in ("onnxruntime", "openvino") if name in proof)
-    return f"{nodes} ({proof['device']}), {proof['precision']}{f' ({types})' if types else ''}, {runtime}"
+    cached = f", optimised before (graph cache, entry {entry})" if (entry := proof.get("cached_graph")) else ""
+    cached += f"; the cached graph is not used: {reason}" if (reason := proof.get("cache_not_used")) else ""
+    return f"{nodes} ({proof['device']}), {proof['precision']}{f' ({types})' if types else ''}, {runtime}{cached}"

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from bulkinfer.errors import RunError, first_line
+from bulkinfer.files.latest_link import point_latest
+from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint, replicas
 from bulkinfer.train.checkpoint import Checkpoint
@@ -60,13 +62,13 @@ def train(
     config: TrainConfig,
     *,
     stopping: Callable[[], AbstractContextManager[Stop]] = never_stopping,
-    shows_bar: bool = False,
+    shows_progress: bool = False,
 ) -> TrainResult:
     """Train a network, or continue a run (`config.resume`); with `config.dry_run`, only log the plan.
 
     `stopping()` is entered for the time of the updates. The function that it gives is asked after each of them: an exit code
     other than 0 ends the run after a last checkpoint. It is not used if several replicas share the updates, since a replica
-    that stops by itself would leave the others waiting. `shows_bar` draws a progress bar if stdout is a terminal.
+    that stops by itself would leave the others waiting. `shows_progress` shows a live view if stdout is a terminal.
 
     Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
     """
@@ -91,7 +93,7 @@ def train(
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)
         replicas.join(world, training.data.device)
-        run = open_log(training, found, plan_lines, shows_bar=shows_bar) if world.is_first else Silence()
+        run = open_log(training, found, plan_lines, shows_progress=shows_progress) if world.is_first else Silence()
         try:
             with (stopping if world.replicas == 1 else never_stopping)() as stop:
                 code = run_updates(training, run, stop)
@@ -151,7 +153,7 @@ def as_typed(value: Any) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
-def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str, str], *, shows_bar: bool) -> Log:
+def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str, str], *, shows_progress: bool) -> Log:
     """The log of a new run, or of one that is continued; it holds the lock of the folder until it is closed."""
     config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
@@ -164,10 +166,12 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
             refuse_later(found.path)  # another process may have trained it since we looked
             checkpoint.clean(folder, done)
         write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
-        pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_bar else None
+        pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_progress else None
         run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
     except BaseException:
         lock.release()
         raise
+    if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
+        point_latest(folder)
     run.say(f"run: {folder}")
     return run

@@ -17,16 +17,24 @@ SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of th
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
+_MOST = {
+    **dict.fromkeys(("label_smoothing", "mix_probability", "lr_end", "rmsprop_decay", "lr_decay", "norm_eps"), 1.0),
+    **dict.fromkeys(("epochs", "checkpoints_per_epoch", "logs_per_epoch"), 1e6),
+    "dataset_percentage": 100.0,
+    "loss_scaling": 2**24,
+    "steps": 10**12,
+}
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Train a network of the zoo; without flags, cifar_resnet20 on CIFAR-10."""
 
-    config: str = option("", "name of a set of options in --config_path; flags given now win")
-    config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer")
-    # network
-    model: str = option("cifar_resnet20", "network to train; any network of timm works as well", aliases=("model_name",))
+    config: str = option("", "name of a set of options in --config_path; flags given now win", group="saved options")
+    config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer", value="FILE")
+    model: str = option(
+        "cifar_resnet20", "network to train; any network of timm works as well", aliases=("model_name",), group="model"
+    )
     model_size: str = option("", "size of the network, if --model names a family", aliases=("size",))
     image_size: int = option(0, "side of the network's input, in pixels; 0: the network's own", minimum=0)
     input_channels: int = option(3, "channels of the network's input: 1 is grey, 4 has a channel of zeros", minimum=1)
@@ -64,11 +72,11 @@ class TrainConfig:
     block_survival: float = option(
         -1.0, "probability that the last block is kept; -1: the network's own", aliases=("block_survival_prob",)
     )
-    # data
     dataset: str = option(
         "",
         "cifar10, cifar100, mnist, fashion_mnist, digits, folder, generated, synthetic; default: --data_dir's, else cifar10",
         aliases=("data",),
+        group="data",
     )
     data_dir: str = option(
         "", "folder of the data set; default $DATA_DIR, else data", aliases=("imagenet_data_path", "dataset_path")
@@ -96,9 +104,12 @@ class TrainConfig:
     cache_mb: int = option(
         2048, "memory for prepared pictures, in MB; larger sets, and class folders, are prepared again in each epoch", minimum=0
     )
-    # batches
     micro_batch_size: int = option(
-        0, "pictures per replica and forward pass; 0: from the other sizes, else 128", aliases=("batch_size",), minimum=0
+        0,
+        "pictures per replica and forward pass; 0: from the other sizes, else 128",
+        aliases=("batch_size",),
+        minimum=0,
+        group="batches",
     )
     gradient_accumulation: int = option(
         0,
@@ -113,9 +124,12 @@ class TrainConfig:
         minimum=0,
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", aliases=("total_batch_size",), minimum=0)
-    # updates
     epochs: float = option(
-        0.0, "length of the run in epochs; 0: from --steps, else 100", aliases=("epoch", "num_epochs"), minimum=0
+        0.0,
+        "length of the run in epochs; 0: from --steps, else 100",
+        aliases=("epoch", "num_epochs"),
+        minimum=0,
+        group="updates",
     )
     steps: int = option(0, "length of the run in updates, in place of --epochs", aliases=("max_steps", "iterations"), minimum=0)
     precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
@@ -148,9 +162,12 @@ class TrainConfig:
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
     init_checkpoint: str = option("", "start with the weights of this checkpoint or run", aliases=("init_path",))
     on_nonfinite: str = option("stop", "what happens if the loss or a gradient is not finite", choices=("stop", "skip"))
-    # rate
     lr: float = option(
-        0.0, "learning rate at its peak; 0: from --base_learning_rate, else 0.1", aliases=("abs_learning_rate",), minimum=0
+        0.0,
+        "learning rate at its peak; 0: from --base_learning_rate, else 0.1",
+        aliases=("abs_learning_rate",),
+        minimum=0,
+        group="learning rate",
     )
     base_learning_rate: str = option("", "x for a peak rate of 2^x times the global batch")
     lr_schedule: str = option("cosine", "shape of the learning rate over the run", choices=SHAPES)
@@ -178,9 +195,8 @@ class TrainConfig:
     lr_updates_per_epoch: int = option(
         0, "changes of the rate per epoch; 0: at every update", aliases=("lr_scheduler_freq",), minimum=0
     )
-    # keep and continue
     checkpoints_per_epoch: float = option(
-        1.0, "1/2: one every other epoch; 0: one at the end", aliases=("ckpts_per_epoch",), minimum=0
+        1.0, "1/2: one every other epoch; 0: one at the end", aliases=("ckpts_per_epoch",), minimum=0, group="checkpoints"
     )
     first_checkpoint_epoch: float = option(
         0.0, "no checkpoint before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
@@ -189,12 +205,12 @@ class TrainConfig:
     resume: str = option(
         "", "continue this run or checkpoint; its options stay, flags given now win", aliases=("restore_path",)
     )
-    # validation and logs
     validation: str = option(
         "during",
         "during: every --validation_epochs and at the end; after: at the end only",
         choices=("none", "during", "after"),
         aliases=("validation_mode",),
+        group="validation and logs",
     )
     validation_epochs: float = option(
         1.0, "epochs between validations; 0: only at the end", aliases=("validation_frequency",), minimum=0
@@ -238,20 +254,7 @@ class TrainConfig:
             raise UsageError(f"--seed {self.seed} is above {2**63 - 1}")
         if (self.norm_groups or self.norm_channels_per_group) and self.norm != "group":
             raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
-        for name, most in (
-            ("label_smoothing", 1.0),
-            ("mix_probability", 1.0),
-            ("dataset_percentage", 100.0),
-            ("lr_end", 1.0),
-            ("rmsprop_decay", 1.0),
-            ("lr_decay", 1.0),
-            ("norm_eps", 1.0),
-            ("loss_scaling", 2**24),
-            ("epochs", 1e6),
-            ("steps", 10**12),
-            ("checkpoints_per_epoch", 1e6),
-            ("logs_per_epoch", 1e6),
-        ):
+        for name, most in _MOST.items():
             if getattr(self, name) > most:
                 raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
 
@@ -267,8 +270,9 @@ def refuse_beside_resume(config: Any) -> None:
 class GetDatasetConfig:
     """Fetch a data set: resumed, checked, unpacked, and published whole or not at all."""
 
-    dataset: str = option("", "cifar10, cifar100, mnist, fashion_mnist or coco_val2014 (also as a plain argument)")
-    data_dir: str = option("", "folder of data sets, in which the set gets its own folder; default $DATA_DIR, else data")
+    dataset: str = option(
+        "", "cifar10, cifar100, mnist, fashion_mnist or coco_val2014 (also as a plain argument)", group="input", value="NAME"
+    )
     url: str = option(
         "",
         "where to fetch it instead: a mirror, the address of an archive, or a local archive (tar, zip, deb) or folder",
@@ -276,10 +280,13 @@ class GetDatasetConfig:
     checksum: str = option(
         "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
     )
-    force: bool = option(False, "fetch it again and replace what is there")
     any_size: bool = option(
         False, "take files and archives of any size; without it, of about twice the published sizes at most"
     )
+    data_dir: str = option(
+        "", "folder of data sets, in which the set gets its own folder; default $DATA_DIR, else data", group="output"
+    )
+    force: bool = option(False, "fetch it again and replace what is there")
 
     def __post_init__(self) -> None:
         check_values(self)

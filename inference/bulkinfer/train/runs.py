@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,8 @@ from bulkinfer.files import lease
 from bulkinfer.files.atomic import naming, publishing, safe_name
 from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
 from bulkinfer.files.json_file import write_json
-from bulkinfer.host.progress_bar import Screen
+from bulkinfer.host.screen import Screen
+from bulkinfer.host.status import Pace, Status
 
 TRAINING_COLUMNS = (
     "step",
@@ -101,8 +104,8 @@ class Silence:
 class Run:
     """Writes the log and the tables of a run.
 
-    Files that exist are continued, without their rows after `from_step`, which a resumed run makes again. On a terminal a bar
-    shows the progress through the `pictures` that are left (None: no bar). `lock` is released at the end.
+    Files that exist are continued, without their rows after `from_step`, which a resumed run makes again. On a terminal a
+    view shows the progress through the `pictures` that are left (None: none). `lock` is released at the end.
     """
 
     def __init__(
@@ -122,7 +125,9 @@ class Run:
             raise RunError(f"{path} is not a file: move it away, and a new one is begun")
         self._log = path.open("a", buffering=1)
         self._events = _events(folder, from_step) if tensorboard else None
-        self._screen = Screen(pictures, shows_bar=True).__enter__()
+        self._pictures, self._advanced, self._pace = pictures, 0, Pace()
+        # without a terminal the lines of the loop show the progress
+        self._screen = Screen(self._status, shows_progress=pictures is not None, line_s=math.inf).__enter__()
 
     def say(self, line: str) -> None:
         """Write a line to the screen and to log.txt."""
@@ -131,8 +136,12 @@ class Run:
             self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 
     def advance(self, pictures: int) -> None:
-        """Move the bar."""
-        self._screen.advance(pictures)
+        """Count pictures that were trained on."""
+        self._advanced += pictures
+
+    def _status(self) -> Status:
+        done = self._advanced
+        return Status(done=done, total=self._pictures, images_per_s=self._pace.add(time.monotonic(), done))
 
     def training(self, row: dict[str, Any]) -> None:
         """Add a row to training.csv."""
@@ -151,7 +160,7 @@ class Run:
                     self._events.add_scalar(f"{kind}/{name}", value, row["step"])
 
     def close(self) -> None:
-        """Close all files, leave the bar as it is, and release the lock."""
+        """Close all files and the view, and release the lock."""
         self._screen.__exit__(None, None, None)
         try:
             with naming(self.folder / "log.txt"):

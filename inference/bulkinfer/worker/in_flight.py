@@ -12,16 +12,16 @@ import struct
 
 from bulkinfer.types import Step
 
-_MARK = struct.Struct("=4q")  # changes so far, partition, start, end; start == end: none
+_MARK = struct.Struct("=5q")  # changes so far, partition, start, end (start == end: none), pictures finished so far
 
 
 class Mark:
     """The records that one thread works on. Setting a mark takes under a microsecond, so every record can have one."""
 
-    __slots__ = ("_changes", "_memory", "_offset")
+    __slots__ = ("_changes", "_finished", "_memory", "_offset")
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        self._memory, self._offset, self._changes = memory, offset, 0
+        self._memory, self._offset, self._changes, self._finished = memory, offset, 0, 0
 
     @property
     def index(self) -> int:
@@ -31,10 +31,11 @@ class Mark:
     def set(self, partition: int, start: int, end: int) -> None:
         """From now on this thread works on the records start..end (exclusive) of a partition, and on nothing else."""
         self._changes += 1
-        _MARK.pack_into(self._memory, self._offset, self._changes, partition, start, end)
+        _MARK.pack_into(self._memory, self._offset, self._changes, partition, start, end, self._finished)
 
-    def clear(self) -> None:
-        """From now on this thread works on nothing."""
+    def clear(self, finished: int = 0) -> None:
+        """From now on this thread works on nothing; it has finished so many pictures more."""
+        self._finished += finished
         self.set(0, 0, 0)
 
 
@@ -56,6 +57,11 @@ class InFlight:
         """Records of the batches that the network is running on, or whose rows are being made."""
         return self._in_hand(range(self._num_loaders, self._num_marks))
 
+    def finished(self) -> int:
+        """How many pictures have their rows."""
+        marks = range(self._num_loaders, self._num_marks)
+        return sum(int(_MARK.unpack_from(self._memory, index * _MARK.size)[4]) for index in marks)
+
     def snapshot(self) -> bytes:
         """All marks as bytes: they differ from an earlier snapshot if any thread began or finished anything since."""
         return self._memory[:]
@@ -66,7 +72,7 @@ class InFlight:
 
     def _in_hand(self, indices: range) -> list[Step]:
         marks = [_MARK.unpack_from(self._memory, index * _MARK.size) for index in indices]
-        return [Step(partition, start, end) for _, partition, start, end in marks if start < end]
+        return [Step(partition, start, end) for _, partition, start, end, _ in marks if start < end]
 
 
 def shared(num_loaders: int, num_streams: int) -> int:

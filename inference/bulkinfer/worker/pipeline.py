@@ -49,7 +49,7 @@ def run_steps(
                 with meter.timing("rows"):
                     complete = rows.fill(batch, outputs)
                 meter.count_pictures(batch.count)
-                mark.clear()
+                mark.clear(batch.count)
                 source.recycle(batch)
                 if complete:
                     finished.put(rows)

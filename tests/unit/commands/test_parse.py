@@ -88,7 +88,8 @@ def test_positional_word() -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (("photos",), "word that belongs to no flag: 'photos'; see act --help"),
+    (("photos",), "word that belongs to no flag: 'photos'; did you mean --data_dir?"),
+    (("holiday",), "word that belongs to no flag: 'holiday'; see act --help"),
     (("synthetik",), "word that belongs to no flag: 'synthetik'; did you mean --synthetic?"),
     (("--synthetic", "maybe"), "word that belongs to no flag: 'maybe'; see act --help"),
     (("--batchsize", "6"), "unknown flag: '--batchsize'; did you mean --batch_size?"),
@@ -156,3 +157,38 @@ def test_a_plain_word_may_follow_a_list_of_known_words() -> None:
     ):
         found = parse("bulkinfer retry", RetryConfig, words, positional="output")
         assert (found.output, found.stage) == ("out", ("read", "decode"))
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    (("photos",), Settings(data_dir="photos")),
+    (("a,b", "--offset", "-1"), Settings(data_dir="a,b", offset=-1)),
+    (("--save", "topk", "logits", "--", "photos"), Settings(data_dir="photos", save=("topk", "logits"))),
+    (("--offset", "2", "--", "-photos"), Settings(data_dir="-photos", offset=2)),
+    (("photos", "--splits", "a", "b"), Settings(data_dir="photos", splits=("a", "b"))),
+    (("photos", "--"), Settings(data_dir="photos")),
+    ((), Settings()),
+])  # fmt: skip
+def test_the_first_word(words: tuple[str, ...], expected: Settings) -> None:
+    assert parse("act", Settings, words, first_word="data_dir") == expected
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (
+        ("--offset", "2", "holiday"),
+        "word that belongs to no flag: 'holiday'; the word for --data_dir stands first, or behind a --",
+    ),
+    (("--offset", "2", "photos"), "word that belongs to no flag: 'photos'; did you mean --data_dir?"),
+    (("photos", "--", "more"), "one word without a flag is taken, and there are 2: leave out 'more'"),
+    (("photos", "--data_dir", "photos"), "'photos' stands for --data_dir, which is given as well: leave one of them out"),
+    (("--data-dir=a", "--", "b"), "'b' stands for --data_dir, which is given as well: leave one of them out"),
+    (("photos", "synthetic"), "word that belongs to no flag: 'synthetic'; did you mean --synthetic?"),
+])  # fmt: skip
+def test_other_plain_words_are_refused(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse("act", Settings, words, first_word="data_dir")
+    assert str(caught.value) == sentence
+
+
+def test_a_plain_word_and_its_flag_are_not_both_taken() -> None:
+    with pytest.raises(UsageError, match="'b' stands for --output, which is given as well"):
+        parse("retry", RetryConfig, ["--output", "a", "b"], positional="output")

@@ -12,6 +12,7 @@ import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.torch_export import export_network
+from bulkinfer.model import batch_graph
 from bulkinfer.model import integrity as model_damage
 from bulkinfer.model.card import read_card
 from bulkinfer.model.graph_file import Export
@@ -45,12 +46,21 @@ def copy_of(folder: Path, tmp_path: Path) -> Path:
 def test_another_batch_size_is_added_from_the_folder_alone(convolutions: Path, tmp_path: Path) -> None:
     folder = copy_of(convolutions, tmp_path)
     before = {entry.name for entry in folder.iterdir()}
-    sidecar = model_folder.add_batch_size(folder, read_card(folder / "card.json"), 16)
+    sidecar = batch_graph.add_batch_size(folder, read_card(folder / "card.json"), 16)
     assert {entry.name for entry in folder.iterdir()} - before == {"model_16.onnx", "model_16.json"}
     assert sidecar.inputs == {"images": [16, 8, 8, 3]}
     images = np.random.default_rng(1).integers(0, 256, (16, 8, 8, 3), np.uint8)
     free, fixed = run(folder / "model.onnx", images), run(folder / "model_16.onnx", images)
     assert np.array_equal(free["logits"], fixed["logits"])
+
+
+def test_an_export_removes_the_graph_cache_of_the_one_before(convolutions: Path, other_export: Export, tmp_path: Path) -> None:
+    folder = copy_of(convolutions, tmp_path)
+    (folder / "graph_cache" / "0123456789abcdef").mkdir(parents=True)
+    (folder / "graph_cache" / "0123456789abcdef" / "weights.bin").write_bytes(b"old")
+    model_folder.publish(folder, card_of(other_export, HALVES), other_export, 6)
+    assert not (folder / "graph_cache").exists()
+    assert model_damage.damage(folder, read_card(folder / "card.json")) == ""
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.json", "golden.npz", "weights"])
@@ -69,12 +79,12 @@ def test_damage_to_shared_files_is_noticed(name: str, harm: str, convolutions: P
 
 def test_damage_to_one_fixed_graph_is_noticed(convolutions: Path, tmp_path: Path) -> None:
     folder = copy_of(convolutions, tmp_path)
-    assert model_folder.has_batch_size(folder, 6)
-    assert not model_folder.has_batch_size(folder, 7)
+    assert batch_graph.has_batch_size(folder, 6)
+    assert not batch_graph.has_batch_size(folder, 7)
     (folder / "model_6.onnx").write_bytes(b"other")
-    assert not model_folder.has_batch_size(folder, 6)
+    assert not batch_graph.has_batch_size(folder, 6)
     (folder / "model_6.json").unlink()
-    assert not model_folder.has_batch_size(folder, 6)
+    assert not batch_graph.has_batch_size(folder, 6)
 
 
 def test_a_new_export_replaces_the_old_and_names_the_graphs_it_took_away(
@@ -82,7 +92,7 @@ def test_a_new_export_replaces_the_old_and_names_the_graphs_it_took_away(
 ) -> None:
     folder = copy_of(convolutions, tmp_path)
     old = read_card(folder / "card.json")
-    model_folder.add_batch_size(folder, old, 16)
+    batch_graph.add_batch_size(folder, old, 16)
     (folder / "notes.txt").write_text("mine")
     export = other_export
     assert model_folder.publish(folder, card_of(export, HALVES), export, 6) == ["model_16.onnx"]
@@ -140,7 +150,7 @@ def test_a_kill_at_any_write_leaves_the_old_state_or_one_that_is_made_anew(
         model_folder.publish(folder, card, export, 6)
         found = read_card(folder / "card.json")
     assert model_damage.damage(folder, found) == ""
-    assert model_folder.has_batch_size(folder, 6)
+    assert batch_graph.has_batch_size(folder, 6)
 
 
 def test_a_damaged_card_is_said_and_the_folder_made_anew(convolutions: Path, tmp_path: Path) -> None:

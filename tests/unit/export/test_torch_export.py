@@ -16,8 +16,8 @@ import onnx
 import pytest
 import torch
 from bulkinfer.errors import RunError
-from bulkinfer.export import model_folder
 from bulkinfer.export.torch_export import export_network
+from bulkinfer.model import batch_graph
 from bulkinfer.model.card import read_card, read_sidecar
 from bulkinfer.model.graph_checks import Golden, check_graph, golden_images, network_input, read_golden, write_golden
 from onnx import TensorProto, helper, numpy_helper
@@ -176,7 +176,7 @@ def test_b26_a_header_that_lies_about_the_batch_is_refused(tmp_path: Path) -> No
     with pytest.raises(RunError, match=r"m\.onnx: output logits has shape \[1, .*must be the batch \(free\)"):
         check_graph(graph, "m.onnx", 0, golden_means(), HALVES)
     with pytest.raises(RunError, match="fixes its batch inside: at batch 4"):
-        model_folder.fix_batch(graph.read_bytes(), 4)
+        batch_graph.fix_batch(graph.read_bytes(), 4)
 
 
 def test_b26_a_header_that_no_shape_inference_can_convict_is_refused_after_running(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_b26_a_header_that_no_shape_inference_can_convict_is_refused_after_runni
 def test_b26_honest_graphs_pass_at_any_batch_size(batch_size: int, tmp_path: Path) -> None:
     identity = [helper.make_node("Identity", ["mean"], ["logits"])]
     graph = graph_with(identity, {}, "batch", tmp_path / "m.onnx")
-    graph.write_bytes(model_folder.fix_batch(graph.read_bytes(), batch_size))
+    graph.write_bytes(batch_graph.fix_batch(graph.read_bytes(), batch_size))
     sidecar = check_graph(graph, "m.onnx", batch_size, golden_means(), HALVES)
     assert (sidecar.batch_size, sidecar.outputs) == (batch_size, {"logits": [batch_size, 3]})
     with pytest.raises(RunError, match="must be the batch"):

@@ -21,6 +21,7 @@ from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.reader import read_results
+from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.results.verify import verify
 
 from tests.commands import records
@@ -31,7 +32,8 @@ from tests.launches import config_of, job_of
 
 
 def as_an_earlier_version(output: Path) -> None:
-    """Move the own files of an output to where earlier versions had them."""
+    """Move the own files of an output to where earlier versions had them, which wrote no status."""
+    (own_folder(output) / STATUS_FILE).unlink()
     for path in own_folder(output).iterdir():
         path.rename(output / path.name)
     own_folder(output).rmdir()
@@ -53,6 +55,7 @@ def test_c48_an_output_of_an_earlier_version_goes_on_and_its_own_files_move(tmp_
     assert sorted(path.name for path in own_folder(output).iterdir()) == [
         JOB_FILE,
         "_part-00000-0000000004-0000000008.parquet.damaged",
+        STATUS_FILE,
     ]
     assert (records(output), {path.name[:5] for path in output.iterdir()}) == (found, {"part-"})
     as_an_earlier_version(output)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.host.progress_bar import Screen
+from bulkinfer.host.screen import Screen
 from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.progress import Progress
 from bulkinfer.launch.reporter import Reporter
 from bulkinfer.launch.totals import Aggregate
 from bulkinfer.results.find_output import require_job
@@ -24,22 +25,18 @@ PROOF = {"nodes": {"CPUExecutionProvider": 5}, "device": "CPU", "precision": "fp
 NOTHING_USED = Totals({"seconds": {}, "runs": {}}, 0, 0.0)
 
 
-class CountingScreen(Screen):
-    """Counts what a bar would show."""
-
-    pictures = 0
-
-    def advance(self, pictures: int) -> None:
-        self.pictures += pictures
-
-
 class Place:
     """A reporter, and what it works on."""
 
     def __init__(self, launch: Launch) -> None:
-        self.launch, self.screen = launch, CountingScreen(None)
+        self.launch, self.progress = launch, Progress(launch)
         self.aggregate = Aggregate(time.perf_counter())
-        self.reporter = Reporter(launch, self.aggregate, self.screen)
+        self.reporter = Reporter(launch, self.aggregate, self.progress, Screen(self.progress.status))
+
+    @property
+    def pictures(self) -> int:
+        """How many are shown as done."""
+        return self.progress.status().done
 
     def done(
         self, start: int, end: int, errors: int = 0, *, worker: int = 0, busy: tuple[int, ...] = (0,), warm_up: int = 0
@@ -123,7 +120,7 @@ def test_lines_come_when_all_busy_workers_have_done_a_step(tmp_path: Path, capsy
     line = capsys.readouterr().out
     assert line.startswith("Total ")
     assert "(25.0%)" in line
-    assert place.screen.pictures == 8
+    assert place.pictures == 8
     assert place.reporter.on_event(0, Ended(NOTHING_USED), []) is None
     assert capsys.readouterr() == ("", "")
 
@@ -142,7 +139,7 @@ def test_deaths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_recovered_step_counts(tmp_path: Path) -> None:
     place = Place(launch_of(tmp_path))
     assert place.reporter.on_event(0, Recovered(Step(0, 0, 8)), [0]) is None
-    assert (place.screen.pictures, place.aggregate.pictures) == (8, 8)
+    assert (place.pictures, place.aggregate.pictures) == (8, 8)
 
 
 def test_too_many_failures_end_the_launch(tmp_path: Path) -> None:

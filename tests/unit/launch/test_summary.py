@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.summary import begin, count_rows, exit_code, finish, point_latest
+from bulkinfer.launch.summary import begin, count_rows, exit_code, finish
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import Unreadable
 from bulkinfer.results.job_file import JobFile, RowCounts
@@ -44,7 +44,7 @@ def part(ok: int, **stages: int) -> dict[str, Any]:
 def after(launch: Launch, *parts: dict[str, Any], complete: bool = True) -> Launch:
     """The launch with these parts published."""
     assert launch.job_file is not None
-    launch.job_file.content.update(parts=dict(enumerate(parts)), complete=complete)
+    launch.job_file.content.update(parts={str(number): part for number, part in enumerate(parts)}, complete=complete)
     return launch
 
 
@@ -128,8 +128,10 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "thread-seconds: infer 1.5",
         "replaced: worker 0 ended by signal 9 (SIGKILL)",
         "records: 10 = 8 ok + 2 errors (2 at decode)",
+        f"  to run the error rows again: bulkinfer retry {launch.output}",
         f"results: {launch.output}",
         f"summary: {launch.log_dir / 'summary.json'}",
+        f"next: bulkinfer show {launch.output}",
     ]
     assert err == ""
 
@@ -195,19 +197,6 @@ def test_begin_takes_away_what_an_earlier_launch_said(tmp_path: Path) -> None:
     begin(tmp_path / "two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "one", "two"]
     assert list((tmp_path / "two").iterdir()) == []
-
-
-def test_a_real_folder_called_latest_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "latest").mkdir()
-    (tmp_path / "latest" / "mine.txt").write_text("keep")
-    (tmp_path / "job").mkdir()
-    point_latest(tmp_path / "job")
-    assert (tmp_path / "latest" / "mine.txt").read_text() == "keep"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job", "latest"]
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"infer_launch: {tmp_path / 'latest'} cannot be made to point to job: ")
-    assert err.count("\n") == 1
 
 
 def test_the_plan_is_in_the_summary(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tools.bench.picture_folder import fill, usable_jpegs
+from tools.bench.picture_folder import fill, of_one_size, usable_jpegs
 
 
 def test_only_jpegs_that_all_read_alike(tmp_path: Path) -> None:
@@ -42,3 +42,13 @@ def test_pictures_come_again_and_again(tmp_path: Path) -> None:
         ("000003.jpg", "y"),
         ("000004.jpg", "x"),
     ]
+
+
+def test_pictures_of_one_size(tmp_path: Path) -> None:
+    Image.new("RGB", (900, 300), "red").save(tmp_path / "wide.jpg")
+    Image.new("L", (50, 80), 200).save(tmp_path / "small.jpg")
+    made = of_one_size(tmp_path / "made", [tmp_path / "wide.jpg", tmp_path / "small.jpg"])
+    assert [path.name for path in sorted(made.iterdir())] == ["000000.jpg", "000001.jpg"]
+    for path in made.iterdir():
+        with Image.open(path) as image:
+            assert (image.size, image.mode) == ((640, 480), "RGB")

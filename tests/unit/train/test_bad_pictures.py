@@ -13,7 +13,7 @@ import pytest
 from bulkinfer.commands import train, validate
 from PIL import Image
 
-from tests.training import assert_same_weights, command, one_thread, table
+from tests.training import assert_same_weights, command, one_thread, runs_in, table
 
 
 def class_folders(home: Path) -> Path:
@@ -40,7 +40,7 @@ def words(home: Path, **options: Any) -> list[object]:
 
 
 def only_run(home: Path) -> Path:
-    (run,) = (home / "logs").iterdir()
+    (run,) = runs_in(home / "logs")
     return run
 
 

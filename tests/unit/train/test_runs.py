@@ -95,10 +95,11 @@ def test_a_terminal_shows_how_many_pictures_are_done(tmp_path: Path, monkeypatch
     monkeypatch.setenv("TERM", "xterm")
     log = Run(tmp_path, from_step=0, tensorboard=False, pictures=40)
     log.advance(30)
+    log._screen.tick(0.0)
     log.say("step: 1")
     log.close()
     assert "step: 1" in terminal.getvalue()
-    assert "30/40" in terminal.getvalue()
+    assert "30 of 40 pictures" in terminal.getvalue()
     assert (tmp_path / "log.txt").read_text().endswith(" step: 1\n")
 
 

@@ -48,3 +48,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL
     assert ours.loading() == [Step(0, 41, 42)]
     assert ours.running() == []
+
+
+def test_finished_pictures_are_counted_by_streams() -> None:
+    in_flight = InFlight(2, 2)
+    for stream, pictures in ((0, 6), (1, 6), (0, 3)):
+        in_flight.streams[stream].set(0, 0, pictures)
+        in_flight.streams[stream].clear(pictures)
+    in_flight.loaders[0].set(0, 7, 8)
+    in_flight.streams[1].set(0, 6, 12)
+    assert in_flight.finished() == 15
+    assert in_flight.running() == [Step(0, 6, 12)]

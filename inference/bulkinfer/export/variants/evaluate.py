@@ -16,11 +16,11 @@ import onnx
 from numpy.typing import NDArray
 
 from bulkinfer.errors import UsageError
-from bulkinfer.export.model_folder import fix_batch
 from bulkinfer.files.atomic import naming
 from bulkinfer.host.cores import core_budget
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.accuracy_gate import Figures, compare, count_clear, objection
+from bulkinfer.model.batch_graph import fix_batch
 from bulkinfer.model.card import ModelCard
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec

@@ -28,6 +28,7 @@ from bulkinfer.export.variants.simplify import simplified
 from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.model.accuracy_gate import MIN_CLEAR
+from bulkinfer.model.batch_graph import LOCK, complete
 from bulkinfer.model.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, variant_folder
 from bulkinfer.model.graph_checks import Golden, Outputs, cpu_session, read_golden
 from bulkinfer.model.graph_file import Export, move_weights_out
@@ -48,7 +49,7 @@ def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
     card, precision = network.card, config.precision
     folder = variant_folder(network.folder, precision)
     remove_abandoned(Path(tempfile.gettempdir()), f"{_WORK_PREFIX}*")
-    with exclusive(network.folder / model_folder.LOCK, lambda: log.info(f"waiting for another get_model on {network.folder}")):
+    with exclusive(network.folder / LOCK, lambda: log.info(f"waiting for another get_model on {network.folder}")):
         if read_card(network.folder / CARD) != card:
             raise RunError(f"{network.folder} was changed by another get_model in the meantime: run it again")
         check_kind(precision, card)
@@ -60,7 +61,7 @@ def make_variant(config: GetModelConfig, network: ModelFolder) -> ModelFolder:
         if config.calibration_dir:
             sample = sample_pictures(config.calibration_dir, card.recipe, all_held_out=precision not in CALIBRATED)
         if found is not None and _is_current(found, sample):
-            done = model_folder.complete(folder, found, config.batch_size)
+            done = complete(folder, found, config.batch_size)
         else:
             found, done = _make(config, network, sample), "exported"
         return model_folder.finished(folder, found, config.batch_size, done, start)

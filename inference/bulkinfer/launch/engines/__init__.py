@@ -28,6 +28,9 @@ class Hooks(Protocol):
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Called with every event; `busy_workers` still have something to finish. An error that is returned ends the launch."""
 
+    def on_progress(self, worker: int, pictures: int) -> None:
+        """Called often: so many pictures have their rows in this process of the worker, which may not be published yet."""
+
     def must_stop(self) -> BulkinferError | None:
         """Why the launch must end although nothing was reported; asked every few seconds."""
 

@@ -29,7 +29,7 @@ from bulkinfer.worker.protocol import (
     decode,
 )
 
-_LOOK_S = 2.0  # between two questions to the launch whether it may go on
+_LOOK_S = 1.0  # between two looks at how far the workers are, and two questions to the launch whether it may go on
 STOP_GRACE_S = 4.0  # after a signal: time to publish what is finished; all children are gone within 5 s
 _DEATHS_WITHOUT_PROGRESS = 32  # finding the record that kills its worker takes 4 + log2(batch) of them
 _STARTS = 3  # a worker that dies so often before it is ready is not started again
@@ -97,7 +97,12 @@ class LocalEngine:
         return min(_LOOK_S, self._stall_timeout_s / 16) if self._stall_timeout_s else _LOOK_S
 
     def _watch(self) -> None:
-        """End workers that had work and made no progress for too long. Time in which this process was stopped is left out."""
+        """Tell the launch how far the workers are, and end those that had work and made no progress for too long.
+
+        Time in which this process was stopped is left out.
+        """
+        for worker in self._workers.values():
+            self._hooks.on_progress(worker.index, worker.in_flight.finished())
         if not self._stall_timeout_s or self._deadline is not None:
             return
         now = time.monotonic()

@@ -114,23 +114,23 @@ class EntriesByName(Sequence[Entry]):
         return Entry(key, size_bytes, label, image_id=image_id_from_name(key))
 
 
-def read_annotations(path: Path, data_dir: bytes) -> Annotations:
+def read_annotations(path: Path, data_dir: bytes, flag: str = "--annotations") -> Annotations:
     """The content of a COCO JSON file about pictures in `data_dir`, which absolute names must lie in.
 
-    Raises UsageError if it is missing or not of that shape.
+    Raises UsageError, which begins with `flag`, if it is missing or not of that shape.
     """
-    data = read_named_file(path, "--annotations")
+    data = read_named_file(path, flag)
     sha256, shown = hashlib.sha256(data).hexdigest(), printable_path(path)
     try:
         text = data.decode("utf-8-sig")
         del data  # up to half a gigabyte
         content = json.loads(text, object_hook=_keep_wanted)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--annotations: {shown} is not JSON ({error}): give an instances_*.json of COCO") from None
+        raise UsageError(f"{flag}: {shown} is not JSON ({error}): give an instances_*.json of COCO") from None
     try:
         return _annotations(content, sha256, _Names(spellings(data_dir)))
     except _ShapeError as error:
-        raise UsageError(f"--annotations: {shown} is not a COCO file: {error}") from None
+        raise UsageError(f"{flag}: {shown} is not a COCO file: {error}") from None
 
 
 class _ShapeError(Exception):

@@ -22,4 +22,5 @@ CPU = Provider(
     lambda: ["the processor"],
     _attach,
     variants=("int8",),
+    is_cached=True,
 )

@@ -18,7 +18,9 @@ from bulkinfer.host.versions import versions
 class SessionSpec:
     """A session as a worker opens it. `device` is the number of the device among those of the provider.
 
-    `backend` is that of the entry that opens it (see Provider); empty for the first one of the provider.
+    `backend` is that of the entry that opens it (see Provider); empty for the first one of the provider. `cached_graph` is the
+    optimised graph that is opened in place of `graph`, if its files still have the `cached_stamp` (see graph_cache.py); empty:
+    there is none.
     """
 
     graph: str
@@ -29,6 +31,8 @@ class SessionSpec:
     allow_cpu_nodes: bool = False
     device: int = 0
     backend: str = ""
+    cached_graph: str = ""
+    cached_stamp: str = ""
 
 
 class Opened(Protocol):
@@ -73,7 +77,7 @@ class Provider:
     `--device auto` chooses only among providers with `is_automatic`.
     `memory` is where sessions keep their input, in OrtValue's words; empty means in host memory. `pin(array, device)` locks the
     pages of an array, so that they are copied to the device directly, and returns why it could not, or ''.
-    `opening(spec)` is held while a session is opened.
+    `opening(spec)` is held while a session is opened. The graph cache serves providers with `is_cached`.
     `native(numbers)` returns the cheapest precision that these devices compute in natively, and why there is no cheaper one;
     it is never int8. `hidden_by` is an environment variable that hides devices of the host; empty: there is none.
     """
@@ -96,6 +100,7 @@ class Provider:
     backend: str = ""
     open_graph: Callable[[SessionSpec], Opened] | None = None
     alternative: Provider | None = None
+    is_cached: bool = False
 
     @property
     def backends(self) -> tuple[Provider, ...]:

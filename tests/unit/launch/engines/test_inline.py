@@ -45,6 +45,8 @@ class Hooks:
         self.events.append(event)
         return self.react(event)
 
+    def on_progress(self, worker: int, pictures: int) -> None: ...
+
     def most_records(self) -> int:
         return self.most
 

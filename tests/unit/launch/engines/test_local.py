@@ -76,6 +76,8 @@ class Launch:
             self.open_gate()
         return self.react(worker, event)
 
+    def on_progress(self, worker: int, pictures: int) -> None: ...
+
     def most_records(self) -> int:
         return self.most
 

@@ -1,0 +1,35 @@
+"""bulkinfer rows [JOB] --format FORMAT --to FILE: the rows of a job in another format."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bulkinfer.commands.run_command import run_command
+from bulkinfer.host.console import say
+from bulkinfer.insight.options import RowsConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 written, also if the job is not complete."""
+    return run_command("bulkinfer rows", RowsConfig, _run, argv, positional="job", uses_arrow=True)
+
+
+def _run(config: RowsConfig) -> int:
+    from bulkinfer.insight.export_rows import export_rows
+    from bulkinfer.insight.find_job import find_job
+    from bulkinfer.results.reader import read_results
+
+    results = read_results(find_job(config.job, config.log_path).output)
+    if not results.is_complete:
+        missing = int(results.job["num_records"]) - len(results)
+        say(f"bulkinfer rows: warning: the job is not complete: {missing} records have no row yet", is_error=True)
+    written = export_rows(results, config)
+    say(f"{written.path}: {written.num_rows} rows of {results.output}")
+    if written.keys is not None:
+        say(f"{written.keys}: their keys, one a line")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

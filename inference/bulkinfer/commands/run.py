@@ -1,0 +1,65 @@
+"""bulkinfer run PHOTOS: the network, made if it is not there, over every picture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bulkinfer.commands.run_command import run_command
+from bulkinfer.config import RunConfig
+from bulkinfer.host.console import say
+from bulkinfer.host.process_setup import hide_pandas, spin_briefly
+from bulkinfer.host.stop_signals import is_own_process
+
+if TYPE_CHECKING:
+    from bulkinfer.config import LaunchConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code, as that of infer_launch."""
+    return run_command("bulkinfer run", RunConfig, _run, argv, first_word="data_dir")
+
+
+def _run(config: RunConfig) -> int:
+    from dataclasses import fields
+
+    from bulkinfer.config import LaunchConfig
+
+    asked = LaunchConfig(**{known.name: getattr(config, known.name) for known in fields(LaunchConfig)})
+    if not asked.dry_run:
+        _make_missing_network(asked)
+    if is_own_process():
+        hide_pandas()  # only now: packages of networks need it
+    from bulkinfer.launch.launcher import launch
+
+    return launch(asked, shows_bar=True).exit_code
+
+
+def _make_missing_network(config: LaunchConfig) -> None:
+    """Make the network of `config` if there is no folder of it; what is wrong with an existing one, the launch says.
+
+    Raises UsageError if there are no pictures, before anything is made, or the name is none; RunError that names the command
+    to type if a package is missing.
+    """
+    from bulkinfer.config import GetModelConfig
+    from bulkinfer.model.integrity import CARD
+    from bulkinfer.model.lookup import named_folder
+    from bulkinfer.records.data_dir import resolve_data_dir
+
+    if config.input == "pictures":
+        resolve_data_dir(config)
+    if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
+        return
+    say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
+    spin_briefly()
+    from bulkinfer.export.get_model import make_network
+
+    made = make_network(
+        GetModelConfig(model_name=config.model_name, model_path=config.model_path, batch_size=config.batch_size)
+    )
+    say(f"model: {made.folder} exported and checked in {made.seconds:.1f} s, licence: {made.card.licence}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""bulkinfer watch [JOB]: how far a job has come, until it ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from bulkinfer.commands.run_command import run_command
+from bulkinfer.host.console import say
+from bulkinfer.insight.options import WatchConfig
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.watch import Sight
+
+_LOOK_S = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: that of the job, 1 if it was stopped or killed; with --once 4 while it runs."""
+    return run_command("bulkinfer watch", WatchConfig, _run, argv, positional="job")
+
+
+def _run(config: WatchConfig) -> int:
+    from bulkinfer.insight.watch import find_watched, look
+
+    folder = find_watched(config.job, config.log_path)
+    seen = look(folder) if config.once else follow(lambda: look(folder))
+    say(seen.line)
+    return seen.exit_code
+
+
+def follow(look: Callable[[], Sight], *, wait: Callable[[float], None] = time.sleep) -> Sight:
+    """Show what `look` sees every second until the job has ended: as a view on a terminal, else as a line every 30 s."""
+    from bulkinfer.host.live_view import open_view
+    from bulkinfer.host.screen import LINE_S
+
+    view, line_due = open_view(), 0.0
+    try:
+        while not (seen := look()).has_ended:
+            if view is not None:
+                view.show(seen.status, seen.heading)
+            elif (now_s := time.monotonic()) >= line_due:
+                line_due = now_s + LINE_S
+                say(seen.line)
+            wait(_LOOK_S)
+    finally:
+        if view is not None:
+            view.close()
+    return seen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""logs/latest, a link to the newest folder in a folder of logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from bulkinfer.files.atomic import temporary_path
+from bulkinfer.files.user_path import real_path
+
+log = logging.getLogger("bulkinfer")
+
+LATEST = "latest"
+
+
+def point_latest(folder: Path) -> None:
+    """Let the link `latest` beside `folder` point to it, replaced in one move. A failure is only a warning.
+
+    `folder` may be given by that link.
+    """
+    folder = real_path(folder)
+    link = folder.with_name(LATEST)
+    temporary = temporary_path(link)
+    try:
+        os.symlink(folder.name, temporary)
+        os.replace(temporary, link)
+    except OSError as error:  # a folder of that name, or a file system without links
+        temporary.unlink(missing_ok=True)
+        log.warning(f"warning: {link} cannot be made to point to {folder.name}: {error.strerror}")

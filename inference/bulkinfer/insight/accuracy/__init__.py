@@ -1,0 +1,1 @@
+"""`bulkinfer score`: the rows of a job against known labels."""

@@ -1,0 +1,78 @@
+"""Where labels come from: the class folders of the keys, a table of file names and labels, or COCO annotations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bulkinfer.errors import UsageError
+from bulkinfer.insight.accuracy.key_match import KeyMatch
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, raw_key_column
+from bulkinfer.records.sources.coco import read_annotations
+from bulkinfer.records.sources.folder import counted
+from bulkinfer.records.sources.label_table import read_label_table
+from bulkinfer.results.reader import Results
+from bulkinfer.types import key_text, printable_path
+
+FOLDER = ("folder", "folders")  # values of --labels beside the path of a file
+_FLAG = "--labels"
+
+Label = tuple[str, ...]  # the label of a picture as it is written, several of COCO; () if it has none
+
+
+@dataclass(frozen=True)
+class Labels:
+    """`of(keys)` gives the label of each key; `source` says where they come from; `without_row()` counts unused names."""
+
+    of: Callable[[Sequence[bytes]], list[Label]]
+    source: str
+    without_row: Callable[[], int] = lambda: 0
+
+
+def open_labels(wanted: str, results: Results) -> Labels:
+    """The labels that --labels asks for. Memory: the file of labels.
+
+    Raises UsageError if the file is missing or of no known form, or if it is not clear which key a name means.
+    """
+    if wanted in FOLDER:
+        return Labels(_of_folders, "the first folder of each key")
+    path = Path(wanted)
+    shown = printable_path(path)
+    if path.is_dir():
+        raise UsageError(f"{_FLAG}: {shown} is a folder: for labels from the folders of the keys, type --labels folder")
+    if path.suffix.lower() == ".json":
+        names = _categories(path, results)
+        return _of_names(names, results, f"{counted(len(names), 'image')} of {shown}", any_folder=True)
+    table = read_label_table(path, _FLAG)
+    labels = {name: (key_text(label),) for name, label in table.labels.items()}
+    return _of_names(labels, results, f"{counted(len(labels), 'line')} of {shown}", any_folder=False)
+
+
+def _of_folders(keys: Sequence[bytes]) -> list[Label]:
+    return [(key_text(key.partition(b"/")[0]),) if b"/" in key else () for key in keys]
+
+
+def _categories(path: Path, results: Results) -> dict[bytes, Label]:
+    """The categories of each image in COCO annotations, by its file name."""
+    data_dir = str(results.job.get("config", {}).get("data_dir") or ".")
+    found = read_annotations(path, os.fsencode(data_dir), _FLAG)
+    texts = found.category_texts
+    name_of = {number: str(number) for number in range(len(texts))} | found.categories
+    labels = {image.name: tuple(name_of.get(each, str(each)) for each in image.category_ids or ()) for image in found.images}
+    if not any(labels.values()):
+        raise UsageError(f"{_FLAG}: {printable_path(path)} has no categories: give an instances_*.json of COCO")
+    return labels
+
+
+def _of_names(labels: Mapping[bytes, Label], results: Results, source: str, *, any_folder: bool) -> Labels:
+    exact = set[bytes]()
+    for rows in results.tables(KEY_COLUMNS):  # before all else: a name that is a key as it stands belongs to no other key
+        exact.update(key for key in raw_key_column(rows).to_pylist() if key in labels)
+    match = KeyMatch(labels, exact, _FLAG, any_folder=any_folder)
+
+    def of(keys: Sequence[bytes]) -> list[Label]:
+        return [labels[name] if (name := match.find(key)) is not None else () for key in keys]
+
+    return Labels(of, source, lambda: match.num_without_key)

@@ -1,0 +1,24 @@
+"""The columns of rows that hold classes, as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import UsageError
+from bulkinfer.results.reader import Results
+from bulkinfer.types import Array
+
+
+def require_classes(results: Results) -> None:
+    """Raises UsageError if the rows of a job keep no classes."""
+    if "top_k" not in results.job["identity"]:
+        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
+
+
+def matrix(column: pa.ChunkedArray) -> Array:
+    """A column of lists of one length as rows x classes; there must be a row, and no list may be null."""
+    flat = pc.list_flatten(column).to_numpy()
+    assert len(flat) % len(column) == 0, "rows keep one number of classes"
+    return np.asarray(flat).reshape(len(column), -1)

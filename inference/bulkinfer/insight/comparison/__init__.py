@@ -1,0 +1,1 @@
+"""`bulkinfer compare`: the rows of two jobs over the same pictures."""

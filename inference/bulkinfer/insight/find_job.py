@@ -1,0 +1,79 @@
+"""The job that a user means: by its output, by its log folder, by its name, or the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import UsageError
+from bulkinfer.files.user_path import real_path, user_path
+from bulkinfer.launch.job import job_name
+from bulkinfer.launch.summary import SUMMARY_FILE
+from bulkinfer.results.find_output import RESULTS, RUN_FILE, find_output, require_job
+from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.types import printable_path
+
+LATEST = "latest"  # the link in the folder of job logs to the newest one
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """A job with an output: the folder of its results, that of its logs (None: not found), and its checked _job.json."""
+
+    output: Path
+    log_dir: Path | None
+    job: JobFile
+
+
+def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJob:
+    """The job of an output, a log folder, or a name below `log_path`; the newest one there if `word` is None or empty.
+
+    Raises UsageError if there is none, RunError if its _job.json is damaged.
+    """
+    given = place_of(word, log_path) if word else _newest(log_path)
+    output = find_output(given)
+    if not word and output == given:
+        raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output or its log folder")
+    job = require_job(output)
+    return FoundJob(output, _log_dir(given, output, job, log_path), job)
+
+
+def _newest(log_path: str) -> Path:
+    latest = Path(log_path) / LATEST
+    if not latest.is_dir():
+        raise UsageError(f"{printable_path(latest)} does not exist: name a job by its output or its log folder")
+    folder = latest.parent / real_path(latest).name  # what it points to: jobs are told apart by that name
+    return folder if folder.is_dir() else latest
+
+
+def place_of(word: str, log_path: str) -> Path:
+    """The folder that a user names: an output, or a log folder, also by its name below `log_path`. It need not be of a job.
+
+    Raises UsageError if there is none.
+    """
+    given = user_path(word, "the job")
+    if given.is_dir():
+        return given
+    if given.exists():
+        raise UsageError(f"{printable_path(given)} is a file: name a job by its output or its log folder")
+    if "/" not in word and (named := Path(log_path) / word).is_dir():
+        return named
+    if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
+        return given
+    raise UsageError(f"{printable_path(given)} does not exist: name a job by its output or its log folder")
+
+
+def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | None:
+    """The log folder of the job in `output`: `given`, the folder above, or the one that its launch logged to."""
+    name = job_name(job.model_name, job.fingerprint)
+    recorded = job.config.get("log_path")
+    places = [given, given.parent, output.parent, Path(log_path) / name]
+    if isinstance(recorded, str):
+        places.append(Path(recorded) / name)
+    return next((place for place in places if place.resolve().name == name and is_log_dir(place)), None)
+
+
+def is_log_dir(folder: Path) -> bool:
+    """True if a launch has logged to `folder`."""
+    return any((folder / name).is_file() for name in (RUN_FILE, SUMMARY_FILE, JOB_FILE))

@@ -1,0 +1,78 @@
+"""The rows in Parquet files of another size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bulkinfer.errors import UsageError
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_abandoned, temporary_path, write_owner_file
+from bulkinfer.insight.options import RowsConfig
+from bulkinfer.results.reader import Results
+from bulkinfer.types import printable_path
+
+_NAME = "rows-{:05d}.parquet"
+
+
+def write_parquet(results: Results, final: Path, config: RowsConfig) -> int:
+    """Write a folder of files with `rows_per_file` rows each, all columns, in the order of the parts; returns their rows.
+
+    The folder appears when it is complete. Raises UsageError if --overwrite would remove files of others.
+    """
+    if final.is_dir():
+        _refuse_strangers(final)
+    remove_abandoned(final.parent, f"{TEMPORARY_PREFIX}*")
+    temporary = temporary_path(final)
+    temporary.mkdir()
+    try:
+        owner = write_owner_file(temporary)
+        count = _write(results, temporary, config.rows_per_file)
+        owner.unlink()
+        if final.is_dir():
+            old = final.rename(temporary_path(final))
+            temporary.rename(final)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync_directory(final.parent)
+    return count
+
+
+def _refuse_strangers(folder: Path) -> None:
+    for path in folder.iterdir():
+        if not (path.name.startswith("rows-") and path.suffix == ".parquet" and path.is_file()):
+            raise UsageError(f"{printable_path(path)} was not written by this command: give another --to")
+
+
+def _write(results: Results, folder: Path, rows_per_file: int) -> int:
+    count = num_files = 0
+    with ExitStack() as stack:
+        writer: Any = None
+        for table in results.tables():
+            while len(table):
+                if count == num_files * rows_per_file:
+                    stack.close()  # the file before is full
+                    writer = _open(stack, folder / _NAME.format(num_files), table.schema)
+                    num_files += 1
+                piece = table.slice(0, num_files * rows_per_file - count)
+                writer.write_table(piece)
+                count += len(piece)
+                table = table.slice(len(piece))
+    return count
+
+
+def _open(stack: ExitStack, path: Path, schema: pa.Schema) -> Any:
+    """A Parquet file that is on disk when the stack is closed."""
+    file = stack.enter_context(path.open("wb"))
+    stack.callback(os.fsync, file.fileno())
+    stack.callback(file.flush)
+    return stack.enter_context(pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True))

@@ -1,0 +1,1 @@
+"""`bulkinfer report`: one HTML page about a job or a training run, without scripts and without anything from elsewhere."""

@@ -1,0 +1,167 @@
+"""The page about a job: its records, one pass over its rows, the logs of its workers, and sample pictures."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.insight.accuracy.figures import Figures
+from bulkinfer.insight.accuracy.labels import open_labels
+from bulkinfer.insight.accuracy.score import score
+from bulkinfer.insight.class_names import classes_of
+from bulkinfer.insight.find_job import FoundJob
+from bulkinfer.insight.options import ReportConfig
+from bulkinfer.insight.report.charts import Chart, column_chart, line_chart
+from bulkinfer.insight.report.class_names import names_of_classes
+from bulkinfer.insight.report.job_facts import command_of, facts_of, read_records
+from bulkinfer.insight.report.near_duplicates import (
+    LEAST_COSINE,
+    NearDuplicates,
+    Pair,
+    embedding_column,
+    find_near_duplicates,
+)
+from bulkinfer.insight.report.page import count, percent, rate, render
+from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_rows
+from bulkinfer.insight.report.stages import stage_times
+from bulkinfer.insight.report.throughput import Curve, throughput_curve
+from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
+from bulkinfer.launch.job import job_name
+from bulkinfer.results.reader import Results, read_results
+from bulkinfer.types import printable_path, shell_word
+
+_CLASSES = 15  # rows of the table of classes
+_ANSWERS = 3  # of a sample
+_KEYS = 3  # of error rows that are named for each stage
+_WORST = 10  # classes in the table of accuracies
+_PAIRS = 6  # of near duplicates
+
+
+@dataclass(frozen=True)
+class Card:
+    """A sample row on the page: its picture, and its answers as (class, score)."""
+
+    sample: Sample
+    thumbnail: Thumbnail
+    answers: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A class in the table of answers; `length` is that of its bar, from 0 to 1."""
+
+    name: str
+    rows: int
+    share: float
+    length: float
+
+
+def job_page(found: FoundJob, config: ReportConfig) -> str:
+    """The HTML page of a job. Reads every part once, and some again. Raises the errors of Results.tables."""
+    results = read_results(found.output)
+    summary, status, notes = read_records(found.log_dir)
+    scan = scan_rows(results, config.pictures)
+    curve = throughput_curve(found.log_dir) if found.log_dir else None
+    column = embedding_column(found.job.identity)
+    near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
+    figures = None
+    if config.labels:
+        figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+    return render(
+        "job.html",
+        title=job_name(found.job.model_name, found.job.fingerprint),
+        found=found,
+        facts=facts_of(found, summary, status),
+        command=command_of(found),
+        retry_command=f"bulkinfer retry {shell_word(found.output)}",
+        notes=notes,
+        measured=summary if summary.get("images_per_s") else None,
+        num_missing=found.job.num_records - len(results),
+        scan=scan,
+        keys_shown=_KEYS,
+        throughput=_throughput_chart(curve),
+        curve=curve,
+        stages=stage_times(summary.get("stage_thread_seconds", {})),
+        scores=_score_chart(scan),
+        mean_score=scan.score_sum / scan.num_scored if scan.num_scored else 0.0,
+        figures=figures,
+        worst=_worst(figures),
+        near=near,
+        least_cosine=LEAST_COSINE,
+        **_with_pictures(found, results, scan, near, config),
+    )
+
+
+def _with_pictures(
+    found: FoundJob, results: Results, scan: RowScan, near: NearDuplicates | None, config: ReportConfig
+) -> dict[str, Any]:
+    """The content with names of classes and pictures: the table of classes, the samples, and the pairs."""
+    shown = scan.classes.most_common(_CLASSES)
+    samples = [*scan.sure.samples, *scan.unsure.samples]
+    wanted = {number for number, _ in shown} | {number for each in samples for number in each.class_ids[:_ANSWERS]}
+    names = names_of_classes(found, results, wanted, config.model_path) if wanted else {}
+    thumbnails, why_none = _thumbnails(found, config)
+
+    def card(sample: Sample) -> Card:
+        answers = zip(sample.class_ids[:_ANSWERS], sample.scores[:_ANSWERS], strict=True)
+        picture = thumbnails.of(sample) if thumbnails else Thumbnail(reason="its folder was not found")
+        return Card(sample, picture, tuple((names[number], value) for number, value in answers))
+
+    def pair(found_pair: Pair) -> tuple[Card, Card, float]:
+        return card(found_pair.one), card(found_pair.other), found_pair.cosine
+
+    largest = shown[0][1] if shown else 1
+    return {
+        "classes": [ClassRow(names[number], rows, rows / scan.num_ok, rows / largest) for number, rows in shown],
+        "no_pictures": why_none,
+        "sure": [card(sample) for sample in scan.sure.samples],
+        "unsure": [card(sample) for sample in scan.unsure.samples],
+        "failed": _failed(scan, config.pictures),
+        "pairs": [pair(each) for each in near.pairs] if near else [],
+    }
+
+
+def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
+    """What makes the thumbnails; or None, and why the page has no pictures."""
+    asked = config.data_dir or str(found.job.config.get("data_dir") or os.environ.get("DATA_DIR") or "datasets")
+    if not Path(asked).is_dir():
+        return None, f"The pictures are not in {printable_path(asked)} any more: --data_dir says where they are now."
+    recipe = found.job.identity.get("recipe", {})
+    most_pixels = found.job.identity.get("max_pixels", LaunchConfig.max_pixels)
+    return Thumbnails(Path(asked), str(recipe.get("orientation", "exif")), int(most_pixels)), ""
+
+
+def _failed(scan: RowScan, most: int) -> list[Sample]:
+    """Error rows of all stages in turn. They are not decoded again: a picture may have ended the processes that tried."""
+    in_turn = chain.from_iterable(zip_longest(*scan.errors.values()))
+    return [sample for sample in in_turn if sample is not None][:most]
+
+
+def _throughput_chart(curve: Curve | None) -> Chart | None:
+    if curve is None:
+        return None
+    points = [((index + 0.5) * curve.point_s, value) for index, value in enumerate(curve.images_per_s)]
+    text = (
+        f"Pictures per second over {curve.seconds:,.0f} seconds: between {rate(min(curve.images_per_s))} and "
+        f"{rate(max(curve.images_per_s))}."
+    )
+    return line_chart(text, [("images/s", points)], x_name="seconds of running time", y_name="images/s", x_end=curve.seconds)
+
+
+def _score_chart(scan: RowScan) -> Chart | None:
+    if not scan.num_scored:
+        return None
+    counts = [int(number) for number in scan.score_bins]
+    low, high = (sum(part) / scan.num_scored for part in (counts[: NUM_BINS // 2], counts[-NUM_BINS // 10 :]))
+    text = f"Best scores of {count(scan.num_scored)} rows: {percent(low)} below 0.5, {percent(high)} of at least 0.9."
+    return column_chart(text, counts, x_name="score of the best class", y_name="rows")
+
+
+def _worst(figures: Figures | None) -> list[Any]:
+    """The classes with the smallest share of right answers; of equal ones those with the most pictures first."""
+    with_pictures = [each for each in figures.classes if each.pictures] if figures else []
+    return sorted(with_pictures, key=lambda each: (each.right / each.pictures, -each.pictures, each.number))[:_WORST]

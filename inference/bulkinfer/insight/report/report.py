@@ -1,0 +1,45 @@
+"""Writes the page about what the user means: a training run, or a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bulkinfer.errors import UsageError
+from bulkinfer.files.user_path import real_path
+from bulkinfer.insight.find_job import find_job
+from bulkinfer.insight.options import ReportConfig
+from bulkinfer.insight.report.job_page import job_page
+from bulkinfer.insight.report.page import require_place, write_page
+from bulkinfer.insight.report.training_page import training_folder, training_page
+from bulkinfer.types import printable_path
+
+FILE = "report.html"  # in the log folder
+
+
+def write_report(config: ReportConfig) -> tuple[Path, int]:
+    """Write the page; returns its path and size in bytes.
+
+    Raises UsageError if there is no such job, or the page cannot be written there; RunError if files are damaged.
+    """
+    folder = training_folder(config.job, config.log_path)
+    if folder is not None:
+        if config.labels:
+            raise UsageError("--labels is for jobs: the accuracy of a training run is in its own tables")
+        path = _place(config, folder)
+        write_page(path, training_page(folder))
+    else:
+        found = find_job(config.job or None, config.log_path)
+        if not config.to and found.log_dir is None:
+            output = printable_path(found.output)
+            raise UsageError(f"the log folder of {output} was not found: give a file for the page with --to FILE")
+        path = _place(config, found.log_dir or Path())
+        if real_path(path).is_relative_to(real_path(found.output)):
+            raise UsageError(f"--to {printable_path(path)} lies among the rows of the job: give a file elsewhere")
+        write_page(path, job_page(found, config))
+    return path, path.stat().st_size
+
+
+def _place(config: ReportConfig, log_dir: Path) -> Path:
+    path = Path(config.to) if config.to else log_dir / FILE
+    require_place(path, overwrite=config.overwrite)
+    return path

@@ -1,0 +1,110 @@
+"""How far a job has come, by its status.json and its lock: what `bulkinfer watch` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.files.output_lock import LOCK_FILE, living_holder
+from bulkinfer.files.own_folder import own_folder
+from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, duration, line_of
+from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
+from bulkinfer.types import printable_path
+
+EXIT_RUNNING = 4
+_LATE_S = 15.0  # a launcher renews its status every 2 s
+_ENDS = {FINISHED: 0, STOPPED: 1, FAILED: 1, KILLED: 1}  # exit codes, where the job did not leave its own
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What is seen of a job: its status, and the report that it is from (None: there is none yet)."""
+
+    status: Status
+    report: StatusReport | None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if no launcher works at the job."""
+        return self.status.state in _ENDS
+
+    @property
+    def exit_code(self) -> int:
+        """That of the job, 1 for one that was stopped or killed, or 4 while it runs."""
+        if not self.has_ended:
+            return EXIT_RUNNING
+        code = self.report.exit_code if self.report is not None else None
+        return code if code in (0, 1, 3) and self.status.state == FINISHED else _ENDS[self.status.state]
+
+    @property
+    def heading(self) -> list[str]:
+        """The job, who runs it since when, and that no news came for a while."""
+        if self.report is None:
+            return []
+        who, age_s = self.report.launcher, self.report.age_s
+        late = [f"no news for {duration(age_s)}"] if self.status.state == RUNNING and age_s > _LATE_S else []
+        return [f"{who['job']}: {self.status.state}", f"{who['command']} on {who['host']}, pid {who['pid']}", *late]
+
+    @property
+    def line(self) -> str:
+        """All of it as one line."""
+        return f"{self.report.launcher['job']}: {line_of(self.status)}" if self.report else line_of(self.status)
+
+
+def look(folder: Path) -> Sight:
+    """What is seen of the job whose lock and status.json lie in `folder`.
+
+    A launcher is running while it holds the lock. One that holds none, and has not written that it ended, was killed.
+    Raises UsageError if neither file is there.
+    """
+    holder = living_holder(folder)  # before the status: a launcher writes its last status while it holds the lock
+    try:
+        report = read_status(folder)
+    except DamagedError:  # a power cut may leave an empty one: the lock tells the rest
+        report = None
+    if report is None and holder is None:
+        raise UsageError(f"{printable_path(folder)} holds no {STATUS_FILE}: name a job by its results or log folder")
+    if report is None:
+        return Sight(Status(state=STARTING), None)
+    who = report.launcher
+    if holder is not None and (holder["pid"], holder["start_ticks"]) != (who["pid"], who["start_ticks"]):
+        return Sight(replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report)  # that of an earlier launch
+    if holder is None and report.status.state == RUNNING and living_holder(folder) is None:  # none has begun meanwhile
+        return Sight(replace(report.status, state=KILLED, images_per_s=0.0), report)
+    return Sight(report.status, report)
+
+
+def find_watched(word: str, log_path: str) -> Path:
+    """The folder with the status of the job that `word` names: its results, its log folder, or its name below `log_path`.
+
+    Without a word that of the newest status below `log_path`. Raises UsageError if there is none.
+    """
+    if not word:
+        return _newest(Path(log_path))
+    given = Path(word)
+    places = [given, own_folder(given)]
+    if given.name == "results":  # of a job with --output it was never made
+        places.append(given.parent)
+    if "/" not in word:
+        places.append(Path(log_path) / word)
+    for place in places:
+        if _is_of_a_job(place):
+            return place
+    raise UsageError(f"{printable_path(given)} is no results or log folder of a job: bulkinfer watch shows the newest job")
+
+
+def _newest(log_path: Path) -> Path:
+    """The folder of the status that was written last; one that a launch has locked, and not written yet, is newer."""
+    found = {
+        path.parent: path.stat().st_mtime for name in (STATUS_FILE, LOCK_FILE) for path in log_path.glob(f"*/{name}")
+        if path.parent.name != "latest"
+    }  # fmt: skip
+    found = {folder: seconds for folder, seconds in found.items() if _is_of_a_job(folder)}
+    if not found:
+        raise UsageError(f"{printable_path(log_path)} holds no job: name one by its results or log folder")
+    return max(found, key=lambda folder: found[folder])
+
+
+def _is_of_a_job(folder: Path) -> bool:
+    return (folder / STATUS_FILE).is_file() or living_holder(folder) is not None

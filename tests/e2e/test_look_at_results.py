@@ -1,0 +1,124 @@
+"""bulkinfer show, rows, jobs and clean, and the end of a launch, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run, run_here
+from tests.forms import long
+from tests.launches import config_of
+from tests.shown_job import BROKEN, GREY, NUM_ERRORS, NUM_OK, ODD, finished_job
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A job with its rows in out/, the newest one of logs/."""
+    folder = tmp_path_factory.mktemp("looked at")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        finished_job(folder)
+        yield folder
+
+
+def test_show(home: Path) -> None:
+    done = run("bulkinfer", "show", cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines[2:])) <= 80
+    total = NUM_OK + NUM_ERRORS
+    assert f": {total} of {total} rows ({NUM_OK} ok, {NUM_ERRORS} errors), tiny" in done.stdout
+    assert 'odd "name", with\\nline.png  red' in done.stdout
+
+
+def test_show_chosen_rows(home: Path) -> None:
+    def keys(*words: str) -> list[str]:
+        done = run_here("bulkinfer", "show", "out", *words, cwd=home)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [line.split("  ")[0] for line in done.stdout.splitlines()[2:]]
+
+    assert keys("--least_sure", "1") == [GREY]
+    assert keys("--class", "lime") == ["002-lime.png"]
+    assert keys("--key", "00[45]*") == ["004-yellow.png", "005-cyan.png"]
+    assert keys("--errors")[0] == BROKEN
+    assert keys("--top", "2", "--key", "*.png") == ["000-black.png", "001-red.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "nowhere"], "nowhere does not exist: name a job by its output or its log folder"),
+        (["show", "--least_sure", "3", "--most_sure", "3"], "give one of them"),
+        (["show", "--errors", "--class", "red"], "error rows have no class"),
+        (["rows", "out", "--to", "out/rows.csv"], "lies in the output of the job"),
+        (["rows", "out"], "--to FILE is missing"),
+        (["rows", "out", "--format", "xml", "--to", "x"], "value should be one of"),
+        (["jobs", "nowhere"], "nowhere does not exist"),
+        (["clean"], "no job is given: bulkinfer jobs lists them"),
+        (["clean", "out"], "give --yes"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(home: Path, words: list[str], message: str) -> None:
+    done = run_here("bulkinfer", *words, cwd=home)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_rows_and_jobs(home: Path) -> None:
+    done = run("bulkinfer", "rows", "out", "--format", "jsonl", "--to", "rows.jsonl", cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"rows.jsonl: {NUM_OK + NUM_ERRORS} rows of out\n"
+    assert ODD in {json.loads(line)["key"] for line in (home / "rows.jsonl").read_text().splitlines()}
+    done = run_here("bulkinfer", "jobs", cwd=home)
+    total = NUM_OK + NUM_ERRORS
+    assert re.search(rf"tiny-\w{{8}} +complete +{total} of {total} +{NUM_ERRORS} +\d\d-\d\d \d\d:\d\d +\d", done.stdout)
+
+
+def test_the_lines_at_the_end_of_a_launch_work_when_typed(tmp_path: Path) -> None:
+    config = config_of(tmp_path, photos=4)
+    (Path(config.data_dir) / "broken.jpg").write_bytes(b"no picture")
+    words = ["--data_dir", "photos", "--model_name", "tiny", "--batch_size", 4, "--device", "cpu", "--precision", "fp32"]
+    launched = run("infer_launch", *words, "--output", "my rows", cwd=tmp_path)
+    assert launched.returncode == 3
+    lines = launched.stdout.splitlines()
+    assert lines[-1] == "next: bulkinfer show 'my rows'"
+    assert "records: 5 = 4 ok + 1 errors (1 at decode)" in lines
+    assert "results: my rows" in lines
+    assert any(line.startswith("  decode: broken.jpg: not a picture") for line in lines)
+    (retry,) = [line for line in lines if line.startswith("  to run the error rows again: ")]
+    for line, code in ((lines[-1], 0), (retry, 3)):
+        typed = shlex.split(line.partition(": ")[2])
+        done = run(*typed, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (code, ""), done
+    assert "next: bulkinfer show 'my rows'" in done.stdout, "a retry ends in the same way"
+
+
+@pytest.mark.parametrize("answer", ["y\n", "n\n", "\n"])
+def test_clean_asks_on_a_terminal(tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished_job(tmp_path)
+    leader, follower = os.openpty()
+    os.write(leader, answer.encode())
+    with os.fdopen(leader), os.fdopen(follower) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        done = run_here("bulkinfer", "clean", "out", cwd=tmp_path)
+    assert "remove them? [y/N]" in done.stdout
+    assert done.returncode == (0 if answer == "y\n" else 1)
+    assert (tmp_path / "out").exists() == (answer != "y\n")
+
+
+@long
+def test_clean_from_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished_job(tmp_path)
+    done = run("bulkinfer", "clean", "out", "--yes", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"logs", "models", "photos"}
+    assert list((tmp_path / "logs").iterdir()) == []

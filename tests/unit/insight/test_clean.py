@@ -1,0 +1,113 @@
+"""clean.py: removes what bulkinfer wrote, and nothing else, and never a running job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.files.output_lock import output_lock, results_lock
+from bulkinfer.insight.clean import Removal, plan_removals, remove
+from bulkinfer.insight.jobs import list_jobs
+from bulkinfer.launch.launcher import launch
+
+from tests.launches import config_of
+from tests.shown_job import finished_job
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job with rows in out/, and one with rows in its log folder."""
+    monkeypatch.chdir(tmp_path)
+    finished_job(tmp_path)
+    finished_job(tmp_path, output="", top_k=2)
+    return tmp_path
+
+
+def log_dir(home: Path, *, is_default: bool) -> Path:
+    return next(job.log_dir for job in list_jobs("logs") if (job.output == job.log_dir / "results") == is_default)
+
+
+def planned(*words: object, what: str = "both") -> list[Removal]:
+    return plan_removals(tuple(map(str, words)), what, "logs")
+
+
+def left(home: Path) -> set[str]:
+    return {path.name for path in home.iterdir()} - {"photos", "models"}
+
+
+def test_both(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    (removal,) = planned("out")
+    sizes = [path.stat().st_size for path in removal.files()]
+    assert str(removal).startswith(f"output out and log folder {folder}: {len(sizes)} files, ")
+    assert removal.size_bytes == sum(sizes)
+    assert remove(removal) == []
+    assert left(home) == {"logs"}
+    assert not folder.exists()
+    assert (home / "logs" / "latest").exists(), "it leads to the other job"
+
+
+def test_one_that_holds_its_output(home: Path) -> None:
+    folder = log_dir(home, is_default=True)
+    assert [remove(removal) for removal in planned(folder)] == [[]]
+    assert not folder.exists()
+    assert not os.path.lexists(home / "logs" / "latest")
+    assert left(home) == {"logs", "out", ".out.bulkinfer"}
+
+
+def test_the_output_alone_and_the_logs_alone(home: Path) -> None:
+    folder = log_dir(home, is_default=True)
+    before = sorted(path.name for path in folder.iterdir())
+    (removal,) = planned(folder, what="logs")
+    assert remove(removal) == []
+    assert {path.name for path in folder.iterdir()} == {"results", ".results.bulkinfer"}
+    (removal,) = planned(folder / "results", what="output")
+    remove(removal)
+    assert not folder.joinpath("results").exists()
+    assert "run.json" in before
+
+
+def test_files_of_others_stay_and_are_named(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    for path in (home / "out" / "notes.txt", folder / "rows.csv"):
+        path.write_text("mine")
+    (removal,) = planned("out")
+    assert [path.name for path in remove(removal)] == ["notes.txt", "rows.csv"]
+    assert (home / "out" / "notes.txt").read_text() == (folder / "rows.csv").read_text() == "mine"
+    assert list(folder.iterdir()) == [folder / "rows.csv"]
+
+
+def test_a_job_that_runs_stays(home: Path) -> None:
+    with results_lock(home / "out"), pytest.raises(LockedError, match="nothing is removed"):
+        planned("out")
+    (removal,) = planned("out")
+    files = list(removal.files())
+    assert removal.log_dir is not None
+    with output_lock(removal.log_dir, flag=""), pytest.raises(LockedError, match="is in use"):
+        remove(removal)
+    assert list(removal.files()) == files
+
+
+def test_a_run_without_pictures_and_a_job_whose_output_is_gone(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    launch(config_of(home, synthetic=True, engine="inline", iterations=1, batches_per_step=1))
+    synthetic = next(job.log_dir for job in list_jobs("logs") if job.state == "no rows")
+    remove(planned("out", what="output")[0])
+    for place in (synthetic, folder.name):
+        (removal,) = planned(place)
+        assert removal.output is None
+        assert remove(removal) == []
+    assert not synthetic.exists()
+    assert not folder.exists()
+
+
+def test_a_job_that_is_named_twice_is_one(home: Path) -> None:
+    assert len(planned("out", home / "out", log_dir(home, is_default=False))) == 1
+
+
+def test_what_is_no_job(home: Path) -> None:
+    for word in ("photos", "nowhere", "models/tiny"):
+        with pytest.raises(UsageError):
+            planned(word)

@@ -1,0 +1,98 @@
+"""The job that a user means: an output, a log folder, a name, or the newest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bulkinfer.errors import UsageError
+from bulkinfer.files.json_file import write_json
+from bulkinfer.insight.find_job import FoundJob, find_job
+from bulkinfer.launch.launcher import launch
+from bulkinfer.launch.summary import point_latest
+
+from tests.launches import config_of
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two jobs in logs/: the first with rows in out/, the newest with rows in its log folder."""
+    folder = tmp_path_factory.mktemp("home")
+    assert launch(config_of(folder, photos=3, engine="inline")).exit_code == 0
+    assert launch(config_of(folder, photos=3, engine="inline", output="", top_k=2)).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def in_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(home)
+    return home
+
+
+def log_dirs() -> dict[bool, Path]:
+    """The log folders: whether the rows lie in them -> the folder."""
+    return {(path / "results").is_dir(): path for path in Path("logs").iterdir() if not path.is_symlink()}
+
+
+def same(found: FoundJob, output: Path, log_dir: Path) -> bool:
+    return (
+        found.log_dir is not None
+        and found.output.samefile(output)
+        and found.log_dir.samefile(log_dir)
+        and len(found.job.parts) == 1
+    )
+
+
+@pytest.mark.usefixtures("in_home")
+def test_by_output_and_by_log_folder() -> None:
+    log_dir = log_dirs()[False]
+    for word in ("out", "out/", str(Path("out").resolve()), str(log_dir), f"{log_dir}/", f"{log_dir}/results", log_dir.name):
+        assert same(find_job(word), Path("out"), log_dir), word
+
+
+@pytest.mark.usefixtures("in_home")
+def test_the_default_output() -> None:
+    log_dir = log_dirs()[True]
+    for word in (str(log_dir), str(log_dir / "results"), log_dir.name, "logs/latest", "logs/latest/results", "latest"):
+        assert same(find_job(word), log_dir / "results", log_dir), word
+
+
+@pytest.mark.usefixtures("in_home")
+@pytest.mark.parametrize("word", [None, ""])
+def test_the_newest_is_named_by_its_own_folder(word: str | None) -> None:
+    found = find_job(word)
+    assert (found.output, found.log_dir) == (log_dirs()[True] / "results", log_dirs()[True])
+
+
+@pytest.mark.usefixtures("in_home")
+def test_an_output_whose_logs_are_gone(home: Path) -> None:
+    log_dir = log_dirs()[False]
+    log_dir.rename(home / "elsewhere")
+    try:
+        assert find_job("out").log_dir is None
+    finally:
+        (home / "elsewhere").rename(log_dir)
+
+
+@pytest.mark.usefixtures("in_home")
+@pytest.mark.parametrize("word", ["nowhere", "logs/nowhere", "photos/000-black.png", "photos", "a\0b"])
+def test_what_is_no_job_is_one_sentence(word: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_job(word)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_any_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its output"):
+        find_job(None)
+
+
+def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("logs") / "tiny-0123abcd-20260101T000000Z"
+    folder.mkdir(parents=True)
+    write_json(folder / "run.json", {"output": None})
+    point_latest(folder)
+    with pytest.raises(UsageError, match=f"{folder}, the newest run, wrote no rows"):
+        find_job(None)

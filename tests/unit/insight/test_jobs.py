@@ -1,0 +1,83 @@
+"""jobs.py: what the log folders say of their jobs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bulkinfer.errors import UsageError
+from bulkinfer.files.output_lock import results_lock
+from bulkinfer.files.own_folder import own_folder
+from bulkinfer.insight.jobs import LoggedJob, list_jobs
+from bulkinfer.launch.launcher import launch
+
+from tests.launches import config_of
+from tests.shown_job import NUM_ERRORS, NUM_OK, finished_job
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    finished_job(tmp_path, output="")
+    return tmp_path
+
+
+def only(home: Path) -> LoggedJob:
+    (job,) = list_jobs(str(home / "logs"))
+    return job
+
+
+def test_a_finished_job(home: Path) -> None:
+    job = only(home)
+    output = job.log_dir / "results"
+    assert (job.state, job.done, job.total, job.errors, job.output) == (
+        "complete", NUM_OK + NUM_ERRORS, NUM_OK + NUM_ERRORS, NUM_ERRORS, output
+    )  # fmt: skip
+    files = [*output.iterdir(), *own_folder(output).iterdir()]
+    assert job.size_bytes == sum(path.stat().st_size for path in files)
+
+
+def test_a_job_that_runs(home: Path) -> None:
+    output = only(home).output
+    assert output is not None
+    with results_lock(output):
+        assert only(home).state == "running"
+    assert only(home).state == "complete"
+
+
+def test_a_job_with_rows_to_do(home: Path) -> None:
+    output = only(home).output
+    assert output is not None
+    sorted(output.iterdir())[0].unlink()
+    job = only(home)
+    assert (job.state, job.done) == ("incomplete", NUM_OK + NUM_ERRORS - 4)
+
+
+def test_a_damaged_job_and_one_whose_output_is_gone(home: Path) -> None:
+    output = only(home).output
+    assert output is not None
+    (own_folder(output) / "_job.json").write_text("{}")
+    assert (only(home).state, only(home).done) == ("damaged", NUM_OK + NUM_ERRORS)
+    shutil.rmtree(output)
+    assert only(home).state == "gone"
+
+
+def test_a_copy_of_the_logs_is_of_its_own_results(home: Path) -> None:
+    copy = home / "copy"
+    shutil.copytree(home / "logs", copy, symlinks=True)
+    (job,) = list_jobs(str(copy))
+    assert job.output == job.log_dir / "results"
+    assert job.log_dir.parent == copy
+
+
+def test_runs_without_pictures_and_the_newest_first(home: Path) -> None:
+    launch(config_of(home, synthetic=True, engine="inline", iterations=1, batches_per_step=1))
+    first, second = list_jobs(str(home / "logs"))
+    assert (first.state, first.output, second.state) == ("no rows", None, "complete")
+
+
+def test_other_folders_are_no_jobs(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "mine").mkdir(parents=True)
+    assert list_jobs(str(tmp_path / "logs")) == []
+    with pytest.raises(UsageError, match="does not exist: give the folder of job logs"):
+        list_jobs(str(tmp_path / "nowhere"))

@@ -1,0 +1,33 @@
+"""Where the picture of a row lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bulkinfer.errors import RunError
+from bulkinfer.insight.picture_file import PictureFiles
+from bulkinfer.records.manifest import open_dataset
+
+from tests.commands import run_here
+from tests.launches import write_photos
+
+
+def test_a_plain_folder(tmp_path: Path) -> None:
+    assert PictureFiles(tmp_path).path(b"a/b.jpg", 0) == os.fsencode(tmp_path) + b"/a/b.jpg"
+
+
+@pytest.mark.parametrize("mode", ["symlink", "copy", "manifest"])
+def test_partitions(tmp_path: Path, mode: str) -> None:
+    write_photos(tmp_path / "photos", 6)
+    words = ("--data_dir", "photos", "--partitions", 2, "--mode", mode)
+    assert run_here("partition_dataset", *words, cwd=tmp_path).returncode == 0
+    files = PictureFiles(tmp_path / "datasets")
+    for partition in open_dataset(tmp_path / "datasets").partitions:
+        for record in partition.manifest.records():
+            assert files.path(record.key, partition.index) == record.path
+            assert Path(os.fsdecode(record.path)).is_file()
+    (tmp_path / "datasets" / "1" / "manifest.parquet").unlink()
+    with pytest.raises(RunError):
+        PictureFiles(tmp_path / "datasets").path(b"a", 1)
