@@ -33,7 +33,7 @@ def _run(config: RunConfig) -> int:
         hide_pandas()  # only now: packages of networks need it
     from bulkinfer.launch.launcher import launch
 
-    return launch(asked, shows_bar=True).exit_code
+    return launch(asked, shows_progress=True).exit_code
 
 
 def _make_missing_network(config: LaunchConfig) -> None:
