@@ -132,9 +132,8 @@ def _folders(model_path: str, log_path: str) -> Iterator[Finding]:
     names = sorted(path.name for path in models.iterdir() if (path / CARD).is_file()) if models.is_dir() else []
     cure = "" if names else "bulkinfer run PHOTOS makes efficientnet_lite0; get_model --list prints all"
     yield Finding("networks", f"{len(names)} in {models}: {', '.join(names)}" if names else f"none in {models}", cure)
-    for subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
+    for _subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
         there = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), Path("/"))
         usage = shutil.disk_usage(there)
-        yield Finding(
-            f"disk of {folder}", f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB, in {there.absolute()}"
-        )
+        free = f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.1f} GiB"
+        yield Finding(subject, f"{free}, in {there.absolute()}")

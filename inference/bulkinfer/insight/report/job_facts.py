@@ -61,7 +61,7 @@ def facts_of(found: FoundJob, summary: dict[str, Any], status: dict[str, Any]) -
     """All facts of a job, under their headings."""
     return (
         Facts("Network", tuple(_network(found.job))),
-        Facts("Where it ran", tuple([*_host(status), *_device(found.job, summary)])),
+        Facts("Where it ran", (*_host(status), *_device(found.job, summary))),
         Facts("Pictures and rows", tuple(_places(found))),
         Facts("Versions", tuple(Fact(name, version) for name, version in found.job.versions.items())),
     )
