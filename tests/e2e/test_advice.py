@@ -188,8 +188,6 @@ def test_the_commands_that_infer_launch_and_get_model_name(tmp_path: Path) -> No
     following = shlex.split(made.stdout.splitlines()[-1].removeprefix("next: "))
     assert following[-2:] == ["--data_dir", "PICTURES"]
     works(tmp_path, [*following[:-1], "my photos"])
-    more = refused(tmp_path, *launch, "--model_path", "my models", "--batch_size", 3)
-    works(tmp_path, advised(more, "get_model"))
     works(tmp_path, [*launch, "--model_path", "my models", "--batch_size", "3"])
     weights = next((tmp_path / "my models" / "efficientnet_lite0").glob("weights-*.bin"))
     weights.write_bytes(weights.read_bytes()[:-1])

@@ -29,7 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bulkinfer verify": (
         "bulkinfer verify out",
-        "bulkinfer verify out first",
+        "bulkinfer verify logs/latest/results",
     ),
     "bulkinfer seal": (
         "bulkinfer seal models/efficientnet_lite0/card.json",
