@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from bulkinfer.__main__ import COMMANDS
@@ -47,6 +48,7 @@ def command_lines(text: str) -> Iterator[tuple[str, list[str]]]:
         if not re.match(r"(?:\$ )?(?:python -m )?(?:get_model|partition_dataset|infer_launch|bulkinfer)\b", line):
             continue
         words = shlex.split(line.removeprefix("$ ").removeprefix("python -m "), comments=True)
+        words = list(takewhile(lambda word: word not in (">", ">>", "|", "&&", "||", "&"), words))
         if words[0] in SCRIPTS:
             yield words[0], words[1:]
         elif len(words) > 1 and words[1].replace("-", "_") in COMMANDS:

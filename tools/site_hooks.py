@@ -43,7 +43,8 @@ def _expanded(entry: Any, named: str) -> Any:
 
 
 def _folder(name: str, named: str) -> list[str]:
-    return sorted(page for path in (DOCS / name).glob("*.md") if (page := f"{name}{path.name}") not in named)
+    pages = [f"{name.removeprefix('./')}{path.name}" for path in (DOCS / name).glob("*.md")]
+    return sorted(page for page in pages if f"'{page}'" not in named)
 
 
 def on_files(files: Any, config: Any) -> Any:
