@@ -13,6 +13,7 @@ from pathlib import Path
 from bulkinfer.errors import BulkinferError, first_line
 from bulkinfer.host.cores import core_budget
 from bulkinfer.host.install_hint import install_command
+from bulkinfer.host.memory import describe_memory
 from bulkinfer.host.versions import NATIVE_HALVES, processor, processor_features, versions
 from bulkinfer.model.integrity import CARD
 from bulkinfer.runtime.devices import AUTO, find_candidates, parse_device
@@ -42,7 +43,7 @@ def examine(model_path: str, log_path: str) -> list[Finding]:
     return [
         Finding("bulkinfer", f"{versions()['bulkinfer']}, Python {platform.python_version()}, {platform.platform()}"),
         *_processor(),
-        Finding("memory", _memory(Path("/"))),
+        Finding("memory", describe_memory()),
         *(_device(name) for name in PROVIDERS),
         *_decoders(),
         *_packages(),
@@ -57,21 +58,6 @@ def _processor() -> Iterator[Finding]:
     halves = [kind for kind, needed in NATIVE_HALVES.items() if needed & features]
     yield Finding("16-bit numbers", f"computed by the processor itself: {', '.join(halves) or 'none'}")
     yield Finding("cores", str(core_budget()))
-
-
-def _memory(root: Path) -> str:
-    """Memory of the machine, what is free of it, and the limit of this control group. `root` is for tests."""
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
-        return "not known: there is no /proc/meminfo"
-    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-    text = f"{sizes['MemTotal'] / _GIB:.1f} GiB, {sizes['MemAvailable'] / _GIB:.1f} GiB available"
-    for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        limit = (root / name).read_text().strip() if (root / name).is_file() else "max"
-        if limit.isdecimal() and int(limit) < sizes["MemTotal"]:
-            text += f", of which this container may use {int(limit) / _GIB:.1f} GiB"
-    return text
 
 
 def _device(name: str) -> Finding:

@@ -111,11 +111,11 @@ def _make_graph(network: Path, folder: Path, batch_size: int) -> None:
     if card is None or not (card.fixed_batch or graph_path(folder, 0).exists()):
         return
     sizes = sorted(int(path.stem[6:]) for path in folder.glob("model_*.onnx") if path.stem[6:].isdecimal())
-    use = f"use --batch_size {sizes[-1]}" if sizes else "get a copy of it that can"
+    use = f"use --batch_size {shell_word(str(sizes[-1]))}" if sizes else "get a copy of it that can"
     if card.fixed_batch:
         raise UsageError(
             f"--batch_size {batch_size}: {card.name} runs at batch {card.fixed_batch} only, because its graph fixes that batch "
-            f"inside: use --batch_size {card.fixed_batch}"
+            f"inside: use --batch_size {shell_word(str(card.fixed_batch))}"
         )
     if not all(os.access(place, os.W_OK) for place in (network, folder)):
         raise UsageError(f"{graph} does not exist, and cannot be made, because {folder} cannot be written to: {use}")

@@ -48,16 +48,6 @@ def test_a_device_that_is_not_there_says_why(tmp_path: Path, monkeypatch: pytest
     assert (found.finding, found.cure) == ("no: needs the package x", "pip install x")
 
 
-def test_memory_of_a_container(tmp_path: Path) -> None:
-    assert "not known" in machine._memory(tmp_path)
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 4194304 kB\n")
-    assert machine._memory(tmp_path) == "8.0 GiB, 4.0 GiB available"
-    (tmp_path / "sys" / "fs" / "cgroup").mkdir(parents=True)
-    (tmp_path / "sys" / "fs" / "cgroup" / "memory.max").write_text(f"{2 << 30}\n")
-    assert machine._memory(tmp_path).endswith(", of which this container may use 2.0 GiB")
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     monkeypatch.chdir(tmp_path)
