@@ -19,9 +19,19 @@ from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_tem
 from bulkinfer.results.find_output import RESULTS, recorded_output
 from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.part_names import STAGING
+from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.types import printable_path
 
-_LOG_FILES = ("run.json", "summary.json", JOB_FILE, "manifest*.parquet", "worker-*.log", "worker-*.jsonl")
+_LOG_FILES = (
+    "run.json",
+    "summary.json",
+    STATUS_FILE,
+    "report.html",
+    JOB_FILE,
+    "manifest*.parquet",
+    "worker-*.log",
+    "worker-*.jsonl",
+)
 _LOG_FOLDERS = ("retry", "score", "compare", "report")  # of other commands, in the log folder of a job
 
 

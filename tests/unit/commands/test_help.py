@@ -12,7 +12,7 @@ from bulkinfer.commands.parse import HelpRequested, parse
 from bulkinfer.config import GetModelConfig, LaunchConfig, option
 from bulkinfer.train.options import TrainConfig
 
-from tests.rules.test_docs import CONFIGS
+from tests.configs import CONFIGS
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.commands.shell_scripts import command_names, config_class, script
 from bulkinfer.config import SHELLS
 
-from tests.rules.test_docs import CONFIGS
+from tests.configs import CONFIGS
 
 WRAPPER = """
 source "$0"

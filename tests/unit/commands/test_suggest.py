@@ -13,7 +13,7 @@ from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 
-from tests.rules.test_docs import CONFIGS
+from tests.configs import CONFIGS
 
 
 def suggested(config: type[Any], word: str) -> str:

@@ -14,9 +14,8 @@ from bulkinfer.launch.retry import begun_config
 from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.types import printable_path
-
-STATUS_FILE = "status.json"  # of a launch, in its log folder
 
 
 @dataclass(frozen=True)
