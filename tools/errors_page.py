@@ -23,6 +23,7 @@ ROOMS = {
     "__main__": "The command line",
     "commands": "Options and words of every command",
     "config": "Options that do not go together",
+    "types": "Values of options, from flags and from Python",
     "bench": "bulkinfer bench",
     "datasets": "Labelled data sets, and get_dataset",
     "errors": "Advice that is added to other messages",
