@@ -38,7 +38,6 @@ ROOMS = {
     "results": "Results, and verify",
     "runtime": "Devices and ONNX Runtime",
     "train": "train and validate",
-    "types": "Values of options",
     "worker": "Workers and predictors",
     "zoo": "Networks by name, and their weights",
 }

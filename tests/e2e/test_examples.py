@@ -20,8 +20,9 @@ from tests.models import write_tiny_model
 # In this order each finds what it needs. get_dataset is left out: it downloads.
 TYPED = (
     *("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry"),
-    *("bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer validate", "bulkinfer doctor"),
-    "bulkinfer completion",
+    *("bulkinfer show", "bulkinfer rows", "bulkinfer score", "bulkinfer compare", "bulkinfer report", "bulkinfer watch"),
+    *("bulkinfer jobs", "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer validate", "bulkinfer doctor"),
+    *("bulkinfer completion", "bulkinfer clean"),
 )
 
 
@@ -34,6 +35,8 @@ def test_every_command_has_two_examples() -> None:
 @long
 def test_the_examples_work(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", 12)
+    keys = sorted(str(path.relative_to(tmp_path / "photos")) for path in (tmp_path / "photos").rglob("*.jpg"))
+    (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in ["key,class", *(f"{key},1" for key in keys)]))
     for name in TYPED:
         for example in EXAMPLES[name]:
             done = subprocess.run(

@@ -27,6 +27,38 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1",
         "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1 --valid_batch_size 16",
     ),
+    "bulkinfer show": (
+        "bulkinfer show out --least_sure 3",
+        "bulkinfer show out --errors",
+    ),
+    "bulkinfer rows": (
+        "bulkinfer rows out --to rows.csv",
+        "bulkinfer rows out --format jsonl --to rows.jsonl",
+    ),
+    "bulkinfer score": (
+        "bulkinfer score out --labels labels.csv",
+        "bulkinfer score out --labels labels.csv --to score",
+    ),
+    "bulkinfer compare": (
+        "bulkinfer compare out first",
+        "bulkinfer compare out first --to compared",
+    ),
+    "bulkinfer report": (
+        "bulkinfer report out --to report.html",
+        "bulkinfer report out --to page.html --pictures 4",
+    ),
+    "bulkinfer watch": (
+        "bulkinfer watch out",
+        "bulkinfer watch out --once",
+    ),
+    "bulkinfer jobs": (
+        "bulkinfer jobs",
+        "bulkinfer jobs --log_path logs",
+    ),
+    "bulkinfer clean": (
+        "bulkinfer clean first --yes",
+        "bulkinfer clean out --what logs --yes",
+    ),
     "bulkinfer verify": (
         "bulkinfer verify out",
         "bulkinfer verify logs/latest/results",

@@ -51,6 +51,7 @@ class Removal:
                 elif any(fnmatch(entry.name, pattern) for pattern in _LOG_FILES):
                     yield entry
         if self.output is not None:
+            yield from (path for path in (own_folder(self.output) / STATUS_FILE,) if path.is_file())
             yield from sorted(all_result_files(self.output), key=lambda path: (path.name == JOB_FILE, path))
 
     @property

@@ -15,7 +15,9 @@ FORMATS = ("csv", "jsonl", "npy", "coco", "label_studio", "fiftyone", "parquet")
 class ScoreConfig:
     """Score the rows of a job against known labels: accuracy, classes, confusion, calibration. Changes no row."""
 
-    job: str = option("", "output, log folder or name of a job (also as a plain argument); default the newest job")
+    job: str = option(
+        "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
+    )
     labels: str = option(
         "",
         "folder (the first folder of a key is its class), a table of file names and labels (CSV, val_annotations.txt), "
@@ -36,7 +38,7 @@ class ScoreConfig:
 class CompareConfig:
     """Compare the rows of two jobs over the same pictures: best classes, scores, and the pictures that changed."""
 
-    jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)")
+    jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)", group="input")
     to: str = option("", "folder for the files with all figures; default compare/ in the log folder of the first job")
     data_dir: str = option("", "where the pictures are now, for the contact sheet; default as the first job began")
     log_path: str = option("logs", "folder of job logs")
@@ -49,7 +51,9 @@ class CompareConfig:
 class WatchConfig:
     """Show how far a job has come, from another terminal or host, until it ends. Reads its files, and changes nothing."""
 
-    job: str = option("", "results or log folder of a job, or its name (also as a plain argument); default: the newest one")
+    job: str = option(
+        "", "results or log folder of a job, or its name (also as a plain argument); default: the newest one", group="input"
+    )
     once: bool = option(False, "print one line and stop; exit code 0, 3 or 1 as that of the job, 4 while it runs")
     log_path: str = option(LaunchConfig.log_path, "folder of job logs, for names and the newest job")
 
@@ -64,6 +68,7 @@ class ReportConfig:
     job: str = option(
         "",
         "output, log folder or name of a job, or folder of a training run (also as a plain argument); default the newest",
+        group="input",
     )
     labels: str = option("", "known labels, as bulkinfer score takes them, for the accuracy on the page")
     to: str = option("", "file of the page; default report.html in the log folder")
@@ -83,7 +88,9 @@ class ReportConfig:
 class ShowConfig:
     """Show rows of a job as a table: the first ones, the surest or least sure ones, those of a class, or the error rows."""
 
-    job: str = option("", "output, log folder or name of a job (also as a plain argument); default the newest job")
+    job: str = option(
+        "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
+    )
     top: int = option(20, "the first N rows", minimum=1)
     least_sure: int = option(0, "instead the N ok rows with the lowest best score; 0: none", minimum=0)
     most_sure: int = option(0, "instead the N ok rows with the highest best score; 0: none", minimum=0)
@@ -106,7 +113,9 @@ class ShowConfig:
 class RowsConfig:
     """Write the rows of a job into a file of another format. The results stay as they are."""
 
-    job: str = option("", "output, log folder or name of a job (also as a plain argument); default the newest job")
+    job: str = option(
+        "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
+    )
     format: str = option("csv", "what to write", choices=FORMATS)
     to: str = option("", "the file; of --format parquet, the folder")
     top_k: int = option(0, "classes of each row, best first; 0: all that were saved", minimum=0)
@@ -126,7 +135,7 @@ class RowsConfig:
 class JobsConfig:
     """List the jobs in the folder of job logs, newest first: state, rows, errors, date, and size of the output."""
 
-    log_path: str = option("logs", "folder of job logs (also as a plain argument)")
+    log_path: str = option("logs", "folder of job logs (also as a plain argument)", group="input")
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -136,7 +145,7 @@ class JobsConfig:
 class CleanConfig:
     """Remove jobs: their outputs, their log folders, or both. A job that is running is never removed."""
 
-    job: tuple[str, ...] = option((), "outputs, log folders or names of jobs (also as plain arguments)")
+    job: tuple[str, ...] = option((), "outputs, log folders or names of jobs (also as plain arguments)", group="input")
     what: str = option("both", "what to remove of each job", choices=("both", "logs", "output"))
     yes: bool = option(False, "do not ask")
     log_path: str = option("logs", "folder of job logs")
