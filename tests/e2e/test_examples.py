@@ -35,7 +35,7 @@ def test_every_command_has_two_examples() -> None:
 @long
 def test_the_examples_work(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", 12)
-    keys = sorted(str(path.relative_to(tmp_path / "photos")) for path in (tmp_path / "photos").rglob("*.jpg"))
+    keys = sorted(str(path.relative_to(tmp_path / "photos")) for path in (tmp_path / "photos").rglob("*") if path.is_file())
     (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in ["key,class", *(f"{key},1" for key in keys)]))
     for name in TYPED:
         for example in EXAMPLES[name]:

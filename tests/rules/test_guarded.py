@@ -28,7 +28,6 @@ ALLOWED = {
     "train/checkpoint.py": "by path, after its hash was compared by the guard",
     "train/runs.py": "/proc/self/statm",
     "zoo/spec.py": "a file of an installed package",
-    "insight/machine.py": "/proc/meminfo, and the limits of this control group",
     "launch/engines/worker_handle.py": "the log of a worker that this process has started",
 }
 
