@@ -65,7 +65,7 @@ def test_a_terminal_shows_a_view_that_begins_at_once_and_ends_clean(place: Path,
         total = [line for line in plain.stdout.splitlines() if line.startswith("records: ")]
         assert total == ["records: 30 = 30 ok + 0 errors"]
         assert total[0] in last.splitlines()
-        assert unwrapped[-1].startswith("summary: ")
+        assert unwrapped[-1] == "next: bulkinfer show out"
 
 
 def test_a_dumb_terminal_gets_lines(place: Path) -> None:
@@ -109,7 +109,7 @@ def test_without_a_terminal_stdout_has_no_line_of_progress(place: Path) -> None:
     step = "Total N sec.   Preprocessing N sec (N%).   Compute N sec (N%).   N images/sec."
     assert lines.count(step) in (2, 3), "30 pictures are three steps, and the first of each worker warms up"
     known = ("model: ", "device: ", "precision: ", "cores: ", "input: ", "decode: ", "job: ", "output: ", "2 batches x 6 ",
-             "worker 0: ", "Total ", "total: ", "thread-seconds: ", "records: ", "results: ", "summary: ", "  ")  # fmt: skip
+             "worker 0: ", "Total ", "total: ", "thread-seconds: ", "records: ", "results: ", "summary: ", "next: ", "  ")  # fmt: skip
     assert [line for line in lines if not line.startswith(known)] == []
     assert "\x1b" not in done.stdout
 
