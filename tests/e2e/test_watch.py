@@ -109,7 +109,8 @@ def test_without_a_terminal_stdout_has_no_line_of_progress(place: Path) -> None:
     step = "Total N sec.   Preprocessing N sec (N%).   Compute N sec (N%).   N images/sec."
     assert lines.count(step) in (2, 3), "30 pictures are three steps, and the first of each worker warms up"
     known = ("model: ", "device: ", "precision: ", "cores: ", "input: ", "decode: ", "job: ", "output: ", "2 batches x 6 ",
-             "worker 0: ", "Total ", "total: ", "thread-seconds: ", "records: ", "results: ", "summary: ", "next: ", "  ")  # fmt: skip
+             "worker 0: ", "Total ", "total: ", "thread-seconds: ", "records: ", "results: ",
+             "summary: ", "next: ", "  ")  # fmt: skip
     assert [line for line in lines if not line.startswith(known)] == []
     assert "\x1b" not in done.stdout
 
