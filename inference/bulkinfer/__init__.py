@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bulkinfer.train.launch import train
     from bulkinfer.train.options import TrainConfig
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BulkinferError",
