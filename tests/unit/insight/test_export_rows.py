@@ -15,8 +15,11 @@ import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.insight.export_rows import Written, export_rows
 from bulkinfer.insight.options import FORMATS, RowsConfig
+from bulkinfer.launch.launcher import launch
 from bulkinfer.results.reader import read_results
 
+from tests.launches import config_of
+from tests.pictures import write_files
 from tests.shown_job import LATIN, NUM_ERRORS, NUM_OK, ODD, finished_job
 
 
@@ -84,6 +87,17 @@ def test_npy(tmp_path: Path, precision: str) -> None:
     np.testing.assert_array_equal(values, np.array([row["embedding"] for row in expected], values.dtype))
     keys = found.keys.read_text().splitlines()
     assert keys == [row["key"].replace("\n", "\\n") for row in expected]
+
+
+def test_npy_whose_first_part_holds_error_rows_only(tmp_path: Path) -> None:
+    config = config_of(tmp_path, save=("embedding",), batches_per_step=1, engine="inline")
+    write_files(Path(config.data_dir), {f"000-{number}.jpg": b"not a picture" for number in range(4)})
+    launch(config)
+    results = read_results(tmp_path / "out")
+    assert set(next(results.tables())["status"].to_pylist()) == {"error"}
+    written(tmp_path / "out", tmp_path, format="npy")
+    values = np.load(tmp_path / "rows", allow_pickle=False)
+    np.testing.assert_array_equal(values, [row["embedding"] for row in ok_rows_of(tmp_path / "out")])
 
 
 def test_npy_of_a_column_that_was_not_saved(shown: Path, tmp_path: Path) -> None:

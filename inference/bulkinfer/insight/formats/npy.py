@@ -31,7 +31,7 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
     Line n of FILE.keys.txt is the key of row n, with control characters escaped. The keys are published first, so that an
     array is never without them. Returns N. Raises UsageError if the job has no such column, or no ok row.
     """
-    name, count, shape, dtype = config.column, 0, (), np.dtype(np.float32)
+    name, count, header_bytes, shape, dtype = config.column, 0, 0, (), np.dtype(np.float32)
     with ExitStack() as stack:  # left in the opposite order
         values_file = stack.enter_context(stack.enter_context(publishing(final)).open("wb+"))
         keys_file = stack.enter_context(stack.enter_context(publishing(keys_path(final))).open("w", encoding="utf-8"))
@@ -39,7 +39,7 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
             name = name or next((name for name in _DEFAULT if name in table.column_names), "")
             ok = table.filter(pc.is_null(table["stage"]))
             values = _values(ok, name)
-            if not count:
+            if not header_bytes:  # before the first part, also if that holds error rows only
                 shape, dtype = values.shape[1:], values.dtype
                 header_bytes = _write_header(values_file, 0, shape, dtype)
             values.tofile(values_file)
