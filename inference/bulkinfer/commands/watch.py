@@ -19,7 +19,7 @@ _LOOK_S = 1.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: that of the job, 1 if it was stopped or killed; with --once 4 while it runs."""
-    return run_command("bulkinfer watch", WatchConfig, _run, argv, positional="job")
+    return run_command("bulkinfer watch", WatchConfig, _run, argv, positional="job", uses_arrow=True)
 
 
 def _run(config: WatchConfig) -> int:

@@ -10,11 +10,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bulkinfer.errors import LockedError
+from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.table import size_text
-from bulkinfer.insight.find_job import LATEST, find_job, is_log_dir, place_of
+from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
 from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_temporaries
 from bulkinfer.results.find_output import RESULTS, recorded_output
 from bulkinfer.results.job_file import JOB_FILE

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import real_path, user_path
 from bulkinfer.launch.job import job_name
 from bulkinfer.launch.summary import SUMMARY_FILE
-from bulkinfer.results.find_output import RESULTS, RUN_FILE, find_output, require_job
+from bulkinfer.results.find_output import RESULTS, RUN_FILE, find_output, recorded_output, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.types import printable_path
-
-LATEST = "latest"  # the link in the folder of job logs to the newest one
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
 
     Raises UsageError if there is none, RunError if its _job.json is damaged.
     """
-    given = place_of(word, log_path) if word else _newest(log_path)
+    given = place_of(word, log_path) if word else newest(log_path)
     output = find_output(given)
     if not word and output == given:
         raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output or its log folder")
@@ -39,12 +38,12 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
     return FoundJob(output, _log_dir(given, output, job, log_path), job)
 
 
-def _newest(log_path: str) -> Path:
+def newest(log_path: str) -> Path:
+    """The folder that the link `latest` in `log_path` names. It need not be of a job. Raises UsageError if there is none."""
     latest = Path(log_path) / LATEST
     if not latest.is_dir():
         raise UsageError(f"{printable_path(latest)} does not exist: name a job by its output or its log folder")
-    folder = latest.parent / real_path(latest).name  # what it points to: jobs are told apart by that name
-    return folder if folder.is_dir() else latest
+    return linked_folder(latest)
 
 
 def place_of(word: str, log_path: str) -> Path:
@@ -65,13 +64,23 @@ def place_of(word: str, log_path: str) -> Path:
 
 
 def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | None:
-    """The log folder of the job in `output`: `given`, the folder above, or the one that its launch logged to."""
+    """The log folder of the job in `output`: `given`, the folder above, or the one that its launch logged to.
+
+    Jobs that differ only in --output have log folders of one name, and one `log_path` has room for the last of them: a log
+    folder whose records name another output is not of this job.
+    """
     name = job_name(job.model_name, job.fingerprint)
     recorded = job.config.get("log_path")
     places = [given, given.parent, output.parent, Path(log_path) / name]
     if isinstance(recorded, str):
         places.append(Path(recorded) / name)
-    return next((place for place in places if real_path(place).name == name and is_log_dir(place)), None)
+    named = (place for place in places if name in (place.name, real_path(place).name) and is_log_dir(place))
+    return next((place for place in named if _is_of_output(place, output)), None)
+
+
+def _is_of_output(log_dir: Path, output: Path) -> bool:
+    recorded = recorded_output(log_dir) or log_dir / RESULTS  # without a record: the default place
+    return real_path(recorded) == real_path(output)
 
 
 def is_log_dir(folder: Path) -> bool:

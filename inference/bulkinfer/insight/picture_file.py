@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from bulkinfer.records.data_dir import DATASETS, find_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset, link_name
 from bulkinfer.records.manifest_file import open_manifest
+
+
+def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
+    """The folder with the pictures of a job, which need not exist: `data_dir`, the one in `config`, or that of a launch.
+
+    `config` is that of the job: see JobFile. Where nothing names a folder it is datasets/.
+    """
+    return find_data_dir(data_dir or str(config.get("data_dir") or "")) or Path(DATASETS)
 
 
 class PictureFiles:

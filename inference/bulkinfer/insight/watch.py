@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.errors import DamagedError, UsageError
-from bulkinfer.files.output_lock import LOCK_FILE, living_holder
+from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, duration, line_of
+from bulkinfer.insight.find_job import newest, place_of
+from bulkinfer.results.find_output import RESULTS
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
 from bulkinfer.types import printable_path
 
 EXIT_RUNNING = 4
 _LATE_S = 15.0  # a launcher renews its status every 2 s
-_ENDS = {FINISHED: 0, STOPPED: 1, FAILED: 1, KILLED: 1}  # exit codes, where the job did not leave its own
+_ENDS = (FINISHED, STOPPED, FAILED, KILLED)
+_CODES = (0, 1, 3)  # exit codes of a finished job
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,11 @@ class Sight:
 
     @property
     def exit_code(self) -> int:
-        """That of the job, 1 for one that was stopped or killed, or 4 while it runs."""
+        """That of the job, 1 for one that was stopped or killed, or left no known code, or 4 while it runs."""
         if not self.has_ended:
             return EXIT_RUNNING
         code = self.report.exit_code if self.report is not None else None
-        return code if code in (0, 1, 3) and self.status.state == FINISHED else _ENDS[self.status.state]
+        return code if code in _CODES and self.status.state == FINISHED else 1
 
     @property
     def heading(self) -> list[str]:
@@ -78,33 +81,13 @@ def look(folder: Path) -> Sight:
 def find_watched(word: str, log_path: str) -> Path:
     """The folder with the status of the job that `word` names: its results, its log folder, or its name below `log_path`.
 
-    Without a word that of the newest status below `log_path`. Raises UsageError if there is none.
+    Without a word that of the newest job, as find_job has it. Raises UsageError if there is none.
     """
-    if not word:
-        return _newest(Path(log_path))
-    given = Path(word)
+    given = place_of(word, log_path) if word else newest(log_path)
     places = [given, own_folder(given)]
-    if given.name == "results":  # of a job with --output it was never made
+    if given.name == RESULTS:  # of a job with --output it was never made
         places.append(given.parent)
-    if "/" not in word:
-        places.append(Path(log_path) / word)
     for place in places:
-        if _is_of_a_job(place):
+        if (place / STATUS_FILE).is_file() or living_holder(place) is not None:
             return place
-    raise UsageError(f"{printable_path(given)} is no results or log folder of a job: bulkinfer watch shows the newest job")
-
-
-def _newest(log_path: Path) -> Path:
-    """The folder of the status that was written last; one that a launch has locked, and not written yet, is newer."""
-    found = {
-        path.parent: path.stat().st_mtime for name in (STATUS_FILE, LOCK_FILE) for path in log_path.glob(f"*/{name}")
-        if path.parent.name != "latest"
-    }  # fmt: skip
-    found = {folder: seconds for folder, seconds in found.items() if _is_of_a_job(folder)}
-    if not found:
-        raise UsageError(f"{printable_path(log_path)} holds no job: name one by its results or log folder")
-    return max(found, key=lambda folder: found[folder])
-
-
-def _is_of_a_job(folder: Path) -> bool:
-    return (folder / STATUS_FILE).is_file() or living_holder(folder) is not None
+    raise UsageError(f"{printable_path(given)} has no {STATUS_FILE}: name a job by its results or log folder")

@@ -8,6 +8,8 @@ from pathlib import Path
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 
+DATASETS = "datasets"  # where partition_dataset writes if it is not told otherwise
+
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError that ends with an example, `command_to_type`."""
@@ -16,15 +18,18 @@ def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
 
 
+def find_data_dir(data_dir: str) -> Path | None:
+    """`data_dir`; if it is empty datasets/ if it holds partitions, else $DATA_DIR, else None. The folder need not exist."""
+    if not data_dir and (Path(DATASETS) / "dataset.json").exists():
+        return Path(DATASETS)
+    found = data_dir or os.environ.get("DATA_DIR", "")
+    return Path(found) if found else None
+
+
 def resolve_data_dir(config: LaunchConfig) -> Path:
-    """--data_dir; without it datasets/ if it holds partitions, else $DATA_DIR. Raises UsageError if none is a folder."""
-    if config.data_dir:
-        found = Path(config.data_dir)
-    elif (Path("datasets") / "dataset.json").exists():
-        return Path("datasets")
-    elif from_environment := os.environ.get("DATA_DIR"):
-        found = Path(from_environment)
-    else:
+    """The folder that find_data_dir finds for --data_dir. Raises UsageError if there is none, or if it is no folder."""
+    found = find_data_dir(config.data_dir)
+    if found is None:
         raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
     if not found.is_dir():
         raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions")

@@ -69,6 +69,16 @@ def test_the_output_alone_and_the_logs_alone(home: Path) -> None:
     assert "run.json" in before
 
 
+def test_logs_of_another_output_stay(home: Path) -> None:
+    finished_job(home, output="other")
+    folder = next(job.log_dir for job in list_jobs("logs") if job.output is not None and job.output.name == "other")
+    (removal,) = planned("out")
+    assert removal.log_dir is None
+    remove(removal)
+    assert (folder / "run.json").is_file()
+    assert planned("other")[0].log_dir == folder
+
+
 def test_files_of_others_stay_and_are_named(home: Path) -> None:
     folder = log_dir(home, is_default=False)
     for path in (home / "out" / "notes.txt", folder / "rows.csv"):

@@ -96,3 +96,28 @@ def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     point_latest(folder)
     with pytest.raises(UsageError, match=f"{folder}, the newest run, wrote no rows"):
         find_job(None)
+
+
+def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two jobs that differ only in --output have one log folder, which is of the later one."""
+    monkeypatch.chdir(tmp_path)
+    for output in ("one", "two"):
+        assert launch(config_of(tmp_path, photos=3, engine="inline", output=output)).exit_code == 0
+    (log_dir,) = (path for path in Path("logs").iterdir() if not path.is_symlink())
+    assert find_job("one").log_dir is None
+    assert find_job("one", str(tmp_path / "logs")).log_dir is None
+    for word in ("two", log_dir.name, ""):
+        assert same(find_job(word), Path("two"), log_dir), word
+
+
+def test_a_log_folder_that_is_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = launch(config_of(tmp_path, photos=3, engine="inline")).output
+    assert output is not None
+    (log_dir,) = (path for path in Path("logs").iterdir() if not path.is_symlink())
+    (tmp_path / "disk").mkdir()
+    log_dir.rename(tmp_path / "disk" / "far")
+    log_dir.symlink_to(tmp_path / "disk" / "far")
+    for word in ("", "out", log_dir.name):
+        found = find_job(word)
+        assert found.log_dir == log_dir, word

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.insight.picture_file import PictureFiles
+from bulkinfer.insight.picture_file import PictureFiles, picture_folder
 from bulkinfer.records.manifest import open_dataset
 
 from tests.commands import run_here
@@ -31,3 +31,16 @@ def test_partitions(tmp_path: Path, mode: str) -> None:
     (tmp_path / "datasets" / "1" / "manifest.parquet").unlink()
     with pytest.raises(RunError):
         PictureFiles(tmp_path / "datasets").path(b"a", 1)
+
+
+def test_the_folder_is_that_of_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    assert picture_folder({}) == Path("datasets")
+    monkeypatch.setenv("DATA_DIR", "elsewhere")
+    assert picture_folder({}) == Path("elsewhere")
+    Path("datasets").mkdir()
+    Path("datasets/dataset.json").touch()
+    assert picture_folder({"data_dir": ""}) == Path("datasets"), "as a launch has it: before $DATA_DIR"
+    assert picture_folder({"data_dir": "photos"}) == Path("photos")
+    assert picture_folder({"data_dir": "photos"}, "moved") == Path("moved")

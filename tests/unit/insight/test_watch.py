@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.commands.watch import follow
 from bulkinfer.errors import UsageError
+from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.lease import LEASE_S, Lease, take
 from bulkinfer.files.output_lock import LOCK_FILE
 from bulkinfer.host.process_identity import process_start_ticks
@@ -80,13 +81,15 @@ def test_a_job_on_another_host_runs_while_it_renews_its_lock(tmp_path: Path, age
         (FINISHED, 0, 0),
         (FINISHED, 3, 3),
         (FINISHED, 1, 1),
+        (FINISHED, 2, 1),
+        (FINISHED, None, 1),
         (STOPPED, 130, 1),
         (STOPPED, 143, 1),
         (FAILED, 2, 1),
         (FAILED, 1, 1),
     ],
 )
-def test_a_job_that_has_ended(tmp_path: Path, state: str, written: int, code: int) -> None:
+def test_a_job_that_has_ended(tmp_path: Path, state: str, written: int | None, code: int) -> None:
     lease = locked(tmp_path)  # for the moment between the last status and the end of its process
     write_status(tmp_path, launcher(), replace(STATUS, state=state), written)
     for _ in range(2):
@@ -120,10 +123,12 @@ def test_old_news_are_told(tmp_path: Path) -> None:
 def test_a_folder_without_a_job(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no status\.json: name a job"):
         look(tmp_path)
-    with pytest.raises(UsageError, match="holds no job: name one by its results or log folder"):
+    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its output or its log folder"):
         find_watched("", str(tmp_path / "logs"))
-    with pytest.raises(UsageError, match="is no results or log folder of a job"):
+    with pytest.raises(UsageError, match="nothing does not exist: name a job by its output or its log folder"):
         find_watched("nothing", str(tmp_path))
+    with pytest.raises(UsageError, match=r"has no status\.json: name a job by its results or log folder"):
+        find_watched(str(tmp_path), str(tmp_path))
 
 
 def test_which_job_a_word_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +141,11 @@ def test_which_job_a_word_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Path("logs/latest").symlink_to("two")
     Path("out").mkdir()
     Path("logs/three").mkdir()
-    assert find_watched("", "logs") == Path("logs/one")
+    assert find_watched("", "logs") == Path("logs/two"), "as the link says, whatever was written last"
     locked(Path("logs/three"))
+    point_latest(Path("logs/three"))
     assert find_watched("", "logs") == Path("logs/three"), "a launch that begins has a lock, and no status yet"
+    point_latest(Path("logs/two"))
     assert find_watched("two", "logs") == Path("logs/two")
     assert find_watched("logs/latest", "logs") == Path("logs/latest")
     assert find_watched("out", "logs") == Path(".out.bulkinfer")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bulkinfer.errors import UsageError
 from bulkinfer.insight.accuracy.key_match import KeyMatch
+from bulkinfer.insight.picture_file import picture_folder
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, raw_key_column
 from bulkinfer.records.sources.coco import read_annotations
 from bulkinfer.records.sources.folder import counted
@@ -56,8 +57,8 @@ def _of_folders(keys: Sequence[bytes]) -> list[Label]:
 
 def _categories(path: Path, results: Results) -> dict[bytes, Label]:
     """The categories of each image in COCO annotations, by its file name."""
-    data_dir = str(results.job.get("config", {}).get("data_dir") or ".")
-    found = read_annotations(path, os.fsencode(data_dir), _FLAG)
+    folder = picture_folder(results.job.get("config", {}))
+    found = read_annotations(path, os.fsencode(folder), _FLAG)
     texts = found.category_texts
     name_of = {number: str(number) for number in range(len(texts))} | found.categories
     labels = {image.name: tuple(name_of.get(each, str(each)) for each in image.category_ids or ()) for image in found.images}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from bulkinfer.insight.accuracy.figures import class_text
 from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.insight.class_names import ClassNames, classes_of
 from bulkinfer.insight.comparison.changes import Answer, Change, Changes, Uncompared
-from bulkinfer.insight.comparison.contact_sheet import Tile, draw_sheet
+from bulkinfer.insight.comparison.contact_sheet import THUMB, Tile, draw_sheet
 from bulkinfer.insight.comparison.join import BUCKET_ROWS, joined
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.output_files import csv_file
-from bulkinfer.insight.picture_file import PictureFiles
+from bulkinfer.insight.picture_file import picture_folder
+from bulkinfer.insight.thumbnail import ThumbnailReader
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.job_kind import differing_values, effective_identity
 from bulkinfer.results.reader import read_results
@@ -125,22 +125,21 @@ def _as_json(one: FoundJob, other: FoundJob, changes: Changes, differences: dict
 
 def _write_sheet(path: Path, job: JobFile, changes: Changes, names: tuple[ClassNames, ClassNames], data_dir: str) -> int | None:
     """Draw the pictures that changed most; returns how many could be read. Without any, or without changes, no file is left."""
-    folder = data_dir or str(job.config.get("data_dir") or "")
     path.unlink(missing_ok=True)  # of an earlier comparison
-    if not changes.most or not folder:
+    if not changes.most:
         return None
-    pictures = PictureFiles(Path(folder))
-    sheet, num_read = draw_sheet([*_tiles(changes, names, pictures)])
+    reader = ThumbnailReader(picture_folder(job.config, data_dir), job.identity, THUMB)
+    sheet, num_read = draw_sheet([*_tiles(changes, names)], reader)
     if num_read:
         with publishing(path) as temporary:
             sheet.save(temporary, "PNG")
     return num_read
 
 
-def _tiles(changes: Changes, names: tuple[ClassNames, ClassNames], pictures: PictureFiles) -> Iterator[Tile]:
+def _tiles(changes: Changes, names: tuple[ClassNames, ClassNames]) -> Iterator[Tile]:
     for change in changes.most_changed():
         answers = [f"{side}: {answer_text(answer, each)}" for side, answer, each in zip("AB", change[3:], names, strict=True)]
-        yield Tile(partial(pictures.path, change.key, change.partition), (key_text(change.key), *answers))
+        yield Tile(change.key, change.partition, (key_text(change.key), *answers))
 
 
 def answer_text(answer: Answer, names: ClassNames) -> str:

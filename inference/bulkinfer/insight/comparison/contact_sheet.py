@@ -2,61 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import BulkinferError
-from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.insight.thumbnail import ThumbnailReader
 
+THUMB = 200  # pixels of the longer side of a thumbnail
 _COLUMNS = 6
-_THUMB, _GAP, _LINE, _TEXT = 200, 12, 16, 12  # pixels
+_GAP, _LINE, _TEXT = 12, 16, 12  # pixels
 _WHITE, _BLACK, _GREY = (255, 255, 255), (20, 20, 20), (225, 225, 225)
 
 
 class Tile(NamedTuple):
-    """One picture of the sheet: finds its path when it is drawn, and the lines below it."""
+    """One picture of the sheet: its key and partition, and the lines below it."""
 
-    path: Callable[[], bytes]
+    key: bytes
+    partition: int
     lines: tuple[str, ...]
 
 
-def draw_sheet(tiles: Sequence[Tile], max_pixels: int = LaunchConfig.max_pixels) -> tuple[Image.Image, int]:
+def draw_sheet(tiles: Sequence[Tile], reader: ThumbnailReader) -> tuple[Image.Image, int]:
     """The sheet, and how many of its pictures could be read; the others are grey. There must be at least one tile.
 
-    Pictures of more than `max_pixels` are not read. Changes how Pillow decodes in this process: see prepare_decoder.
+    `reader` gives pictures with no side longer than THUMB.
     """
-    prepare_decoder()
     font = ImageFont.load_default(_TEXT)
-    height = _THUMB + _LINE * max(len(tile.lines) for tile in tiles)
+    height = THUMB + _LINE * max(len(tile.lines) for tile in tiles)
     columns, rows = min(_COLUMNS, len(tiles)), -(-len(tiles) // _COLUMNS)
-    sheet = Image.new("RGB", (_GAP + columns * (_THUMB + _GAP), _GAP + rows * (height + _GAP)), _WHITE)
+    sheet = Image.new("RGB", (_GAP + columns * (THUMB + _GAP), _GAP + rows * (height + _GAP)), _WHITE)
     draw, num_read = ImageDraw.Draw(sheet), 0
     for number, tile in enumerate(tiles):
-        x, y = _GAP + number % _COLUMNS * (_THUMB + _GAP), _GAP + number // _COLUMNS * (height + _GAP)
-        thumb, reason = _thumbnail(tile, max_pixels)
-        if thumb is None:
-            draw.rectangle((x, y, x + _THUMB, y + _THUMB), _GREY)
-            draw.text((x + 6, y + _THUMB // 2), _fitted(reason, font, _THUMB - 12), _BLACK, font, anchor="lm")
+        x, y = _GAP + number % _COLUMNS * (THUMB + _GAP), _GAP + number // _COLUMNS * (height + _GAP)
+        thumb = reader.read(tile.key, tile.partition)
+        if isinstance(thumb, str):
+            draw.rectangle((x, y, x + THUMB, y + THUMB), _GREY)
+            draw.text((x + 6, y + THUMB // 2), _fitted(thumb, font, THUMB - 12), _BLACK, font, anchor="lm")
         else:
             num_read += 1
-            sheet.paste(thumb, (x + (_THUMB - thumb.width) // 2, y + (_THUMB - thumb.height) // 2))
+            sheet.paste(thumb, (x + (THUMB - thumb.width) // 2, y + (THUMB - thumb.height) // 2))
         for line, text in enumerate(tile.lines):
-            draw.text((x, y + _THUMB + 2 + line * _LINE), _fitted(text, font, _THUMB), _BLACK, font)
+            draw.text((x, y + THUMB + 2 + line * _LINE), _fitted(text, font, THUMB), _BLACK, font)
     return sheet, num_read
-
-
-def _thumbnail(tile: Tile, max_pixels: int) -> tuple[Image.Image | None, str]:
-    """The picture, no side longer than a thumbnail's; or None and why not. One bad picture costs one tile."""
-    try:
-        data = read_picture(tile.path(), LaunchConfig.max_file_bytes)
-        image = decode(data, orientation="exif", max_pixels=max_pixels, at_least=_THUMB).image.copy()
-    except BulkinferError as error:
-        return None, str(error)
-    image.thumbnail((_THUMB, _THUMB))
-    return image, ""
 
 
 def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:

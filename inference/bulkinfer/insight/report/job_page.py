@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import Any
 
-from bulkinfer.config import LaunchConfig
 from bulkinfer.insight.accuracy.figures import Figures
 from bulkinfer.insight.accuracy.labels import open_labels
 from bulkinfer.insight.accuracy.score import score
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
+from bulkinfer.insight.picture_file import picture_folder
 from bulkinfer.insight.report.charts import Chart, column_chart, line_chart
 from bulkinfer.insight.report.class_names import names_of_classes
 from bulkinfer.insight.report.job_facts import command_of, facts_of, read_records
@@ -127,12 +125,10 @@ def _with_pictures(
 
 def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
     """What makes the thumbnails; or None, and why the page has no pictures."""
-    asked = config.data_dir or str(found.job.config.get("data_dir") or os.environ.get("DATA_DIR") or "datasets")
-    if not Path(asked).is_dir():
-        return None, f"The pictures are not in {printable_path(asked)} any more: --data_dir says where they are now."
-    recipe = found.job.identity.get("recipe", {})
-    most_pixels = found.job.identity.get("max_pixels", LaunchConfig.max_pixels)
-    return Thumbnails(Path(asked), str(recipe.get("orientation", "exif")), int(most_pixels)), ""
+    folder = picture_folder(found.job.config, config.data_dir)
+    if not folder.is_dir():
+        return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
+    return Thumbnails(folder, found.job.identity), ""
 
 
 def _failed(scan: RowScan, most: int) -> list[Sample]:

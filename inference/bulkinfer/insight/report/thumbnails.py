@@ -1,17 +1,16 @@
-"""Small pictures for the page, as data: addresses. They are read and decoded as a launch reads them."""
+"""Small pictures for the page, as data: addresses."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import BulkinferError, os_error_sentence
-from bulkinfer.images.decode import decode, prepare_decoder, read_picture
-from bulkinfer.insight.picture_file import PictureFiles
 from bulkinfer.insight.report.row_scan import Sample
+from bulkinfer.insight.thumbnail import ThumbnailReader
 
 _SIDE = 176  # pixels of the longer side
 _QUALITY = 72  # of JPEG
@@ -28,25 +27,16 @@ class Thumbnail:
 
 
 class Thumbnails:
-    """Makes thumbnails of the pictures of a job, below `data_dir`. One bad picture costs one thumbnail.
+    """Makes thumbnails of the pictures of a job, below `data_dir`. `identity` is that of the job: see JobFile."""
 
-    Changes how Pillow decodes in this process: see prepare_decoder.
-    """
-
-    def __init__(self, data_dir: Path, orientation: str, max_pixels: int) -> None:
-        prepare_decoder()
-        self._files, self._orientation, self._max_pixels = PictureFiles(data_dir), orientation, max_pixels
+    def __init__(self, data_dir: Path, identity: Mapping[str, Any]) -> None:
+        self._reader = ThumbnailReader(data_dir, identity, _SIDE)
 
     def of(self, sample: Sample) -> Thumbnail:
         """The thumbnail of a row's picture."""
-        try:
-            data = read_picture(self._files.path(sample.key, sample.partition), LaunchConfig.max_file_bytes)
-            image = decode(data, orientation=self._orientation, max_pixels=self._max_pixels, at_least=_SIDE).image.copy()
-        except BulkinferError as error:
-            return Thumbnail(reason=str(error))
-        except OSError as error:  # of a manifest that cannot be opened
-            return Thumbnail(reason=os_error_sentence(error))
-        image.thumbnail((_SIDE, _SIDE))
+        image = self._reader.read(sample.key, sample.partition)
+        if isinstance(image, str):
+            return Thumbnail(reason=image)
         with io.BytesIO() as file:
             image.save(file, "JPEG", quality=_QUALITY, optimize=True)
             encoded = base64.b64encode(file.getvalue()).decode()

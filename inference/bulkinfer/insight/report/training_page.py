@@ -11,9 +11,9 @@ from typing import Any
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.files.json_file import read_json
+from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.user_path import real_path
 from bulkinfer.insight.accuracy.confusion_picture import chosen_classes
-from bulkinfer.insight.find_job import LATEST
 from bulkinfer.insight.report.charts import Chart, line_chart
 from bulkinfer.insight.report.page import render
 from bulkinfer.train.options import TrainConfig

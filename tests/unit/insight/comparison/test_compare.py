@@ -17,6 +17,8 @@ from bulkinfer.results.reader import read_results
 from PIL import Image
 
 from tests import pictures
+from tests.commands import run_here
+from tests.launches import write_photos
 from tests.made_jobs import write_job
 
 NUM = 300
@@ -106,6 +108,17 @@ def test_a_contact_sheet_of_what_changed(folder: Path) -> None:
     with Image.open(folder / "to" / "changed.png") as sheet:
         assert sheet.width > 6 * 200
         assert sheet.height > 4 * 200
+
+
+def test_a_manifest_that_cannot_be_opened_costs_the_sheet(folder: Path) -> None:
+    write_photos(folder / "photos", 2)
+    assert run_here("partition_dataset", "--data_dir", "photos", "--partitions", 1, cwd=folder).returncode == 0
+    manifest = folder / "datasets" / "0" / "manifest.parquet"
+    manifest.unlink()
+    manifest.symlink_to(manifest.name)  # a loop: an OSError even for the administrator
+    found = compared(folder, data_dir=str(folder / "datasets"))
+    assert found.num_shown == 0
+    assert {path.name for path in found.files} == {"compare.json", "changed.csv", "uncompared.csv"}
 
 
 def test_refusals(folder: Path) -> None:

@@ -1,0 +1,39 @@
+"""A picture of a job in small, read and decoded as its launch read it; or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import BulkinferError, os_error_sentence
+from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.insight.picture_file import PictureFiles
+
+
+class ThumbnailReader:
+    """Reads pictures below `data_dir`, no side longer than `side` pixels. `identity` is that of the job: see JobFile.
+
+    Changes how Pillow decodes in this process: see prepare_decoder.
+    """
+
+    def __init__(self, data_dir: Path, identity: Mapping[str, Any], side: int) -> None:
+        prepare_decoder()
+        self._files, self._side = PictureFiles(data_dir), side
+        self._orientation = str(identity.get("recipe", {}).get("orientation", "exif"))
+        self._max_pixels = int(identity.get("max_pixels", LaunchConfig.max_pixels))
+
+    def read(self, key: bytes, partition: int) -> Image.Image | str:
+        """The picture, RGB; or the reason why it cannot be shown: one bad picture costs one thumbnail."""
+        try:
+            data = read_picture(self._files.path(key, partition), LaunchConfig.max_file_bytes)
+            image = decode(data, orientation=self._orientation, max_pixels=self._max_pixels, at_least=self._side).image.copy()
+        except BulkinferError as error:
+            return str(error)
+        except OSError as error:  # of a manifest that cannot be opened
+            return os_error_sentence(error)
+        image.thumbnail((self._side, self._side))
+        return image
