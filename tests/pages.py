@@ -10,10 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 
 from bulkinfer.__main__ import COMMANDS
+from bulkinfer.commands.shell_scripts import SCRIPTS
 
 from tests.rules.source import ROOT
 
-SCRIPTS = ("get_model", "partition_dataset", "infer_launch")
 # Pages of which a reader types every command, from the first to the last
 TYPED = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 DOCUMENTS = [

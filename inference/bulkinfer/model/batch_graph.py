@@ -3,11 +3,13 @@
     python -m bulkinfer.model.batch_graph PARENT_PID
 
 reads folders and batch size as JSON from stdin, and makes the graph if it is missing: a launch does so in a process of its own,
-since onnx and the checks are no part of it. Imports no torch.
+since onnx and the checks are no part of it. A dry run asks for the sidecar only, and nothing is written. Imports no torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,18 @@ def add_batch_size(folder: Path, card: ModelCard, batch_size: int) -> GraphSidec
     return sidecar
 
 
+def planned_sidecar(folder: Path, batch_size: int) -> GraphSidecar:
+    """The sidecar that add_batch_size() would write, without the comparison with the golden outputs. Writes nothing."""
+    free = graph_path(folder, 0)
+    fixed = fix_batch(read_bytes(free, GRAPH_BYTES), batch_size)
+    described = read_sidecar(free)
+    inputs, outputs = (
+        {name: [batch_size if size == BATCH else size for size in shape] for name, shape in shapes.items()}
+        for shapes in (described.inputs, described.outputs)
+    )
+    return GraphSidecar(hashlib.sha256(fixed).hexdigest(), batch_size, inputs, outputs, {})
+
+
 def fix_batch(graph: bytes, batch_size: int) -> bytes:
     """The serialised graph with its free dimension set to `batch_size` and all shapes inferred from that.
 
@@ -82,9 +96,14 @@ def check_file(graph: Path, name: str) -> None:
         raise RunError(f"{name}: onnx.checker refuses it: {first_line(error)}") from error
 
 
-def _make(question: dict[str, Any]) -> bool:
-    """Make the graph in `question` under the lock of the network, unless another process has made it meanwhile."""
+def _make(question: dict[str, Any]) -> dict[str, Any]:
+    """Make the graph in `question` under the lock of the network, unless another process has made it meanwhile.
+
+    Returns the fields of its sidecar. In a dry run nothing is made, and not even the lock is taken, which is a file.
+    """
     folder, batch_size = Path(question["folder"]), int(question["batch_size"])
+    if question["dry_run"]:
+        return asdict(planned_sidecar(folder, batch_size))
     try:
         with exclusive(Path(question["network"]) / LOCK, lambda: None):
             card = read_card(folder / CARD)
@@ -93,7 +112,7 @@ def _make(question: dict[str, Any]) -> bool:
             complete(folder, card, batch_size)
     except OSError as error:
         raise RunError(os_error_sentence(error)) from None
-    return True
+    return asdict(read_sidecar(graph_path(folder, batch_size)))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def find_model(config: LaunchConfig, providers: Collection[str], is_published: C
     """The graph of the network or of its variant that `providers` (keys of PROVIDERS) run for `config`, its files checked.
 
     If the network has no graph of this batch size, it is made from the graph of free batch in the same folder, and checked.
+    In a dry run it is not: the sidecar is the one that the graph would get, and `graph` is where it would be.
     `is_published` tells whether get_model can make a network of this name without the files of a user.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
@@ -58,7 +59,7 @@ def find_model(config: LaunchConfig, providers: Collection[str], is_published: C
     require_utf8(network, "--model_path")
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
-        model = _checked(network, folder, config.batch_size)
+        model = _checked(network, folder, config.batch_size, dry_run=config.dry_run)
     except RunError as error:  # for a launch it is a usage error: nothing was started
         nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
         raise UsageError(f"{error}: {_advice(config, network, folder, is_published)}{nearest}") from None
@@ -79,15 +80,18 @@ def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> 
     return needed and not (card is not None and card.precision == precision)
 
 
-def _checked(network: Path, folder: Path, batch_size: int) -> Model:
+def _checked(network: Path, folder: Path, batch_size: int, *, dry_run: bool) -> Model:
     """The graph in `folder`, which is `network` or the folder of its variant. Raises RunError that says only what is wrong."""
     graph = graph_path(folder, batch_size)
-    if not graph.exists():
-        _make_graph(network, folder, batch_size)
-    for path in (folder / CARD, graph, graph.with_suffix(".json")):
+    made = None if graph.exists() else _make_graph(network, folder, batch_size, dry_run=dry_run)
+    planned = made if dry_run else None
+    there = 0 if planned else batch_size  # the batch size of the graph that can be looked at: a dry run makes none
+    for path in (folder / CARD, graph_path(folder, there), graph_path(folder, there).with_suffix(".json")):
         if not path.exists():
             raise RunError(f"{path} does not exist")
-    card, sidecar, resolved = check_graph_files(folder, batch_size)
+    card, sidecar, resolved = check_graph_files(folder, there)
+    if planned:
+        sidecar, resolved = planned, real_path(graph)
     weights = resolved.parent / card.external_data
     if not weights.exists():
         raise RunError(f"{weights}, the weights of {graph}, do not exist")
@@ -101,15 +105,18 @@ def _checked(network: Path, folder: Path, batch_size: int) -> Model:
     return Model(card, sidecar, resolved)
 
 
-def _make_graph(network: Path, folder: Path, batch_size: int) -> None:
-    """Make the graph of a batch size that `folder` lacks, in another process. Nothing happens if it has no graph of free batch.
+def _make_graph(network: Path, folder: Path, batch_size: int, *, dry_run: bool) -> GraphSidecar | None:
+    """Make the graph of a batch size that `folder` lacks, in another process. None if the folder has nothing to make it from.
+
+    A dry run writes nothing. It needs the hash of the graph, which is part of the fingerprint, and the shapes. Both follow from
+    the graph of free batch: the other process derives them in memory, and leaves out the check against the golden outputs.
 
     Raises UsageError if the folder cannot be written to, or its network runs at another batch size only; RunError if the graph
     could not be made, or differs from the network.
     """
     card, graph = readable_card(folder), graph_path(folder, batch_size)
-    if card is None or not (card.fixed_batch or graph_path(folder, 0).exists()):
-        return
+    if card is None or card.fixed_batch == batch_size or not (card.fixed_batch or graph_path(folder, 0).exists()):
+        return None
     sizes = sorted(int(path.stem[6:]) for path in folder.glob("model_*.onnx") if path.stem[6:].isdecimal())
     use = f"use --batch_size {shell_word(str(sizes[-1]))}" if sizes else "get a copy of it that can"
     if card.fixed_batch:
@@ -119,11 +126,14 @@ def _make_graph(network: Path, folder: Path, batch_size: int) -> None:
         )
     if not all(os.access(place, os.W_OK) for place in (network, folder)):
         raise UsageError(f"{graph} does not exist, and cannot be made, because {folder} cannot be written to: {use}")
-    log.info(f"model: {graph} does not exist: it is made from model.onnx and checked, once")
+    when = "a launch makes it from model.onnx and checks it" if dry_run else "it is made from model.onnx and checked"
+    log.info(f"model: {graph} does not exist: {when}, once")
     places = {"network": str(real_path(network)), "folder": str(real_path(folder))}
-    answer = ask("bulkinfer.model.batch_graph", {**places, "batch_size": batch_size}, f"--batch_size {batch_size}")
+    question = {**places, "batch_size": batch_size, "dry_run": dry_run}
+    answer = ask("bulkinfer.model.batch_graph", question, f"--batch_size {batch_size}")
     if isinstance(answer, str):
         raise RunError(f"{graph} does not exist, and making it failed ({answer})")
+    return GraphSidecar(**answer)
 
 
 def _belongs(network: Path, variant: ModelCard) -> bool:

@@ -13,17 +13,11 @@ from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
+from bulkinfer.runtime.device_words import DEVICE_WORDS
 from bulkinfer.runtime.providers import PROVIDERS, Provider, entry_of
 
 AUTO = "auto"
 AS_ASKED = "as asked"
-_MEANT = {
-    "gpu": "cuda",
-    "nvidia": "cuda",
-    "trt": "tensorrt",
-    "intel": "openvino",
-    "npu": "openvino:npu",
-}  # words of other tools
 _COUNTED_STREAMS = 2  # streams of a worker that owns a GPU: one copies while the other computes
 _CLEARLY_FASTER = 1.1  # a smaller ratio is noise on a shared host, and the choice would change from job to job
 
@@ -89,7 +83,7 @@ def parse_device(text: str, precision: str) -> Request:
     shown = text if len(text) <= 80 else f"{text[:80]}..."
     known = [name for name in (AUTO, *PROVIDERS) if f"{text.lower()}:".startswith(f"{name}:")]
     if not known:
-        meant = _MEANT.get(text.lower().partition(":")[0])
+        meant = DEVICE_WORDS.get(text.lower().partition(":")[0])
         did_you = f"; did you mean {meant}?" if meant else ""
         raise UsageError(f"--device {shown}: known are {', '.join((AUTO, *PROVIDERS))}; cuda:1,3 picks by number{did_you}")
     name = max(known, key=len)

@@ -6,7 +6,7 @@ weights. The cache holds the result. Processes map its weights file, so that the
 An entry is the folder graph_cache/KEY: graph.onnx, weights.bin, and record.json, which is sealed and holds the sha256 of both.
 KEY is a hash of all that the result depends on. An entry is published by a rename, and only if it gave the same bits as the
 graph it was made of (optimise_graph.py). The launcher reads all of an entry once, before it hands it to workers; a worker
-compares what the system says of the files.
+compares what the system says of the files. Where no entry can be made, the folder holds a record of the reason only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.errors import BulkinferError, DamagedError, UsageError
-from bulkinfer.files.atomic import canonical_json, file_sha256
+from bulkinfer.files.atomic import TEMPORARY_PREFIX, canonical_json, file_sha256, remove_abandoned, temporary_path
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.versions import processor, processor_features, versions
@@ -37,9 +37,15 @@ class _File(TypedDict):
     sha256: str
 
 
-class _Record(TypedDict):
+class _Sound(TypedDict):
     facts: dict[str, str]
     files: dict[str, _File]
+
+
+class _Record(_Sound, total=False):
+    """The record of an entry. With `refusal` there are no files: an entry cannot be made, for that reason."""
+
+    refusal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,33 @@ def write_record(folder: Path, facts: dict[str, str]) -> Entry:
     }
     write_json(folder / RECORD, {"facts": facts, "files": files})
     return Entry(str(folder / GRAPH), before)
+
+
+def write_refusal(folder: Path, facts: dict[str, str], reason: str) -> None:
+    """Publish in `folder`, in place of what lies there, that no entry can be made for `facts`. Raises OSError.
+
+    OSError is raised also if another process publishes an entry there at the same time.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    remove_abandoned(folder.parent, f"{TEMPORARY_PREFIX}*")  # of the process that crashed: as large as the weights
+    work = temporary_path(folder)
+    work.mkdir()
+    try:
+        write_json(work / RECORD, {"facts": facts, "files": {}, "refusal": reason})
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.rename(work, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)  # it is there only after an error
+
+
+def find_refusal(folder: Path, facts: dict[str, str]) -> str:
+    """Why an earlier launch could not make the entry in `folder`; empty if nothing sound says so."""
+    try:
+        record = _read_record(folder) if folder.is_dir() else None
+    except DamagedError:
+        return ""
+    return record.get("refusal", "") if record is not None and record["facts"] == facts else ""
 
 
 def find_entry(folder: Path, facts: dict[str, str]) -> Entry | None:

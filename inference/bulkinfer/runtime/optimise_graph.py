@@ -25,11 +25,15 @@ from bulkinfer.runtime.providers import SessionSpec
 _MOST_GROWTH = 4  # free space is asked for as for weights that are so many times as large, which leaves some for results
 
 
+class OtherBitsError(RunError):
+    """The optimised graph gives other bits than the graph, as it will each time."""
+
+
 def make_entry(spec: SessionSpec, facts: dict[str, str], weights_bytes: int) -> Entry:
     """Optimise the graph of `spec` and publish the result. `weights_bytes` is the size of the graph's own weights.
 
-    Raises OSError if the folder cannot be written, RunError if the disk is too full or the optimised graph gives other bits
-    than the graph, and what onnxruntime raises.
+    Raises OSError if the folder cannot be written, RunError if the disk is too full, OtherBitsError if the optimised graph
+    gives other bits than the graph, and what onnxruntime raises.
     """
     folder = entry_folder(Path(spec.graph), facts)
     folder.parent.mkdir(exist_ok=True)
@@ -52,7 +56,7 @@ def make_entry(spec: SessionSpec, facts: dict[str, str], weights_bytes: int) -> 
 
 
 def _optimise(spec: SessionSpec, saved: Path) -> None:
-    """Save the optimised graph, and run both on the same noise. Raises RunError if their outputs differ in a bit."""
+    """Save the optimised graph, and run both on the same noise. Raises OtherBitsError if their outputs differ in a bit."""
     plain, _ = open_file(spec, spec.graph, save_to=str(saved))
     cached, _ = open_file(spec, str(saved), is_optimised=True)
     (graph_input,) = plain.get_inputs()
@@ -60,7 +64,7 @@ def _optimise(spec: SessionSpec, saved: Path) -> None:
     images = (255 * noise).astype(np.uint8) if graph_input.type == "tensor(uint8)" else noise
     expected, found = (session.run(None, {graph_input.name: images}) for session in (plain, cached))
     if any(there.tobytes() != here.tobytes() for there, here in zip(expected, found, strict=True)):
-        raise RunError(f"the optimised graph of {spec.graph} gives other bits than the graph")
+        raise OtherBitsError(f"the optimised graph of {spec.graph} gives other bits than the graph")
 
 
 def _publish(work: Path, folder: Path, facts: dict[str, str]) -> Entry:
@@ -76,8 +80,11 @@ def _publish(work: Path, folder: Path, facts: dict[str, str]) -> Entry:
 
 
 def _answer(question: dict[str, Any]) -> dict[str, str]:
-    """What the process answers: the entry."""
-    entry = make_entry(SessionSpec(**question["session"]), question["facts"], question["weights_bytes"])
+    """What the process answers: the entry, or as `refusal` why there will never be one."""
+    try:
+        entry = make_entry(SessionSpec(**question["session"]), question["facts"], question["weights_bytes"])
+    except OtherBitsError as error:
+        return {"refusal": str(error)}
     return asdict(entry)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,7 +40,15 @@ def completed(bash: Path, *words: str, cwd: Path | None = None) -> set[str]:
 
 def test_the_commands_are_those_of_the_table() -> None:
     assert command_names() == sorted(COMMANDS)
-    assert {name: config_class(name) for name in COMMANDS} == CONFIGS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_config_class_is_the_one_that_the_command_runs_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[object]()
+    module = importlib.import_module(f"bulkinfer.commands.{name}")
+    monkeypatch.setattr(module, "run_command", lambda command, config, *_, **__: ran.append(config) or 0)
+    module.main([])
+    assert ran == [config_class(name)]
 
 
 def test_bash_completes_commands_options_and_choices(bash: Path) -> None:
@@ -60,13 +70,37 @@ def test_bash_completes_folders_and_files(bash: Path, tmp_path: Path) -> None:
     assert completed(bash, "infer_launch", "ph", cwd=tmp_path) == {"photos", "phone.onnx"}
 
 
+def offered(shell: str, command: str) -> set[str]:
+    """The options that a script offers for one command, without those of all commands."""
+    lines = script(shell).splitlines()
+    if shell == "fish":
+        found = [re.findall(r" -l (\w+)", line) for line in lines if f"'__fish_seen_subcommand_from {command}'" in line]
+        return {name for names in found for name in names}
+    (line,) = [line for line in lines if line.startswith(f"    {command}) ")]
+    return {*re.findall(r"--(\w+)", line)} - {"help", "version", "flagfile"}
+
+
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_option_is_in_the_script(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_offered_all_its_options_and_no_others(shell: str, command: str) -> None:
+    expected = set[str]()
+    for field in dataclasses.fields(CONFIGS[command]):
+        names = {field.name, *field.metadata["aliases"]}
+        expected |= names | ({f"no{name}" for name in names} if isinstance(field.default, bool) else set())
+    assert offered(shell, command) == expected
+
+
+def test_a_zsh_script_in_fpath_completes_at_the_first_tab() -> None:
+    """zsh runs the file as the body of _bulkinfer, so that it must call the function that it has just defined."""
+    lines = script("zsh").splitlines()
+    assert lines[0].startswith("#compdef bulkinfer ")
+    assert lines[-5:-2] == ["if [[ $funcstack[1] == _bulkinfer ]]; then", '  _bulkinfer "$@"', "else"]
+    assert lines[-2].startswith("  compdef _bulkinfer bulkinfer ")  # it was sourced
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_can_read_its_script(shell: str, tmp_path: Path) -> None:
     text = script(shell)
-    for name, config in CONFIGS.items():
-        assert name in text
-        for field in dataclasses.fields(config):
-            assert (f"-l {field.name} " if shell == "fish" else f"--{field.name}") in text
     (tmp_path / "script").write_text(text)
     if found := shutil.which(shell):  # the others are checked where they are installed
         subprocess.run([found, "-n", tmp_path / "script"], check=True)

@@ -11,6 +11,9 @@ from bulkinfer.commands import suggest
 from bulkinfer.commands.parse import parse
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.runtime.device_words import DEVICE_WORDS
+from bulkinfer.runtime.devices import parse_device
+from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.train.options import GetDatasetConfig, TrainConfig
 
 from tests.configs import CONFIGS
@@ -59,6 +62,13 @@ def test_every_suggestion_with_a_value_works_when_it_is_typed(config: type[Any])
                 parse("act", config, [f"--{option}", value])
             except UsageError as error:  # it does not fit the rest, which was not given
                 assert "value should be one of" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(("word", "device"), DEVICE_WORDS.items())
+def test_a_word_for_a_device_is_known_wherever_it_is_typed(word: str, device: str) -> None:
+    assert suggest.nearest_value(word, PROVIDERS) == device
+    with pytest.raises(UsageError, match=f"did you mean {device}\\?$"):
+        parse_device(word, "fp32")
 
 
 @pytest.mark.parametrize(("word", "known", "value"), [

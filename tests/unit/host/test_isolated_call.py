@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.host import isolated_call as child
-from bulkinfer.host.isolated_call import ask
+from bulkinfer.host.isolated_call import Failure, NoAnswer, ask
 
 
 def python_that(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +33,23 @@ def test_a_process_that_dies_or_hangs_fails_alone(
 ) -> None:
     python_that(script, tmp_path, monkeypatch)
     assert ask("bulkinfer.launch.auto.device_trial", {}, "--device cpu", limit_s=1.0 if "sleep" in script else 30.0) == told
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ("kill -SEGV $$", Failure),
+        ("exit 3", Failure),
+        ("kill -INT $$", NoAnswer),
+        ("kill -TERM $$", NoAnswer),
+        ("kill -KILL $$", NoAnswer),
+    ],
+)
+def test_a_process_that_was_ended_is_no_failure(
+    script: str, kind: type[NoAnswer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python_that(script, tmp_path, monkeypatch)
+    assert type(ask("bulkinfer.launch.auto.device_trial", {}, "--device cpu")) is kind
 
 
 def test_what_libraries_print_is_not_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ def test_the_status_is_kept_every_two_seconds() -> None:
 def test_what_all_workers_say_alike_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     with Screen(lambda: STATUS) as screen:
         for worker in range(3):
-            screen.log(f"worker {worker}: CPU runs 5 nodes", worker=worker)
-        screen.log("worker 3: OpenVINO runs 5 nodes", worker=3)
+            screen.log(f"worker {worker}: CPU runs 5 nodes")
+        screen.log("worker 3: OpenVINO runs 5 nodes")
     assert capsys.readouterr().out == "worker 0: CPU runs 5 nodes\nworker 3: OpenVINO runs 5 nodes\n"
 
 

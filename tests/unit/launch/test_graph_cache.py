@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bulkinfer.host.isolated_call import Failure, NoAnswer
+from bulkinfer.launch import graph_cache
 from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.open_model import open_model
 from bulkinfer.model.lookup import Model, find_model
-from bulkinfer.runtime.graph_cache import VARIABLE, WEIGHTS, stamp_of
+from bulkinfer.runtime.graph_cache import RECORD, VARIABLE, WEIGHTS, stamp_of
 from bulkinfer.runtime.providers import PROVIDERS, SessionSpec
 
 from tests.cached_graphs import entries, entry, write_conv_model
@@ -32,11 +34,12 @@ def test_several_workers_get_an_entry_and_a_later_launch_finds_it(tmp_path: Path
     made = logged(lines, with_cached_graph, session, model, 2)
     graph = entry(tmp_path / "models" / "tiny") / "graph.onnx"
     assert made == replace(session, cached_graph=str(graph), cached_stamp=stamp_of(str(graph)))
-    (line,) = lines
+    begins, line = lines
+    assert begins == f"graph cache: {session.graph} is optimised for all workers, once"
     assert line.startswith(f"graph cache: made {graph} in ")
     for workers in (1, 2):
         assert logged(lines, with_cached_graph, session, model, workers) == made
-    assert len(lines) == 1
+    assert len(lines) == 2
 
 
 def test_one_worker_makes_none(tmp_path: Path) -> None:
@@ -84,8 +87,8 @@ def test_a_damaged_entry_is_said_and_made_again_by_several_workers(tmp_path: Pat
     assert lines == [f"graph cache: {damaged}: it is not used, and the next launch of several workers makes it again"]
     made = logged(lines, with_cached_graph, session, model, 2)
     assert made.cached_stamp == stamp_of(str(folder / "graph.onnx"))
-    assert lines[1].startswith("graph cache: made ")
-    assert lines[1].endswith(f" sec; {damaged}")
+    assert lines[2].startswith("graph cache: made ")
+    assert lines[2].endswith(f" sec; {damaged}")
 
 
 def test_a_model_folder_that_cannot_hold_it_is_said(tmp_path: Path) -> None:
@@ -94,9 +97,45 @@ def test_a_model_folder_that_cannot_hold_it_is_said(tmp_path: Path) -> None:
     place.write_bytes(b"a file of somebody else")
     lines: list[str] = []
     assert logged(lines, with_cached_graph, session, model, 2) == session
-    (line,) = lines
+    _, line = lines
     assert line.startswith(f"graph cache: not made ({session.graph}: FileExistsError: ")
     assert line.endswith("): each worker optimises the graph by itself")
+
+
+LASTING = [Failure("graph cache took more than 300 s to open and run"), {"refusal": "it gives other bits"}]
+
+
+@pytest.mark.parametrize("given", LASTING)
+def test_what_cannot_be_made_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: object) -> None:
+    model, session = model_in(tmp_path)
+    asked = list[str]()
+    monkeypatch.setattr(graph_cache, "ask", lambda module, *_: asked.append(module) or given)
+    lines: list[str] = []
+    reason = given["refusal"] if isinstance(given, dict) else given
+    for _ in range(3):
+        assert logged(lines, with_cached_graph, session, model, 2) == session
+    folder = entry(tmp_path / "models" / "tiny")
+    assert len(asked) == 1
+    assert lines[1:] == [
+        f"graph cache: not made ({reason}); recorded in {folder}, later launches do not try again: "
+        "each worker optimises the graph by itself",
+        *[f"graph cache: not used: {reason}; remove {folder} to try again"] * 2,
+    ]
+    Flip(RECORD, 40).apply(folder)  # a record that is not sound holds nobody back
+    monkeypatch.undo()
+    assert with_cached_graph(session, model, 2).cached_graph == str(folder / "graph.onnx")
+
+
+@pytest.mark.parametrize("given", ["the disk is full", NoAnswer("graph cache ends its process: exit code -2")])
+def test_what_may_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    model, session = model_in(tmp_path)
+    monkeypatch.setattr(graph_cache, "ask", lambda *_: given)
+    lines: list[str] = []
+    assert logged(lines, with_cached_graph, session, model, 2) == session
+    assert lines[1] == f"graph cache: not made ({given}): each worker optimises the graph by itself"
+    assert entries(tmp_path / "models" / "tiny") == []
+    monkeypatch.undo()
+    assert with_cached_graph(session, model, 2) != session
 
 
 def test_other_weights_get_their_own_entry_and_the_old_one_goes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.launch.plan import plan_launch
 from bulkinfer.model.card import read_card, read_sidecar, write_card
 from bulkinfer.model.graph_checks import read_golden, write_golden
 from bulkinfer.model.lookup import find_model
@@ -87,6 +88,32 @@ def test_a_network_of_one_batch_size(tmp_path: Path) -> None:
     write_card(folder / "card.json", replace(read_card(folder / "card.json"), fixed_batch=6))
     with pytest.raises(UsageError, match=r"--batch_size 7: net runs at batch 6 only, .*: use --batch_size 6$"):
         find_model(config_of(tmp_path / "models"), ["cpu"])
+
+
+def test_a_network_of_one_batch_size_without_its_graph(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "models", "net")
+    write_card(folder / "card.json", replace(read_card(folder / "card.json"), fixed_batch=6))
+    (folder / "model_6.onnx").unlink()
+    with pytest.raises(UsageError, match=r"model_6\.onnx does not exist: run get_model ") as raised:
+        find_model(config_of(tmp_path / "models", batch_size=6), ["cpu"])
+    assert "use --batch_size" not in str(raised.value)
+
+
+def test_a_dry_run_writes_nothing_and_knows_the_graph(models: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in sorted(models.rglob("*"))}
+    said: list[str] = []
+    planned = logged(said, find_model, config_of(models, dry_run=True), ["cpu"])
+    assert {path: path.stat().st_mtime_ns for path in sorted(models.rglob("*"))} == before
+    assert said == [f"model: {models}/net/model_7.onnx does not exist: a launch makes it from model.onnx and checks it, once"]
+    made = find_model(config_of(models), ["cpu"])
+    assert replace(planned, sidecar=replace(planned.sidecar, parity=made.sidecar.parity)) == made
+
+
+def test_a_wrong_data_dir_is_refused_before_a_graph_is_made(models: Path, tmp_path: Path) -> None:
+    config = config_of(models, data_dir=str(tmp_path / "absent"), device="cpu", precision="fp32")
+    with pytest.raises(UsageError, match="absent is not a folder"):
+        plan_launch(config)
+    assert not (models / "net" / "model_7.onnx").exists()
 
 
 def test_a_folder_that_cannot_be_written_to(models: Path) -> None:
