@@ -88,8 +88,10 @@ def _answer(words: list[str]) -> int:
     """Answer words that name no command; returns the exit code."""
     from bulkinfer.host.console import say, say_lines
 
-    if words and words[0] == "help" and (name := "".join(words[1:2]).replace("-", "_")) in COMMANDS:
-        return _run(f"bulkinfer {name}", name, ["--help"])
+    if len(words) == 2 and words[0] == "help":
+        words = words[1:]
+        if (name := words[0].replace("-", "_")) in COMMANDS:
+            return _run(f"bulkinfer {name}", name, ["--help"])
     if not words or words[0] in ("--help", "-help", "-h", "help"):
         say_lines(usage())
         return 0 if words else 2

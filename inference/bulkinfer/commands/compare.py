@@ -29,7 +29,7 @@ def _run(config: CompareConfig) -> int:
 
     if len(config.jobs) != 2:
         raise UsageError(
-            f"{len(config.jobs)} jobs given: name two, as in: bulkinfer compare logs/resnet50-1a2b3c4d logs/latest"
+            f"{len(config.jobs)} jobs given: name two, as in: bulkinfer compare FIRST SECOND, each an output or a log folder"
         )
     one, other = (find_job(job, config.log_path) for job in config.jobs)
     with files_folder(config.to, one, "compare") as folder:

@@ -10,6 +10,8 @@ from typing import Any
 
 from absl import flags
 
+_LARGEST = 10**18
+
 
 def flag_values(options: dict[str, Any], kinds: dict[str, Any], defaults: Mapping[str, Any]) -> flags.FlagValues:
     """One absl flag per config field, in a FlagValues that holds only this command's flags.
@@ -44,9 +46,12 @@ class _IntegerParser(flags.IntegerParser):
 
     def convert(self, argument: str | int) -> int:
         try:
-            return int(super().convert(argument))
+            number = int(super().convert(argument))
         except (TypeError, ValueError):
             raise ValueError("not a whole number") from None
+        if abs(number) > _LARGEST:  # numpy and pyarrow count in 64 bits
+            raise ValueError(f"must be at most {_LARGEST}")
+        return number
 
 
 class _NumberParser(flags.FloatParser):

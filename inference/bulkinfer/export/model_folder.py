@@ -22,6 +22,7 @@ from bulkinfer import __version__, zoo
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.atomic import file_sha256, fsync_directory, naming, publishing, remove_stale_temporaries, temporary_path
 from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
 from bulkinfer.model.batch_graph import LOCK, check_file, fix_batch
 from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
@@ -101,6 +102,7 @@ def locked_folder(model_path: str, name: str) -> Iterator[Path]:
     On an error in the block, folders that were made here are removed if nothing is in them.
     """
     require_folder_place(Path(model_path), "--model_path")
+    require_outside_results(Path(model_path), "--model_path")
     folder = real_path(Path(model_path) / name)
     require_utf8(folder, "--model_path")
     with made_folder(folder), ExitStack() as lock:

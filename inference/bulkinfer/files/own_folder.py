@@ -14,7 +14,7 @@ from pathlib import Path
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import temporary_path
 from bulkinfer.files.user_path import real_path
-from bulkinfer.types import shell_word
+from bulkinfer.types import printable_path, shell_word
 
 SUFFIX = ".bulkinfer"
 JOB_FILE = "_job.json"
@@ -71,6 +71,18 @@ def make_own_folder(output: Path) -> Path:
             f"cp -r {here}/. {there} && rm -r {here}"
         )
     return folder
+
+
+def require_outside_results(path: Path, option: str, *, is_results: bool = False) -> None:
+    """Raises UsageError if `path` lies in the results of a job: programs that read these would read its files too.
+
+    `is_results`: `path` is to hold results itself, of a job that may have begun there.
+    """
+    place = real_path(path)
+    for above in place.parents if is_results else (place, *place.parents):
+        if above.name and os.path.lexists(above.with_name(f".{above.name}{SUFFIX}") / JOB_FILE):
+            shown = f"{option} {printable_path(path)}"
+            raise UsageError(f"{shown}: {printable_path(above)} holds the results of a job: give a folder outside of it")
 
 
 def other_places(output: Path) -> list[Path]:

@@ -10,13 +10,17 @@ from collections.abc import Iterable, Sequence
 from bulkinfer.errors import escaped
 
 _WIDTH = 80  # characters, where there is no terminal
-_TALL = 1 << 20  # lines
+_WIDE, _TALL = 1 << 20, 1 << 20  # characters, lines
 
 
-def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> list[str]:
+def table_lines(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = (), breaks_in_files: bool = True
+) -> list[str]:
     """The lines of a table; long values go on in the next line of their cell, so that nothing is left out.
 
-    The columns that `numbers` names are aligned to the right and stay on one line. On a terminal the header is underlined.
+    Without a terminal a table is as wide as one of 80 characters; with `breaks_in_files` false, as wide as its values: then
+    each row is one line, for grep and the like. The columns that `numbers` names are aligned to the right and stay on one line.
+    On a terminal the header is underlined.
     """
     from rich import box
     from rich.console import Console
@@ -31,6 +35,8 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers
     for row in rows:
         table.add_row(*(Text(escaped(value)) for value in row))
     width = shutil.get_terminal_size((_WIDTH, _TALL)).columns if is_terminal else _WIDTH
+    if not (is_terminal or breaks_in_files):
+        width = _WIDE
     file = io.StringIO()
     Console(file=file, width=width, height=_TALL, color_system=None, force_terminal=False, legacy_windows=False).print(table)
     return [line.rstrip() for line in file.getvalue().splitlines()]

@@ -201,7 +201,8 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> No
     is_asked = differing.keys() <= {"precision", "device"}
     advice = " ".join(f"--{name} {begun.identity[name]}" for name in differing) + " continues it" if is_asked else ""
     if differing.keys() == {"manifest"}:
-        advice = f"--skip_done {shell_word(output)} --output NEW runs what has no ok row there"
+        rest = f"--skip_done {shell_word(output)} --output NEW runs what has no ok row there"
+        advice = f"{rest}; the job there is on {begun.source}"
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
         "give another --output, or --overwrite to remove them" + (f"; {advice}" if advice else "")

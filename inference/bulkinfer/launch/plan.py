@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
@@ -57,7 +58,10 @@ class Plan:
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
     for name in ("log_path", "output"):
-        require_folder_place(Path(getattr(config, name)), f"--{name}")
+        place = Path(getattr(config, name))
+        require_folder_place(place, f"--{name}")
+        if getattr(config, name):
+            require_outside_results(place, f"--{name}", is_results=name == "output")
     if config.input == "pictures":
         resolve_data_dir(config)  # a wrong --data_dir is refused before a missing graph is made, which takes seconds
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
@@ -130,6 +134,11 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
         settled = _settle_as_begun(asked, begun, output, identity)
     else:
         settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
+    if begun is not None and dataset is not None and begun.source != dataset.source:
+        log.warning(
+            f"{command}: warning: the job in {output} began on {begun.source}; its rows stay, because names and sizes of "
+            "the pictures are the same"
+        )
     threads = plan_workers(config, settled.choice, core_budget())
     job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command)
     return Plan(job, threads, log_dir, output, begun)

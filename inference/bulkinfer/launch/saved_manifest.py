@@ -63,10 +63,10 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
     """What `begun`, the unfinished job in --output, listed, if since then its plain folder has changed and nothing else has.
 
     `identity` is that of the job on `dataset`, the folder as it is now. None if the job is complete, the same or another one,
-    or its manifest was not kept.
+    began on another folder, or its manifest was not kept.
     """
     there = begun.identity
-    if dataset.scan is None or there.get("manifest") == identity["manifest"]:
+    if dataset.scan is None or there.get("manifest") == identity["manifest"] or begun.source != dataset.source:
         return None
     if canonical_json({**there, "manifest": identity["manifest"]}) != canonical_json(identity):
         return None

@@ -18,6 +18,7 @@ from bulkinfer.launch.job import WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
 from bulkinfer.types import shell_word
 
@@ -209,6 +210,11 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
         log.warning(
             f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
             "the same infer_launch continues"
+        )
+    scan = launch.job.dataset.scan if launch.job.dataset else None
+    if unreadable := len(scan.unreadable) if scan else 0:
+        log.warning(
+            f"{launch.job.command}: {counted(unreadable, 'folder')} could not be read, see above: the pictures there have no rows"
         )
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.manifest import Dataset, no_pictures, open_dataset
@@ -82,6 +83,7 @@ def make_partitions(config: PartitionConfig) -> bool:
     data_dir = os.fsencode(_data_dir(config))
     output = Path(config.output)
     require_folder_place(output, "--output")
+    require_outside_results(output, "--output")
     check_places(data_dir, os.fsencode(output))
     found = _from_list(config, data_dir) if config.list_file else _from_folder(config, data_dir)
     if config.balance == "bytes":

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.files.own_folder import JOB_FILE, make_own_folder, own_folder, require_outside_results
 
 
 def test_it_lies_beside_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,3 +139,14 @@ def test_a_record_beside_a_bind_mount_is_refused_with_a_command_that_mends_it(tm
     subprocess.run(done.stderr.strip().rpartition(": ")[2], shell=True, check=True)
     assert publish_in_bind_mount(output).stdout == f"{output}/.bulkinfer\n"
     assert (output / ".bulkinfer" / "_job.json").read_text() == "record"
+
+
+def test_nothing_else_is_put_into_results(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    (tmp_path / ".out.bulkinfer").mkdir()
+    (tmp_path / ".out.bulkinfer" / JOB_FILE).touch()
+    require_outside_results(output, "--output", is_results=True)  # a job goes on there
+    require_outside_results(tmp_path / "outside", "--model_path")
+    for path, is_results in ((output, False), (output / "deep" / "er", False), (output / "sub", True)):
+        with pytest.raises(UsageError, match=r"--x .*: .*out holds the results of a job: give a folder outside of it"):
+            require_outside_results(path, "--x", is_results=is_results)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,28 @@ def test_without_its_listing_or_with_other_options_it_is_another_job(tmp_path: P
         os.unlink(path)
     with pytest.raises(UsageError, match="differs in manifest "):
         launch(config)
+
+
+def test_another_folder_of_pictures_is_another_job(tmp_path: Path) -> None:
+    """Also while the job is unfinished: pictures of two folders are never mixed under one job."""
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    assert launch(config).exit_code == 0
+    sorted((tmp_path / "out").glob("part-*"))[1].unlink()
+    before = records(tmp_path / "out")
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / "photos", other)
+    changed_one = other / "004-yellow.png"
+    changed_one.write_bytes(pictures.encode(Image.new("RGB", (90, 90), (255, 255, 0))))
+    with pytest.raises(
+        UsageError, match=rf"holds the results of another job.*the job there is on pictures in .*{config.data_dir}"
+    ):
+        launch(replace(config, data_dir=str(other)))
+    assert records(tmp_path / "out") == before
+
+
+def test_a_copy_of_the_folder_goes_on_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    assert launch(config).exit_code == 0
+    shutil.copytree(tmp_path / "photos", tmp_path / "moved")
+    assert launch(replace(config, data_dir=str(tmp_path / "moved"))).exit_code == 0
+    assert f"began on pictures in {tmp_path / 'photos'}; its rows stay" in capsys.readouterr().err
