@@ -58,6 +58,12 @@ def test_score(home: Path) -> None:
     assert gate.returncode == 1
     assert gate.stderr == "bulkinfer score: top-1 is 0.9231, below --at_least 0.93\n"
     assert {path.name for path in (home / "gate").iterdir()} == {"score.json", "classes.csv", "confusion.csv", "confusion.png"}
+    to_gate = ("score", "a", "--labels", "folder", "--to", "gate")
+    refused = run("bulkinfer", *to_gate, cwd=home)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("gate/score.json exists: give another folder with --to, or --overwrite to replace it\n")
+    assert run("bulkinfer", *to_gate, "--overwrite", cwd=home).returncode == 0
+    assert run("bulkinfer", "score", "--labels", "folder", cwd=home).returncode == 0, "the log folder needs no --overwrite"
     wrong = run("bulkinfer", "score", "a", "--labels", "folder", "--at_least", 76, cwd=home)
     assert wrong.returncode == 2
     assert wrong.stderr == "bulkinfer score: --at_least 76 is no share: give a number from 0 to 1, such as 0.76\n"

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: CompareConfig) -> int:
     from bulkinfer.errors import UsageError
-    from bulkinfer.insight.comparison.compare import compare
+    from bulkinfer.insight.comparison.compare import FOLDER, NAMES, compare
     from bulkinfer.insight.find_job import find_job
     from bulkinfer.insight.output_files import files_folder
 
@@ -32,7 +32,7 @@ def _run(config: CompareConfig) -> int:
             f"{len(config.jobs)} jobs given: name two, as in: bulkinfer compare FIRST SECOND, each an output or a log folder"
         )
     one, other = (find_job(job, config.log_path) for job in config.jobs)
-    with files_folder(config.to, one, "compare") as folder:
+    with files_folder(config.to, one, FOLDER, NAMES, overwrite=config.overwrite) as folder:
         found = compare(one, other, folder, data_dir=config.data_dir)
     say(f"A: {one.output}, network {one.job.model_name}")
     say(f"B: {other.output}, network {other.job.model_name}")

@@ -20,7 +20,7 @@ def _run(config: ScoreConfig) -> int:
     from bulkinfer.insight.accuracy.figures import lines
     from bulkinfer.insight.accuracy.labels import open_labels
     from bulkinfer.insight.accuracy.score import score
-    from bulkinfer.insight.accuracy.score_files import NAMES, write_files
+    from bulkinfer.insight.accuracy.score_files import FOLDER, NAMES, write_files
     from bulkinfer.insight.class_names import classes_of
     from bulkinfer.insight.find_job import find_job
     from bulkinfer.insight.output_files import files_folder
@@ -30,7 +30,7 @@ def _run(config: ScoreConfig) -> int:
         raise UsageError("no labels given: use --labels folder, or --labels FILE with a table or COCO annotations")
     found = find_job(config.job, config.log_path)
     results = read_results(found.output)
-    with files_folder(config.to, found, "score") as folder:
+    with files_folder(config.to, found, FOLDER, NAMES, overwrite=config.overwrite) as folder:
         figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
         facts = {"output": str(found.output), "fingerprint": found.job.fingerprint, "model_name": found.job.model_name}
         write_files(figures, folder, facts | {"at_least": config.at_least or None})

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 from bulkinfer.errors import LockedError
+from bulkinfer.files.atomic import remove_abandoned, remove_stale_temporaries
 from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.table import size_text
+from bulkinfer.insight.accuracy import score_files
+from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
+from bulkinfer.insight.report.report import FILE as REPORT_FILE
 from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_temporaries
-from bulkinfer.results.find_output import RESULTS, recorded_output
+from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
+from bulkinfer.launch.saved_manifest import is_kept_manifest
+from bulkinfer.launch.summary import SUMMARY_FILE
+from bulkinfer.results.find_output import RESULTS, RUN_FILE, recorded_output
 from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.types import printable_path
 
-_LOG_FILES = (
-    "run.json",
-    "summary.json",
-    STATUS_FILE,
-    "report.html",
-    JOB_FILE,
-    "manifest*.parquet",
-    "worker-*.log",
-    "worker-*.jsonl",
-)
-_LOG_FOLDERS = ("retry", "score", "compare", "report")  # of other commands, in the log folder of a job
+_WORKER_LOG = re.compile(r"worker-[0-9]+\.(log|jsonl)")
+
+
+def _is_of_a_launch(name: str) -> bool:
+    known = (RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
+    return name in known or is_kept_manifest(name) or _WORKER_LOG.fullmatch(name) is not None
+
+
+_LOG_FOLDERS: dict[str, Callable[[str], bool]] = {  # of other commands, in the log folder of a job: which files they write
+    RETRY_FOLDER: _is_of_a_launch,
+    score_files.FOLDER: score_files.NAMES.__contains__,
+    compare.FOLDER: compare.NAMES.__contains__,
+}
 
 
 @dataclass(frozen=True)
@@ -46,11 +54,9 @@ class Removal:
     def files(self) -> Iterator[Path]:
         """The files to remove, _job.json last: until then the rest is known to be of this job."""
         if self.log_dir is not None:
-            for entry in sorted(self.log_dir.iterdir()):
-                if entry.is_dir() and not entry.is_symlink() and entry.name in _LOG_FOLDERS:
-                    yield from (path for path in sorted(entry.rglob("*")) if not path.is_dir())
-                elif any(fnmatch(entry.name, pattern) for pattern in _LOG_FILES):
-                    yield entry
+            yield from _named(self.log_dir, _is_of_a_launch)
+            for folder in _log_folders(self.log_dir):
+                yield from _named(folder, _LOG_FOLDERS[folder.name])
         if self.output is not None:
             yield from (path for path in (own_folder(self.output) / STATUS_FILE,) if path.is_file())
             yield from sorted(all_result_files(self.output), key=lambda path: (path.name == JOB_FILE, path))
@@ -63,6 +69,17 @@ class Removal:
         places = [("output", self.output), ("log folder", self.log_dir)]
         shown = " and ".join(f"{what} {printable_path(path)}" for what, path in places if path is not None)
         return f"{shown}: {len(list(self.files()))} files, {size_text(self.size_bytes)}"
+
+
+def _named(folder: Path, is_own: Callable[[str], bool]) -> Iterator[Path]:
+    """The files of a folder whose names bulkinfer gives, links too, but no folders."""
+    return (path for path in sorted(folder.iterdir()) if is_own(path.name) and (path.is_symlink() or not path.is_dir()))
+
+
+def _log_folders(log_dir: Path) -> list[Path]:
+    """The folders in which other commands put their files about a job."""
+    places = (log_dir / name for name in _LOG_FOLDERS)
+    return [place for place in places if place.is_dir() and not place.is_symlink()]
 
 
 def plan_removals(words: tuple[str, ...], what: str, log_path: str) -> list[Removal]:
@@ -102,6 +119,8 @@ def remove(removal: Removal) -> list[Path]:
         if output is not None:
             locks.enter_context(results_lock(output, flag=""))
             remove_temporaries(output)
+        if log_dir is not None:
+            _remove_log_temporaries(log_dir)
         for path in list(removal.files()):
             path.unlink()
     if output is not None and own is not None:
@@ -110,15 +129,22 @@ def remove(removal: Removal) -> list[Path]:
     if log_dir is not None:
         _remove_log_folders(log_dir)
     kept = {output, own} if log_dir is None else {output, own, log_dir / RESULTS, own_folder(log_dir / RESULTS)}
-    folders = dict.fromkeys(folder for folder in (output, log_dir) if folder is not None and folder.is_dir())
-    return [path for folder in folders for path in sorted(folder.iterdir()) if path not in kept]
+    within = [] if log_dir is None else _log_folders(log_dir)
+    folders = dict.fromkeys(folder for folder in (output, log_dir, *within) if folder is not None and folder.is_dir())
+    return [path for folder in folders for path in sorted(folder.iterdir()) if path not in kept and path not in within]
+
+
+def _remove_log_temporaries(log_dir: Path) -> None:
+    """Remove what processes that have ended were writing there."""
+    for folder in (log_dir, *_log_folders(log_dir)):
+        remove_stale_temporaries(folder)
+        remove_abandoned(folder, join.ABANDONED)
 
 
 def _remove_log_folders(log_dir: Path) -> None:
     """Remove what is empty of a log folder, and the link to the newest one if it leads nowhere now."""
-    for name in _LOG_FOLDERS:
-        for above, _, _ in os.walk(log_dir / name, topdown=False):
-            remove_if_empty(Path(above))
+    for folder in _log_folders(log_dir):
+        remove_if_empty(folder)
     remove_if_empty(log_dir)
     latest = log_dir.parent / LATEST
     if latest.is_symlink() and not latest.exists():

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.user_path import real_path, user_path
+from bulkinfer.files.user_path import user_path
 from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.output_files import require_outside_rows
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable_path
 
@@ -58,8 +59,7 @@ def _check_place(final: Path, output: Path, config: RowsConfig) -> None:
     shown = printable_path(final)
     if not final.parent.is_dir():
         raise UsageError(f"--to {shown}: the folder {printable_path(final.parent)} does not exist: make it first")
-    if real_path(final).is_relative_to(real_path(output)):
-        raise UsageError(f"--to {shown} lies in the output of the job, which holds its rows alone: give another place")
+    require_outside_rows(final, output, "--to")
     if not final.exists():
         return
     is_folder = config.format == "parquet"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
+from bulkinfer.insight.watch import look
 from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.results.find_output import RUN_FILE, recorded_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
 
+INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
 _RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one there has the date of the last launch
 
 
@@ -24,7 +28,8 @@ _RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one 
 class LoggedJob:
     """A log folder, and what is known of its job.
 
-    `state` is running, complete, incomplete, damaged (its _job.json), gone (its output) or no rows (a run without pictures).
+    `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
+    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output) or no rows (a run without pictures).
     `done` counts published rows, `size_bytes` the files of the output. `errors` of a running job are those before this launch.
     """
 
@@ -43,18 +48,31 @@ def list_jobs(log_path: str) -> list[LoggedJob]:
     folder = Path(log_path)
     if not folder.is_dir():
         raise UsageError(f"{printable_path(folder)} does not exist: give the folder of job logs with --log_path")
-    return sorted(map(_look_at, _log_dirs(folder)), key=lambda job: job.date, reverse=True)
+    found = (_look_at(path) for path in folder.iterdir() if not path.is_symlink())
+    return sorted(filter(None, found), key=lambda job: job.date, reverse=True)
 
 
-def _log_dirs(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink() and any((path / name).is_file() for name in _RECORDS):
-            yield path
+def _last_launch(log_dir: Path) -> datetime | None:
+    """When the last launch that logged to `log_dir` began or ended; None if none did, or if its logs have just been removed."""
+    for name in _RECORDS:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            record = (log_dir / name).stat()
+            if stat.S_ISREG(record.st_mode):
+                return datetime.fromtimestamp(record.st_mtime)
+    return None
 
 
-def _look_at(log_dir: Path) -> LoggedJob:
-    record = next(path for name in _RECORDS if (path := log_dir / name).is_file())
-    date, output = datetime.fromtimestamp(record.stat().st_mtime), recorded_output(log_dir)
+def _look_at(log_dir: Path) -> LoggedJob | None:
+    """None for a folder without a job, or one that is removed just now."""
+    try:
+        date = _last_launch(log_dir)
+        return None if date is None else _job_of(log_dir, date)
+    except FileNotFoundError:
+        return None
+
+
+def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
+    output = recorded_output(log_dir)
     if output is None:
         return LoggedJob(log_dir, "no rows", 0, 0, 0, date, 0, None)
     if not output.is_dir():
@@ -66,14 +84,24 @@ def _look_at(log_dir: Path) -> LoggedJob:
         job = None
     if job is None:
         return LoggedJob(log_dir, "damaged", done, 0, 0, date, size, output)
-    state = "running" if launcher_in(output) else "complete" if done == job.num_records else "incomplete"
+    state = RUNNING if launcher_in(output) else FINISHED if done == job.num_records else _unfinished_state(log_dir)
     return LoggedJob(log_dir, state, done, job.num_records, job.count_rows().errors, date, size, output)
+
+
+def _unfinished_state(log_dir: Path) -> str:
+    """How the last launch of a job with pictures to do ended."""
+    try:
+        state = look(log_dir).status.state
+    except UsageError:  # there is no status.json, or a newer version wrote it
+        return INCOMPLETE
+    return state if state in (STOPPED, FAILED, KILLED) else INCOMPLETE
 
 
 def size_of(output: Path) -> int:
     """Bytes of all files in an output and its own folder."""
     folders = {output, own_folder(output)}
-    return sum(_file_bytes(path) for folder in folders if folder.is_dir() for path in folder.rglob("*"))
+    places = (Path(above, name) for folder in folders for above, _, names in os.walk(folder) for name in names)
+    return sum(map(_file_bytes, places))
 
 
 def _file_bytes(path: Path) -> int:

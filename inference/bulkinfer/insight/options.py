@@ -9,6 +9,12 @@ from bulkinfer.errors import UsageError
 
 MOST_PICTURES = 100  # of each kind on a page of bulkinfer report
 FORMATS = ("csv", "jsonl", "npy", "coco", "label_studio", "fiftyone", "parquet")
+_FORMATS_WITH = {  # options of bulkinfer rows that not every format uses
+    "top_k": ("csv", "jsonl", "coco"),
+    "column": ("npy",),
+    "prefix": ("label_studio",),
+    "rows_per_file": ("parquet",),
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class ScoreConfig:
         "or COCO annotations (JSON)",
     )
     to: str = option("", "folder for the files with all figures; default score/ in the log folder of the job")
+    overwrite: bool = option(False, "replace files that are there; those in the log folder of the job always are")
     at_least: float = option(0.0, "exit code 1 if top-1 is below this share (0 to 1); 0: any will do", minimum=0)
     model_path: str = option("", "folder of model folders, for the class names; default as the job began")
     log_path: str = option("logs", "folder of job logs")
@@ -40,11 +47,12 @@ class CompareConfig:
 
     jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)", group="input")
     to: str = option("", "folder for the files with all figures; default compare/ in the log folder of the first job")
+    overwrite: bool = option(False, "replace files that are there; those in the log folder of the first job always are")
     data_dir: str = option("", "where the pictures are now, for the contact sheet; default as the first job began")
     log_path: str = option("logs", "folder of job logs")
 
-
-# -- watch ---------------------------------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        check_values(self)
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,8 @@ class ShowConfig:
         check_values(self)
         if self.least_sure and self.most_sure:
             raise UsageError("--least_sure and --most_sure are two orders: give one of them")
+        if self.top != ShowConfig.top and (self.least_sure or self.most_sure):
+            raise UsageError("--top, --least_sure and --most_sure each say how many rows are shown: give one of them")
         if self.errors and (self.least_sure or self.most_sure or self.class_name):
             raise UsageError("--errors: error rows have no class and no score: leave --least_sure, --most_sure and --class out")
 
@@ -118,7 +128,7 @@ class RowsConfig:
     )
     format: str = option("csv", "what to write", choices=FORMATS)
     to: str = option("", "the file; of --format parquet, the folder")
-    top_k: int = option(0, "classes of each row, best first; 0: all that were saved", minimum=0)
+    top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
     prefix: str = option("/data/local-files/?d=", "of label_studio: what comes before a key to make the address of its picture")
     rows_per_file: int = option(1_000_000, "of parquet: rows in each file", minimum=1)
@@ -129,6 +139,11 @@ class RowsConfig:
         check_values(self)
         if not self.to:
             raise UsageError("--to FILE is missing, as in: bulkinfer rows --format csv --to rows.csv")
+        for name, formats in _FORMATS_WITH.items():
+            if self.format not in formats and getattr(self, name) != getattr(RowsConfig, name):
+                raise UsageError(
+                    f"--{name} belongs to --format {' or '.join(formats)}: leave it out with --format {self.format}"
+                )
 
 
 @dataclass(frozen=True)
@@ -160,3 +175,6 @@ class DoctorConfig:
 
     model_path: str = option("models", "folder of model folders, whose disk is looked at", group="input")
     log_path: str = option("logs", "folder of job logs, whose disk is looked at")
+
+    def __post_init__(self) -> None:
+        check_values(self)

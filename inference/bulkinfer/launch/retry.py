@@ -34,6 +34,7 @@ from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
 
+LOG_FOLDER = "retry"  # in the log folder of the job
 _GIVEN = ("data_dir", "model_path", "log_path")  # options of RetryConfig; where they are empty, those that the job began with
 _PLAN = (
     "num_devices",
@@ -61,7 +62,7 @@ def retry(config: RetryConfig, *, shows_progress: bool = False) -> LaunchResult:
         assert plan.begun is not None, "plan_retry has read it"
         _log_count(output, _failed(output, plan.begun, config.stage))
         return planned_result(plan)
-    own_log = plan.log_dir / "retry"
+    own_log = plan.log_dir / LOG_FOLDER
     own_log.mkdir(parents=True, exist_ok=True)
     with claim(plan) as claimed:
         point_latest(plan.log_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -26,6 +27,11 @@ class _Skipped(TypedDict):
 def kept_manifest(log_dir: Path, index: int) -> Path:
     """Where a launch keeps the manifest of a partition that has no file in the data set."""
     return log_dir / (f"manifest-{index:05d}.parquet" if index else MANIFEST_FILE)
+
+
+def is_kept_manifest(name: str) -> bool:
+    """True for the names that kept_manifest gives."""
+    return name == MANIFEST_FILE or re.fullmatch(r"manifest-[0-9]{5,}\.parquet", name) is not None
 
 
 def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,33 @@ def test_files_of_others_stay_and_are_named(home: Path) -> None:
     assert [path.name for path in remove(removal)] == ["notes.txt", "rows.csv"]
     assert (home / "out" / "notes.txt").read_text() == (folder / "rows.csv").read_text() == "mine"
     assert list(folder.iterdir()) == [folder / "rows.csv"]
+
+
+def test_files_of_users_in_the_folders_of_other_commands_stay(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    own = [folder / "score" / "score.json", folder / "compare" / "changed.csv", folder / "retry" / "worker-0.log"]
+    own += [folder / "manifest.parquet", folder / "manifest-00001.parquet"]
+    mine = [folder / "score" / "notes.txt", folder / "score" / "more" / "score.json", folder / "retry" / "worker-mine.log"]
+    mine += [folder / "report" / "page.html", folder / "manifest-of-mine.parquet"]
+    for path in (*own, *mine):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (removal,) = planned("out")
+    assert set(own) <= set(removal.files())
+    assert remove(removal) == [mine[4], folder / "report", mine[2], folder / "score" / "more", mine[0]]
+    assert {path for path in folder.rglob("*") if path.is_file()} == set(mine)
+    assert not (folder / "compare").exists()
+
+
+def test_what_a_killed_command_left_is_removed(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    code = "import sys; from pathlib import Path; from bulkinfer.files.atomic import *; a, b = map(Path, sys.argv[1:]); "
+    code += "temporary_path(a / 'score.json').touch(); b.mkdir(); write_owner_file(b)"
+    for name in ("score", "compare"):
+        (folder / name).mkdir()
+    subprocess.run([sys.executable, "-c", code, folder / "score", folder / "compare" / ".compare-x"], check=True)
+    assert remove(planned("out")[0]) == []
+    assert not folder.exists()
 
 
 def test_a_job_that_runs_stays(home: Path) -> None:

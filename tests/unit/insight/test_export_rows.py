@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,44 @@ def test_parquet(shown: Path, tmp_path: Path, rows_per_file: int) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_parquet_files_that_cannot_be_replaced_stay(
+    shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    written(shown, tmp_path, format="parquet")
+    before, rename, final = tree(tmp_path / "rows"), Path.rename, tmp_path / "rows"
+    failures = [OSError(errno.EIO, "Input/output error")] * (1 if comes_back else 2)
+
+    def failing(self: Path, target: Path) -> Path:
+        if target == final and failures:
+            raise failures.pop()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError if comes_back else RunError) as raised:
+        written(shown, tmp_path, format="parquet", overwrite=True, rows_per_file=1)
+    (there,) = tmp_path.iterdir()
+    assert tree(there) == before
+    assert (there == final) is comes_back
+    if not comes_back:
+        assert f"its files are left in {there} (Input/output error): move that folder to {final}" in str(raised.value)
+
+
+def test_parquet_files_of_before_that_cannot_be_removed_are_named(
+    shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(shown, tmp_path, format="parquet")
+
+    def failing(path: Path, *, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(shutil, "rmtree", failing)
+    with pytest.raises(RunError, match=r"rows is complete, but the files before are left in .*_tmp-.*: remove that folder"):
+        written(shown, tmp_path, format="parquet", overwrite=True, rows_per_file=1)
+    assert len(list((tmp_path / "rows").iterdir())) == NUM_OK + NUM_ERRORS
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_there_is_replaced_only_if_that_is_asked(shown: Path, tmp_path: Path, format: str) -> None:
     written(shown, tmp_path, format=format)
@@ -186,7 +226,7 @@ def test_places_that_cannot_be(shown: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.txt").write_text("mine")
     for options, message in (
-        ({"to": str(shown / "rows.csv")}, "lies in the output"),
+        ({"to": str(shown / "rows.csv")}, "lies among the rows of the job: give another place"),
         ({"to": str(tmp_path / "no" / "rows.csv")}, "does not exist: make it first"),
         ({"to": str(tmp_path / "folder"), "overwrite": True}, "is not a file"),
         ({"to": str(tmp_path / "folder"), "format": "parquet", "overwrite": True}, "mine.txt was not written by this command"),

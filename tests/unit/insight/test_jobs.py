@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
@@ -11,6 +14,7 @@ from bulkinfer.files.output_lock import results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.insight.jobs import LoggedJob, list_jobs
 from bulkinfer.launch.launcher import launch
+from bulkinfer.results.status_file import read_status, write_status
 
 from tests.launches import config_of
 from tests.shown_job import NUM_ERRORS, NUM_OK, finished_job
@@ -31,7 +35,7 @@ def test_a_finished_job(home: Path) -> None:
     job = only(home)
     output = job.log_dir / "results"
     assert (job.state, job.done, job.total, job.errors, job.output) == (
-        "complete", NUM_OK + NUM_ERRORS, NUM_OK + NUM_ERRORS, NUM_ERRORS, output
+        "finished", NUM_OK + NUM_ERRORS, NUM_OK + NUM_ERRORS, NUM_ERRORS, output
     )  # fmt: skip
     files = [*output.iterdir(), *own_folder(output).iterdir()]
     assert job.size_bytes == sum(path.stat().st_size for path in files)
@@ -42,7 +46,7 @@ def test_a_job_that_runs(home: Path) -> None:
     assert output is not None
     with results_lock(output):
         assert only(home).state == "running"
-    assert only(home).state == "complete"
+    assert only(home).state == "finished"
 
 
 def test_a_job_with_rows_to_do(home: Path) -> None:
@@ -73,7 +77,37 @@ def test_a_copy_of_the_logs_is_of_its_own_results(home: Path) -> None:
 def test_runs_without_pictures_and_the_newest_first(home: Path) -> None:
     launch(config_of(home, synthetic=True, engine="inline", iterations=1, batches_per_step=1))
     first, second = list_jobs(str(home / "logs"))
-    assert (first.state, first.output, second.state) == ("no rows", None, "complete")
+    assert (first.state, first.output, second.state) == ("no rows", None, "finished")
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [("stopped", "stopped"), ("failed", "failed"), ("running", "killed"), ("finished", "incomplete"), ("", "incomplete")],
+)
+def test_how_the_last_launch_of_an_incomplete_job_ended(home: Path, last: str, shown: str) -> None:
+    job = only(home)
+    assert job.output is not None
+    sorted(job.output.iterdir())[0].unlink()
+    report = read_status(job.log_dir)
+    assert report is not None
+    if last:
+        write_status(job.log_dir, report.launcher, replace(report.status, state=last))
+    else:
+        (job.log_dir / "status.json").unlink()
+    assert only(home).state == shown
+
+
+@pytest.mark.parametrize("moment", [Path.stat, os.scandir])
+def test_a_job_that_is_removed_meanwhile_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch, moment: Any) -> None:
+    folder = only(home).log_dir
+
+    def removed_before(path: Any, *more: Any, **options: Any) -> Any:
+        if Path(path).is_relative_to(folder) and os.path.lexists(folder):
+            folder.rename(home / "removed")
+        return moment(path, *more, **options)
+
+    monkeypatch.setattr(os if moment is os.scandir else Path, moment.__name__, removed_before)
+    assert list_jobs(str(home / "logs")) == []
 
 
 def test_other_folders_are_no_jobs(tmp_path: Path) -> None:

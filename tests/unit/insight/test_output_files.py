@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,25 +18,47 @@ def found(tmp_path: Path) -> FoundJob:
     return find_job(str(write_job(tmp_path / "out", [b"a"], [[1]])))
 
 
+def opened(to: str, found: FoundJob, *, overwrite: bool = False) -> AbstractContextManager[Path]:
+    return files_folder(to, found, "score", ("a.json", "b.csv"), overwrite=overwrite)
+
+
 def test_the_folder_is_made_and_removed_if_nothing_comes_of_it(found: FoundJob, tmp_path: Path) -> None:
-    with pytest.raises(UsageError), files_folder(str(tmp_path / "to" / "here"), found, "score"):
+    with pytest.raises(UsageError), opened(str(tmp_path / "to" / "here"), found):
         raise UsageError("no")
     assert not (tmp_path / "to").exists()
-    with files_folder(str(tmp_path / "to" / "here"), found, "score") as folder:
+    with opened(str(tmp_path / "to" / "here"), found) as folder:
         assert folder.is_dir()
 
 
 def test_it_lies_beside_the_logs(found: FoundJob, tmp_path: Path) -> None:
-    with files_folder("", FoundJob(found.output, tmp_path / "log", found.job), "score") as folder:
+    with opened("", FoundJob(found.output, tmp_path / "log", found.job)) as folder:
         assert folder == tmp_path / "log" / "score"
     with pytest.raises(UsageError, match=r"the log folder of .*out was not found: give --to FOLDER"):
-        files_folder("", found, "score").__enter__()
+        opened("", found).__enter__()
+
+
+def test_files_of_the_user_are_replaced_only_if_that_is_asked(found: FoundJob, tmp_path: Path) -> None:
+    place = tmp_path / "log" / "score"
+    place.mkdir(parents=True)
+    (place / "b.csv").write_text("")
+    (place / "mine.txt").write_text("")
+    logged = FoundJob(found.output, tmp_path / "log", found.job)
+    for to in ("", str(place)):
+        with opened(to, logged):
+            pass
+    with pytest.raises(UsageError, match=r"b\.csv exists: give another folder with --to, or --overwrite to replace it"):
+        opened(str(place), found).__enter__()
+    with opened(str(place), found, overwrite=True) as folder:
+        assert folder == place
+    (place / "b.csv").unlink()
+    with opened(str(place), found):
+        pass
 
 
 @pytest.mark.parametrize("name", ["out", "out/more"])
 def test_it_never_lies_among_the_rows(found: FoundJob, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="lies among the rows of the job"):
-        files_folder(str(tmp_path / name), found, "score").__enter__()
+        opened(str(tmp_path / name), found).__enter__()
 
 
 def test_a_table_is_published_whole(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bulkinfer.insight.accuracy.confusion_picture import draw_confusion
 from bulkinfer.insight.accuracy.figures import Figures
 from bulkinfer.insight.output_files import csv_file
 
+FOLDER = "score"  # in the log folder of the job
 NAMES = ("score.json", "classes.csv", "confusion.csv", "confusion.png")
 _CLASSES = ("class", "name", "pictures", "right", "recall", "answers", "precision", "most_taken_for", "most_taken_for_name",
             "most_taken_for_count")  # fmt: skip

@@ -27,7 +27,9 @@ from bulkinfer.results.job_kind import differing_values, effective_identity
 from bulkinfer.results.reader import read_results
 from bulkinfer.types import key_text
 
+FOLDER = "compare"  # in the log folder of the first job
 SHEET = "changed.png"
+NAMES = ("compare.json", "changed.csv", "uncompared.csv", SHEET)
 _FIRST = ("model_name", "precision", "device", "decode")  # of what differs: what people ask for
 _CHANGED = ("key", "class_a", "name_a", "score_a", "class_b", "name_b", "score_b", "drop")
 _UNCOMPARED = ("key", "a", "b")
@@ -60,7 +62,7 @@ def compare(one: FoundJob, other: FoundJob, folder: Path, *, data_dir: str = "",
     for job in jobs:
         require_classes(job)
     names = (classes_of(one.job), classes_of(other.job))
-    changes, changed_csv, uncompared_csv = Changes(), folder / "changed.csv", folder / "uncompared.csv"
+    changes, (compare_json, changed_csv, uncompared_csv, sheet) = Changes(), (folder / name for name in NAMES)
     with ExitStack() as stack:
         changed_table = stack.enter_context(csv_file(changed_csv, _CHANGED))
         uncompared_table = stack.enter_context(csv_file(uncompared_csv, _UNCOMPARED))
@@ -71,12 +73,12 @@ def compare(one: FoundJob, other: FoundJob, folder: Path, *, data_dir: str = "",
         if not changes.num_compared:
             which = f"{jobs[0].output} and {jobs[1].output} have no picture that is ok in both ({_why_none(changes)})"
             raise UsageError(f"{which}: give two jobs over the same pictures")
-    files = [folder / "compare.json", changed_csv, uncompared_csv]
+    files = [compare_json, changed_csv, uncompared_csv]
     differences = job_differences(one.job, other.job)
-    write_json(files[0], _as_json(one, other, changes, differences))
-    num_shown = _write_sheet(folder / SHEET, one.job, changes, names, data_dir)
+    write_json(compare_json, _as_json(one, other, changes, differences))
+    num_shown = _write_sheet(sheet, one.job, changes, names, data_dir)
     is_same = one.job.identity.get("labels_sha256") == other.job.identity.get("labels_sha256")
-    return Comparison(changes, differences, names, is_same, (*files, *([folder / SHEET] if num_shown else [])), num_shown)
+    return Comparison(changes, differences, names, is_same, (*files, *([sheet] if num_shown else [])), num_shown)
 
 
 def job_differences(one: JobFile, other: JobFile) -> dict[str, tuple[str, str]]:

@@ -26,6 +26,7 @@ BUCKET_ROWS = 500_000  # of each job, joined at once: some 100 bytes a row and j
 _MOST_BUCKETS = 512  # files that are open at once
 _HELD_ROWS = 1_000_000  # collected before they are divided among the buckets
 _PREFIX = ".compare-"
+ABANDONED = f"{_PREFIX}*"  # temporary folders, also those of processes that were killed
 _COLUMNS = ("key", "key_bytes", "partition", "stage", "class_ids", "scores")
 _SCHEMA = pa.schema([
     ("key", pa.large_binary()), ("partition", pa.int32()), ("stage", pa.string()),
@@ -54,7 +55,7 @@ def joined(one: Results, other: Results, folder: Path, bucket_rows: int = BUCKET
     if num_buckets == 1:
         yield _pair(*(pa.concat_tables([_SCHEMA.empty_table(), *_tables(job)]) for job in (one, other)))
         return
-    remove_abandoned(folder, f"{_PREFIX}*")
+    remove_abandoned(folder, ABANDONED)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as temporary:
         write_owner_file(Path(temporary))  # a later comparison removes it, should this process be killed
         places = [Path(temporary, name) for name in ("one", "other")]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_abandoned, temporary_path, write_owner_file
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.results.reader import Results
@@ -34,17 +34,37 @@ def write_parquet(results: Results, final: Path, config: RowsConfig) -> int:
         owner = write_owner_file(temporary)
         count = _write(results, temporary, config.rows_per_file)
         owner.unlink()
-        if final.is_dir():
-            old = final.rename(temporary_path(final))
-            temporary.rename(final)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(final)
+        _put_in_place(temporary, final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     fsync_directory(final.parent)
     return count
+
+
+def _put_in_place(new: Path, final: Path) -> None:
+    """Rename the new folder to `final`. The old one is removed after that, and comes back if `final` cannot be made.
+
+    Raises RunError that names the folder where old files are left.
+    """
+    if not final.is_dir():
+        new.rename(final)
+        return
+    old, shown = final.rename(temporary_path(final)), printable_path(final)
+    try:
+        new.rename(final)
+    except BaseException:
+        try:
+            old.rename(final)
+        except OSError as error:
+            left = f"its files are left in {printable_path(old)} ({error.strerror})"
+            raise RunError(f"{shown} was not replaced, and {left}: move that folder to {shown}") from None
+        raise
+    try:
+        shutil.rmtree(old)
+    except OSError as error:
+        left = f"the files before are left in {printable_path(old)} ({error.strerror})"
+        raise RunError(f"{shown} is complete, but {left}: remove that folder") from None
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import real_path
+from bulkinfer.files.user_path import user_path
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
+from bulkinfer.insight.output_files import require_outside_rows
 from bulkinfer.insight.report.job_page import job_page
 from bulkinfer.insight.report.page import require_place, write_page
 from bulkinfer.insight.report.training_page import training_folder, training_page
@@ -33,13 +34,12 @@ def write_report(config: ReportConfig) -> tuple[Path, int]:
             output = printable_path(found.output)
             raise UsageError(f"the log folder of {output} was not found: give a file for the page with --to FILE")
         path = _place(config, found.log_dir or Path())
-        if real_path(path).is_relative_to(real_path(found.output)):
-            raise UsageError(f"--to {printable_path(path)} lies among the rows of the job: give a file elsewhere")
+        require_outside_rows(path, found.output, "--to")
         write_page(path, job_page(found, config))
     return path, path.stat().st_size
 
 
 def _place(config: ReportConfig, log_dir: Path) -> Path:
-    path = Path(config.to) if config.to else log_dir / FILE
+    path = user_path(config.to, "--to") if config.to else log_dir / FILE
     require_place(path, overwrite=config.overwrite)
     return path
