@@ -83,6 +83,11 @@ class Figures:
         recalls = [each.recall for each in self.classes if each.recall is not None]
         return sum(recalls) / len(recalls) if recalls else None
 
+    def worst(self, count: int) -> list[ClassFigures]:
+        """The `count` classes with the smallest share of right answers; of equal ones those with the most pictures first."""
+        with_pictures = [each for each in self.classes if each.pictures]
+        return sorted(with_pictures, key=lambda each: (each.right / each.pictures, -each.pictures, each.number))[:count]
+
     def as_json(self) -> dict[str, Any]:
         """The content of score.json, but for the tables, which have files of their own."""
         top = {str(k): {"right": hits, "share": hits / self.num_scored} for k, hits in enumerate(self.hits, 1)}
@@ -191,13 +196,12 @@ def name_first(unmatched: Counter[str]) -> str:
 
 
 def _worst_lines(figures: Figures) -> Iterator[str]:
-    with_pictures = [each for each in figures.classes if each.pictures and each.right < each.pictures]
-    worst = sorted(with_pictures, key=lambda each: (each.right / each.pictures, -each.pictures, each.number))[:WORST]
-    if not worst:
+    num_wrong = sum(each.right < each.pictures for each in figures.classes)
+    if not num_wrong:
         return
-    yield f"worst classes{'' if len(with_pictures) <= WORST else f' ({WORST} of {len(with_pictures):,} with a wrong answer)'}:"
+    yield f"worst classes{'' if num_wrong <= WORST else f' ({WORST} of {num_wrong:,} with a wrong answer)'}:"
     yield "  right  pictures  class, and what it was most often taken for"
-    for each in worst:
+    for each in figures.worst(min(WORST, num_wrong)):  # those without a wrong answer come last
         assert each.taken_for is not None, "a class with a wrong answer"
         answer, count = each.taken_for
         taken = f"{class_text(answer, figures.names.name(answer))} ({count:,})"

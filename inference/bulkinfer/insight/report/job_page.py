@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
-from bulkinfer.insight.accuracy.figures import Figures
 from bulkinfer.insight.accuracy.labels import open_labels
 from bulkinfer.insight.accuracy.score import score
 from bulkinfer.insight.class_names import classes_of
@@ -87,7 +86,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         scores=_score_chart(scan),
         mean_score=scan.score_sum / scan.num_scored if scan.num_scored else 0.0,
         figures=figures,
-        worst=_worst(figures),
+        worst=figures.worst(_WORST) if figures else [],
         near=near,
         least_cosine=LEAST_COSINE,
         **_with_pictures(found, results, scan, near, config),
@@ -155,9 +154,3 @@ def _score_chart(scan: RowScan) -> Chart | None:
     low, high = (sum(part) / scan.num_scored for part in (counts[: NUM_BINS // 2], counts[-NUM_BINS // 10 :]))
     text = f"Best scores of {count(scan.num_scored)} rows: {percent(low)} below 0.5, {percent(high)} of at least 0.9."
     return column_chart(text, counts, x_name="score of the best class", y_name="rows")
-
-
-def _worst(figures: Figures | None) -> list[Any]:
-    """The classes with the smallest share of right answers; of equal ones those with the most pictures first."""
-    with_pictures = [each for each in figures.classes if each.pictures] if figures else []
-    return sorted(with_pictures, key=lambda each: (each.right / each.pictures, -each.pictures, each.number))[:_WORST]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bulkinfer.insight.class_columns import matrix
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.reader import Results
 from bulkinfer.types import Array
@@ -137,7 +138,7 @@ def _error_samples(rows: pa.Table) -> Iterator[Sample]:
 
 
 def _add_classes(found: RowScan, ok: pa.Table) -> None:
-    class_ids_NK, scores_NK = (_matrix(ok[name]) for name in _CLASSES)
+    class_ids_NK, scores_NK = (matrix(ok[name]) for name in _CLASSES)
     best_N = scores_NK[:, 0]
     is_finite = np.isfinite(best_N)
     bins = np.clip((best_N[is_finite] * NUM_BINS).astype(np.int64), 0, NUM_BINS - 1)
@@ -155,9 +156,3 @@ def _add_classes(found: RowScan, ok: pa.Table) -> None:
     hits_NK = (class_ids_NK[:, :5] == labels_N[:, None]) & has_label[:, None]
     found.right += int(hits_NK[:, 0].sum())
     found.right_in_top += int(hits_NK.any(axis=1).sum())
-
-
-def _matrix(column: pa.ChunkedArray) -> Array:
-    """A column of lists of one length, none of them null, as N x K."""
-    flat = np.asarray(pc.list_flatten(column).to_numpy())
-    return flat.reshape(len(column), -1)

@@ -183,3 +183,10 @@ def test_a_score_that_is_no_number_is_left_out_of_the_calibration(tmp_path: Path
     output = write_job(tmp_path / "out", [b"red/1", b"red/2"], [[1, 2], [1, 2]], [[np.nan, np.nan], [0.75, 0.25]])
     found = scored(output)
     assert (found.num_without_score, found.ece) == (1, pytest.approx(0.25))
+
+
+def test_the_worst_classes(made: Made, figures: Figures) -> None:
+    is_right_N = made.order_NC[:, 0] == made.truth_N
+    recalls = {number: is_right_N[made.truth_N == number].mean() for number in range(7)}  # no picture is of the last class
+    assert [each.number for each in figures.worst(3)] == sorted(recalls, key=lambda number: recalls[number])[:3]
+    assert len(figures.worst(10)) == 7
