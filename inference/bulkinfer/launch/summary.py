@@ -213,9 +213,8 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
-        log.warning(
-            f"{launch.job.command}: {counted(unreadable, 'folder')} could not be read, see above: the pictures there have no rows"
-        )
+        folders = counted(unreadable, "folder")
+        log.warning(f"{launch.job.command}: {folders} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"
