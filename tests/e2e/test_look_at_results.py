@@ -56,7 +56,7 @@ def test_show_chosen_rows(home: Path) -> None:
         (["show", "nowhere"], "nowhere does not exist: name a job by its output or its log folder"),
         (["show", "--least_sure", "3", "--most_sure", "3"], "give one of them"),
         (["show", "--errors", "--class", "red"], "error rows have no class"),
-        (["rows", "out", "--to", "out/rows.csv"], "lies in the output of the job"),
+        (["rows", "out", "--to", "out/rows.csv"], "lies among the rows of the job"),
         (["rows", "out"], "--to FILE is missing"),
         (["rows", "out", "--format", "xml", "--to", "x"], "value should be one of"),
         (["jobs", "nowhere"], "nowhere does not exist"),
