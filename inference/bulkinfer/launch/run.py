@@ -9,6 +9,8 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.screen import Screen
+from bulkinfer.host.status import FAILED, STOPPED
+from bulkinfer.host.stop_signals import stopping_signal
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
 from bulkinfer.launch.graph_cache import with_cached_graph
@@ -36,20 +38,24 @@ def run_engine(launch: Launch, aggregate: Aggregate, *, shows_progress: bool) ->
     """Run the steps to do; what the workers report goes into `aggregate`."""
     config, refusal, progress = launch.job.config, None, Progress(launch)
     keep = StatusWriter(launch, aggregate.started).write
-    with Screen(progress.status, shows_progress=shows_progress, keep=keep) as screen:
-        engine = make_engine(
-            config.engine,
-            write_run(launch),
-            launch.threads,
-            Reporter(launch, aggregate, progress, screen),
-            batch_size=config.batch_size,
-            own_partition=launch.output is None,
-            stall_timeout_s=config.stall_timeout_s,
-        )
-        try:
-            engine.run()
-        except BulkinferError as error:
-            refusal = error
+    try:
+        with Screen(progress.status, shows_progress=shows_progress, keep=keep) as screen:
+            engine = make_engine(
+                config.engine,
+                write_run(launch),
+                launch.threads,
+                Reporter(launch, aggregate, progress, screen),
+                batch_size=config.batch_size,
+                own_partition=launch.output is None,
+                stall_timeout_s=config.stall_timeout_s,
+            )
+            try:
+                engine.run()
+            except BulkinferError as error:
+                refusal = error
+    except BaseException as error:  # a signal before the engine handles them, for example: bulkinfer watch is told
+        keep(progress.last_status(STOPPED if stopping_signal(error) else FAILED))
+        raise
     return Outcome(aggregate, engine, refusal, progress)
 
 
