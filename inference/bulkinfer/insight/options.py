@@ -29,7 +29,9 @@ class ScoreConfig:
         "folder (the first folder of a key is its class), a table of file names and labels (CSV, val_annotations.txt), "
         "or COCO annotations (JSON)",
     )
-    to: str = option("", "folder for the files with all figures; default score/ in the log folder of the job")
+    to: str = option(
+        "", "folder for the files with all figures; default score/ in the log folder of the job", group="output", value="FOLDER"
+    )
     overwrite: bool = option(False, "replace files that are there; those in the log folder of the job always are")
     at_least: float = option(0.0, "exit code 1 if top-1 is below this share (0 to 1); 0: any will do", minimum=0)
     model_path: str = option("", "folder of model folders, for the class names; default as the job began")
@@ -46,7 +48,12 @@ class CompareConfig:
     """Compare the rows of two jobs over the same pictures: best classes, scores, and the pictures that changed."""
 
     jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)", group="input")
-    to: str = option("", "folder for the files with all figures; default compare/ in the log folder of the first job")
+    to: str = option(
+        "",
+        "folder for the files with all figures; default compare/ in the log folder of the first job",
+        group="output",
+        value="FOLDER",
+    )
     overwrite: bool = option(False, "replace files that are there; those in the log folder of the first job always are")
     data_dir: str = option("", "where the pictures are now, for the contact sheet; default as the first job began")
     log_path: str = option("logs", "folder of job logs")
@@ -79,7 +86,7 @@ class ReportConfig:
         group="input",
     )
     labels: str = option("", "known labels, as bulkinfer score takes them, for the accuracy on the page")
-    to: str = option("", "file of the page; default report.html in the log folder")
+    to: str = option("", "file of the page; default report.html in the log folder", group="output", value="FILE")
     overwrite: bool = option(False, "replace a page that is there")
     pictures: int = option(12, "most sample pictures of each kind on the page; 0: none", minimum=0)
     data_dir: str = option("", "where the pictures are now; default as the job began")
@@ -99,7 +106,7 @@ class ShowConfig:
     job: str = option(
         "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
     )
-    top: int = option(20, "the first N rows", minimum=1)
+    top: int = option(20, "the first N rows", minimum=1, group="rows")
     least_sure: int = option(0, "instead the N ok rows with the lowest best score; 0: none", minimum=0)
     most_sure: int = option(0, "instead the N ok rows with the highest best score; 0: none", minimum=0)
     class_name: str = option(
@@ -126,8 +133,8 @@ class RowsConfig:
     job: str = option(
         "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
     )
-    format: str = option("csv", "what to write", choices=FORMATS)
-    to: str = option("", "the file; of --format parquet, the folder")
+    format: str = option("csv", "what to write", choices=FORMATS, group="output")
+    to: str = option("", "the file; of --format parquet, the folder", value="FILE")
     top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
     prefix: str = option("/data/local-files/?d=", "of label_studio: what comes before a key to make the address of its picture")
