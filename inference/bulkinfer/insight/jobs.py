@@ -66,7 +66,8 @@ def _look_at(log_dir: Path) -> LoggedJob | None:
     """None for a folder without a job, or one that is removed just now."""
     try:
         date = _last_launch(log_dir)
-        return None if date is None else _job_of(log_dir, date)
+        found = None if date is None else _job_of(log_dir, date)
+        return found if log_dir.is_dir() else None  # what was found of a folder that is half removed means nothing
     except FileNotFoundError:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from dataclasses import replace
@@ -97,12 +98,14 @@ def test_how_the_last_launch_of_an_incomplete_job_ended(home: Path, last: str, s
     assert only(home).state == shown
 
 
-@pytest.mark.parametrize("moment", [Path.stat, os.scandir])
-def test_a_job_that_is_removed_meanwhile_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch, moment: Any) -> None:
-    folder = only(home).log_dir
+@pytest.mark.parametrize(("moment", "count"), [(os.scandir, 1), *((Path.stat, count) for count in range(1, 8))])
+def test_a_job_that_is_removed_meanwhile_is_left_out(
+    home: Path, monkeypatch: pytest.MonkeyPatch, moment: Any, count: int
+) -> None:
+    folder, calls = only(home).log_dir, itertools.count(1)
 
     def removed_before(path: Any, *more: Any, **options: Any) -> Any:
-        if Path(path).is_relative_to(folder) and os.path.lexists(folder):
+        if Path(path).is_relative_to(folder) and next(calls) == count:
             folder.rename(home / "removed")
         return moment(path, *more, **options)
 
