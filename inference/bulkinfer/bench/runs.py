@@ -38,9 +38,8 @@ FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measu
 
 def open_job(config: LaunchConfig) -> Job:
     """The job that is measured, on the device and in the precision that a launch of `config` would take."""
-    data_dir = resolve_data_dir(config)  # before a missing graph is made
-    asked = open_network(config)
-    dataset = open_dataset(data_dir)
+    asked = open_network(config, lambda: resolve_data_dir(config))
+    dataset = open_dataset(resolve_data_dir(config))
     counts = count_records(dataset, config.limit)
     settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
     return Job(config, settled.model, settled.choice, dataset, counts, identity_of(asked, dataset), "bulkinfer bench")

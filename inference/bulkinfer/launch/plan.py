@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,7 @@ class Plan:
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
     for name in ("log_path", "output"):
+<<<<<<< HEAD
         place = Path(getattr(config, name))
         require_folder_place(place, f"--{name}")
         if getattr(config, name):
@@ -66,6 +68,13 @@ def plan_launch(config: LaunchConfig) -> Plan:
         resolve_data_dir(config)  # a wrong --data_dir is refused before a missing graph is made, which takes seconds
     asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
     if config.input != "pictures":
+=======
+        require_folder_place(Path(getattr(config, name)), f"--{name}")
+    # before the pictures are scanned: what cannot run is refused at once
+    has_pictures = config.input == "pictures"
+    asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
+    if not has_pictures:
+>>>>>>> fix3
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
     plan = plan_job(asked, open_pictures(asked, begun), begun)
@@ -74,11 +83,15 @@ def plan_launch(config: LaunchConfig) -> Plan:
     return plan
 
 
-def open_network(config: LaunchConfig) -> Unsettled:
-    """The network of `config` and the devices that could run it. Raises UsageError if something that it needs is missing."""
+def open_network(config: LaunchConfig, before_making: Callable[[], object] = lambda: None) -> Unsettled:
+    """The network of `config` and the devices that could run it.
+
+    `before_making` is called before a missing graph is made: it refuses a wrong --data_dir, for example.
+    Raises UsageError if something that the network needs is missing.
+    """
     if config.decode == "fast":
         require_fast_decoder()
-    return find_network(config)
+    return find_network(config, before_making)
 
 
 def require_fast_decoder() -> None:

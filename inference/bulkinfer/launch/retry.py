@@ -143,10 +143,9 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
-    data_dir = resolve_data_dir(again)  # before a missing graph is made
-    asked = open_network(again)
+    asked = open_network(again, lambda: resolve_data_dir(again))
     log_dir = Path(again.log_path) / job_name(begun.model_name, begun.fingerprint)
-    dataset = kept_dataset(begun, log_dir, data_dir) or open_pictures(asked, None)
+    dataset = kept_dataset(begun, log_dir, resolve_data_dir(again)) or open_pictures(asked, None)
     return plan_job(asked, dataset, begun, "bulkinfer retry")
 
 

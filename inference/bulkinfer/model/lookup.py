@@ -47,19 +47,25 @@ class Model:
     graph: Path
 
 
-def find_model(config: LaunchConfig, providers: Collection[str], is_published: Callable[[str], bool] = lambda _: True) -> Model:
+def find_model(
+    config: LaunchConfig,
+    providers: Collection[str],
+    is_published: Callable[[str], bool] = lambda _: True,
+    before_making: Callable[[], object] = lambda: None,
+) -> Model:
     """The graph of the network or of its variant that `providers` (keys of PROVIDERS) run for `config`, its files checked.
 
     If the network has no graph of this batch size, it is made from the graph of free batch in the same folder, and checked.
     In a dry run it is not: the sidecar is the one that the graph would get, and `graph` is where it would be.
-    `is_published` tells whether get_model can make a network of this name without the files of a user.
+    `is_published` tells whether get_model can make a network of this name without the files of a user. `before_making` is
+    called before a graph is made, which takes seconds, and may raise.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """
     network, others = named_folder(config.model_path, config.model_name)
     require_utf8(network, "--model_path")
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
-        model = _checked(network, folder, config.batch_size, dry_run=config.dry_run)
+        model = _checked(network, folder, config.batch_size, before_making, dry_run=config.dry_run)
     except RunError as error:  # for a launch it is a usage error: nothing was started
         nearest = f"; nearest of what {config.model_path} holds: {', '.join(others)}" if others else ""
         raise UsageError(f"{error}: {_advice(config, network, folder, is_published)}{nearest}") from None
@@ -80,10 +86,10 @@ def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> 
     return needed and not (card is not None and card.precision == precision)
 
 
-def _checked(network: Path, folder: Path, batch_size: int, *, dry_run: bool) -> Model:
+def _checked(network: Path, folder: Path, batch_size: int, before_making: Callable[[], object], *, dry_run: bool) -> Model:
     """The graph in `folder`, which is `network` or the folder of its variant. Raises RunError that says only what is wrong."""
     graph = graph_path(folder, batch_size)
-    made = None if graph.exists() else _make_graph(network, folder, batch_size, dry_run=dry_run)
+    made = None if graph.exists() else _make_graph(network, folder, batch_size, before_making, dry_run=dry_run)
     planned = made if dry_run else None
     there = 0 if planned else batch_size  # the batch size of the graph that can be looked at: a dry run makes none
     for path in (folder / CARD, graph_path(folder, there), graph_path(folder, there).with_suffix(".json")):
@@ -105,7 +111,9 @@ def _checked(network: Path, folder: Path, batch_size: int, *, dry_run: bool) -> 
     return Model(card, sidecar, resolved)
 
 
-def _make_graph(network: Path, folder: Path, batch_size: int, *, dry_run: bool) -> GraphSidecar | None:
+def _make_graph(
+    network: Path, folder: Path, batch_size: int, before_making: Callable[[], object], *, dry_run: bool
+) -> GraphSidecar | None:
     """Make the graph of a batch size that `folder` lacks, in another process. None if the folder has nothing to make it from.
 
     A dry run writes nothing. It needs the hash of the graph, which is part of the fingerprint, and the shapes. Both follow from
@@ -126,6 +134,7 @@ def _make_graph(network: Path, folder: Path, batch_size: int, *, dry_run: bool) 
         )
     if not all(os.access(place, os.W_OK) for place in (network, folder)):
         raise UsageError(f"{graph} does not exist, and cannot be made, because {folder} cannot be written to: {use}")
+    before_making()
     when = "a launch makes it from model.onnx and checks it" if dry_run else "it is made from model.onnx and checked"
     log.info(f"model: {graph} does not exist: {when}, once")
     places = {"network": str(real_path(network)), "folder": str(real_path(folder))}

@@ -47,16 +47,16 @@ class Settled:
     choice: Choice
 
 
-def find_network(config: LaunchConfig) -> Unsettled:
+def find_network(config: LaunchConfig, before_making: Callable[[], object] = lambda: None) -> Unsettled:
     """The network of `config`, its files checked, and the devices that could run it; nothing is loaded or measured.
 
+    `before_making` is called before a missing graph is made.
     Raises UsageError if no device can serve `config`, or a file of the network is missing or damaged.
     """
     request = parse_device(config.device, config.precision)
     candidates = find_candidates(request)
-    return Unsettled(
-        config, request, candidates, find_model(config, [choice.provider for choice in candidates.choices], zoo.is_published)
-    )
+    providers = [choice.provider for choice in candidates.choices]
+    return Unsettled(config, request, candidates, find_model(config, providers, zoo.is_published, before_making))
 
 
 def settle(asked: Unsettled, records: Callable[[], Iterable[Record]] = tuple) -> Settled:
