@@ -59,22 +59,14 @@ class Plan:
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
     for name in ("log_path", "output"):
-<<<<<<< HEAD
         place = Path(getattr(config, name))
         require_folder_place(place, f"--{name}")
         if getattr(config, name):
             require_outside_results(place, f"--{name}", is_results=name == "output")
-    if config.input == "pictures":
-        resolve_data_dir(config)  # a wrong --data_dir is refused before a missing graph is made, which takes seconds
-    asked = open_network(config)  # before the pictures are scanned: what cannot run is refused at once
-    if config.input != "pictures":
-=======
-        require_folder_place(Path(getattr(config, name)), f"--{name}")
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
     asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
     if not has_pictures:
->>>>>>> fix3
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
     plan = plan_job(asked, open_pictures(asked, begun), begun)
