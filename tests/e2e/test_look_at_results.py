@@ -71,6 +71,15 @@ def test_what_is_wrong_is_one_sentence(home: Path, words: list[str], message: st
     assert done.stderr.count("\n") == 1
 
 
+def test_numbers_beyond_64_bits_mean_all(home: Path) -> None:
+    done = run("bulkinfer", "show", "--top", 10**20, cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) >= NUM_OK + NUM_ERRORS
+    words = ("--format", "parquet", "--to", "large", "--rows_per_file", 10**20)
+    assert run("bulkinfer", "rows", *words, cwd=home).returncode == 0
+    assert len(list((home / "large").iterdir())) == 1
+
+
 def test_rows_and_jobs(home: Path) -> None:
     done = run("bulkinfer", "rows", "out", "--format", "jsonl", "--to", "rows.jsonl", cwd=home)
     assert (done.returncode, done.stderr) == (0, "")

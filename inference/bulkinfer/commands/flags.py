@@ -10,8 +10,6 @@ from typing import Any
 
 from absl import flags
 
-_LARGEST = 10**18
-
 
 def flag_values(options: dict[str, Any], kinds: dict[str, Any], defaults: Mapping[str, Any]) -> flags.FlagValues:
     """One absl flag per config field, in a FlagValues that holds only this command's flags.
@@ -46,12 +44,9 @@ class _IntegerParser(flags.IntegerParser):
 
     def convert(self, argument: str | int) -> int:
         try:
-            number = int(super().convert(argument))
+            return int(super().convert(argument))
         except (TypeError, ValueError):
             raise ValueError("not a whole number") from None
-        if abs(number) > _LARGEST:  # numpy and pyarrow count in 64 bits
-            raise ValueError(f"must be at most {_LARGEST}")
-        return number
 
 
 class _NumberParser(flags.FloatParser):

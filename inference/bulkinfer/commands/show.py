@@ -33,7 +33,7 @@ def _run(config: ShowConfig) -> int:
     if count := config.least_sure or config.most_sure:
         table = surest_rows(results, choice, count, least=bool(config.least_sure))
     else:
-        table = first_rows(results, choice, config.top)
+        table = first_rows(results, choice, min(config.top, max(1, len(results))))
     if table is None or not len(table):
         say(_no_rows(config, choice))
         return 0

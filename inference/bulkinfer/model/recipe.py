@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 from bulkinfer.errors import UsageError
@@ -116,10 +117,12 @@ class Recipe:
             raise UsageError(f"recipe: height, width and resize_size must be 1 to {_MOST_SIDE} pixels")
         if len(self.mean) != 3 or len(self.std) != 3 or len(self.fill) != 3 or 0 in self.std:
             raise UsageError("recipe: mean, std and fill need three values each, and no std may be 0")
-        if self.alpha_over is not None and (len(self.alpha_over) != 3 or not all(0 <= v <= 255 for v in self.alpha_over)):
+        over = self.alpha_over
+        if over is not None and not (len(over) == 3 and all(isinstance(level, Real) and 0 <= level <= 255 for level in over)):
             raise UsageError("recipe: alpha_over needs three grey levels, 0 to 255")
         numbers = (self.crop_fraction, *self.mean, *self.std, *self.fill, *self.value_range)
-        if not all(abs(number) <= sys.float_info.max for number in numbers):  # math.isfinite fails for larger whole numbers
+        # math.isfinite fails for larger whole numbers
+        if not all(isinstance(number, Real) and abs(number) <= sys.float_info.max for number in numbers):
             raise UsageError("recipe: crop_fraction, mean, std, fill and value_range must be finite numbers")
         if self.crop_fraction <= 0:
             raise UsageError("recipe: crop_fraction must be above 0")

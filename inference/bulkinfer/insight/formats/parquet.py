@@ -83,7 +83,7 @@ def _write(results: Results, folder: Path, rows_per_file: int) -> int:
                     stack.close()  # the file before is full
                     writer = _open(stack, folder / _NAME.format(num_files), table.schema)
                     num_files += 1
-                piece = table.slice(0, num_files * rows_per_file - count)
+                piece = table.slice(0, min(len(table), num_files * rows_per_file - count))
                 writer.write_table(piece)
                 count += len(piece)
                 table = table.slice(len(piece))
