@@ -39,10 +39,11 @@ def run_engine(launch: Launch, aggregate: Aggregate, *, shows_progress: bool) ->
     config, refusal, progress = launch.job.config, None, Progress(launch)
     keep = StatusWriter(launch, aggregate.started).write
     try:
+        run_file = write_run(launch)  # before the view has a thread: little memory may be left for those of pyarrow
         with Screen(progress.status, shows_progress=shows_progress, keep=keep) as screen:
             engine = make_engine(
                 config.engine,
-                write_run(launch),
+                run_file,
                 launch.threads,
                 Reporter(launch, aggregate, progress, screen),
                 batch_size=config.batch_size,

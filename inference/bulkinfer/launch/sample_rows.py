@@ -60,7 +60,7 @@ def _size_bytes(part: Path) -> float:
 def _read(output: Path, step: Step, job: JobFile, *columns: str) -> pa.Table | None:
     """The rows of a part; None, after a warning, if it cannot be read: the job is done, and verify says what is wrong."""
     try:
-        return read_part(output, step, job.fingerprint, columns)[1]
+        return read_part(output, step, job.fingerprint, columns, use_threads=False)[1]
     except (BulkinferError, OSError) as error:
         log.warning(f"warning: no rows are shown: {error}")
         return None

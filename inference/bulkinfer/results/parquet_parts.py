@@ -241,17 +241,20 @@ def inspect_part(output: Path, step: Step, fingerprint: str) -> Part:
     return read_part(output, step, fingerprint)[0]
 
 
-def read_part(output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None) -> tuple[Part, pa.Table]:
+def read_part(
+    output: Path, step: Step, fingerprint: str, columns: Sequence[str] | None = None, *, use_threads: bool = True
+) -> tuple[Part, pa.Table]:
     """Read a published file once, with page checksums, and check that it belongs to this job and matches its metadata.
 
     Keys and stages are read, and of the other columns those in `columns` that the file has; all of them by default.
+    `use_threads`: pyarrow decodes columns in threads, which need memory of their own.
     Raises RunError that names the file and the fault, ForeignError (a RunError) if it is another job's, UsageError if a newer
     bulkinfer wrote it.
     """
     path = output / part_name(step)
     data = read_bytes(path, MOST_PART_BYTES)
     with _damage_as_run_error(path):
-        parquet = BoundedParquet(pa.BufferReader(data), len(data))
+        parquet = BoundedParquet(pa.BufferReader(data), len(data), use_threads=use_threads)
         facts = _facts(path, parquet.metadata)
         if facts["fingerprint"] != fingerprint:
             found = facts["fingerprint"][:8]
