@@ -84,3 +84,9 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert main(["verfy"]) == 2
     assert capsys.readouterr().err == "bulkinfer: unknown command 'verfy'; did you mean verify?\n"
+
+
+def test_help_of_a_command_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "infer_lunch"]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "bulkinfer: unknown command 'infer_lunch'; did you mean infer_launch?\n")

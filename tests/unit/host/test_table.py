@@ -42,3 +42,10 @@ def test_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("size", "text"), [(0, "0.0 kB"), (1_234, "1.2 kB"), (5_600_000, "5.6 MB"), (7_200_000_000, "7.2 GB")])
 def test_sizes(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_a_row_is_one_line_in_a_file_if_asked() -> None:
+    name = "efficientnet_lite0-a4a9af10" * 5
+    assert len(table_lines(["job", "state"], [[name, "finished"]])) > 2
+    (_, line) = table_lines(["job", "state"], [[name, "finished"]], breaks_in_files=False)
+    assert line.split() == [name, "finished"]
