@@ -42,9 +42,9 @@ def test_error_rows(output: Path) -> None:
 def test_only_parts_that_are_needed_are_read(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, real = list[int](), sample_rows.read_part
 
-    def counting(*given: object) -> object:
+    def counting(*given: object, **named: object) -> object:
         read.append(given[1].start)  # type: ignore[attr-defined]
-        return real(*given)  # type: ignore[arg-type]
+        return real(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sample_rows, "read_part", counting)
     job = job_of(output)
