@@ -1,13 +1,13 @@
-"""Options of train and get_dataset: network, data, batches, updates, rate, checkpoints, validation, logs."""
+"""Options of train: network, data, batches, updates, rate, checkpoints, validation, logs."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from bulkinfer.config import check_values, option
 from bulkinfer.errors import UsageError
+from bulkinfer.train.option_checks import check_together
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 HALF_TYPES = ("bfloat16", "float16")
@@ -17,13 +17,6 @@ SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of th
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
-_MOST = {
-    **dict.fromkeys(("label_smoothing", "mix_probability", "lr_end", "rmsprop_decay", "lr_decay", "norm_eps"), 1.0),
-    **dict.fromkeys(("epochs", "checkpoints_per_epoch", "logs_per_epoch"), 1e6),
-    "dataset_percentage": 100.0,
-    "loss_scaling": 2**24,
-    "steps": 10**12,
-}
 
 
 @dataclass(frozen=True)
@@ -230,33 +223,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_values(self)
         refuse_beside_resume(self)
-        if self.epochs and self.steps:
-            raise UsageError("--epochs and --steps both set the length of the run: leave one out")
-        if self.lr and self.base_learning_rate:
-            raise UsageError("--lr and --base_learning_rate both set the rate: leave one out")
-        if self.norm_groups and self.norm_channels_per_group:
-            raise UsageError("--norm_groups and --norm_channels_per_group both set the groups: leave one out")
-        if self.optimizer == "nesterov" and not self.momentum:
-            raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
-        if self.momentum >= 1:
-            raise UsageError(f"--momentum {self.momentum:g}: it must be below 1, or the updates grow without end")
-        if not self.lr_decay_epochs:
-            raise UsageError("--lr_decay_epochs 0: it must be above 0")
-        if 0 < self.validation_epochs < 1e-6:
-            raise UsageError(f"--validation_epochs {self.validation_epochs:g} must be 0, or at least a millionth")
-        if self.loss_scaling_mode == "ramp" and self.loss_scaling < 2:
-            raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
-        if self.half_type != "bfloat16" and self.precision == "32.32":
-            raise UsageError(f"--half_type {self.half_type} belongs to --precision 16.32 or 16.16")
-        if self.l2 < 0 and self.l2 != -1:
-            raise UsageError(f"--l2 {self.l2:g} is below 0")
-        if self.seed >= 2**63:
-            raise UsageError(f"--seed {self.seed} is above {2**63 - 1}")
-        if (self.norm_groups or self.norm_channels_per_group) and self.norm != "group":
-            raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
-        for name, most in _MOST.items():
-            if getattr(self, name) > most:
-                raise UsageError(f"--{name} {getattr(self, name):g} is more than {most:g}")
+        check_together(self)
 
 
 def refuse_beside_resume(config: Any) -> None:
@@ -264,36 +231,3 @@ def refuse_beside_resume(config: Any) -> None:
     for name in ("config", "init_checkpoint", "log_path", "name_suffix"):
         if config.resume and getattr(config, name) != getattr(TrainConfig, name):
             raise UsageError(f"--{name} is for a new run, and --resume continues one: leave one of them out")
-
-
-@dataclass(frozen=True)
-class GetDatasetConfig:
-    """Fetch a data set: resumed, checked, unpacked, and published whole or not at all."""
-
-    dataset: str = option(
-        "", "cifar10, cifar100, mnist, fashion_mnist or coco_val2014 (also as a plain argument)", group="input", value="NAME"
-    )
-    url: str = option(
-        "",
-        "where to fetch it instead: a mirror, the address of an archive, or a local archive (tar, zip, deb) or folder",
-    )
-    checksum: str = option(
-        "", "md5 or sha256 that the archive at --url must have instead of the published one; none: any file is accepted"
-    )
-    any_size: bool = option(
-        False, "take files and archives of any size; without it, of about twice the published sizes at most"
-    )
-    data_dir: str = option(
-        "", "folder of data sets, in which the set gets its own folder; default $DATA_DIR, else data", group="output"
-    )
-    force: bool = option(False, "fetch it again and replace what is there")
-
-    def __post_init__(self) -> None:
-        check_values(self)
-        if self.checksum and not self.url:
-            raise UsageError("--checksum is for --url alone: the checksums of published files are known")
-
-
-def training_data_dir(data_dir: str) -> str:
-    """The folder of data sets for training: `data_dir`, else $DATA_DIR, else `data`."""
-    return data_dir or os.environ.get("DATA_DIR", "") or "data"

@@ -10,6 +10,7 @@ from pathlib import Path
 from bulkinfer.datasets import dataset_name, detect, find_reader, holds_any, read_dataset
 from bulkinfer.datasets.catalog import SETS
 from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
+from bulkinfer.datasets.options import training_data_dir
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
@@ -24,7 +25,7 @@ from bulkinfer.train.data.samples import (
     recipe_for,
 )
 from bulkinfer.train.network_names import find_trainable, image_size
-from bulkinfer.train.options import TrainConfig, training_data_dir
+from bulkinfer.train.options import TrainConfig
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")

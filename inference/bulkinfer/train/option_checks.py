@@ -1,0 +1,49 @@
+"""Options of a training run that contradict each other, or are out of range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bulkinfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from bulkinfer.train.options import TrainConfig
+
+_MOST = {
+    **dict.fromkeys(("label_smoothing", "mix_probability", "lr_end", "rmsprop_decay", "lr_decay", "norm_eps"), 1.0),
+    **dict.fromkeys(("epochs", "checkpoints_per_epoch", "logs_per_epoch"), 1e6),
+    "dataset_percentage": 100.0,
+    "loss_scaling": 2**24,
+    "steps": 10**12,
+}
+
+
+def check_together(config: TrainConfig) -> None:
+    """Raises UsageError for options that exclude each other, or values out of range that no single option shows."""
+    if config.epochs and config.steps:
+        raise UsageError("--epochs and --steps both set the length of the run: leave one out")
+    if config.lr and config.base_learning_rate:
+        raise UsageError("--lr and --base_learning_rate both set the rate: leave one out")
+    if config.norm_groups and config.norm_channels_per_group:
+        raise UsageError("--norm_groups and --norm_channels_per_group both set the groups: leave one out")
+    if config.optimizer == "nesterov" and not config.momentum:
+        raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
+    if config.momentum >= 1:
+        raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
+    if not config.lr_decay_epochs:
+        raise UsageError("--lr_decay_epochs 0: it must be above 0")
+    if 0 < config.validation_epochs < 1e-6:
+        raise UsageError(f"--validation_epochs {config.validation_epochs:g} must be 0, or at least a millionth")
+    if config.loss_scaling_mode == "ramp" and config.loss_scaling < 2:
+        raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
+    if config.half_type != "bfloat16" and config.precision == "32.32":
+        raise UsageError(f"--half_type {config.half_type} belongs to --precision 16.32 or 16.16")
+    if config.l2 < 0 and config.l2 != -1:
+        raise UsageError(f"--l2 {config.l2:g} is below 0")
+    if config.seed >= 2**63:
+        raise UsageError(f"--seed {config.seed} is above {2**63 - 1}")
+    if (config.norm_groups or config.norm_channels_per_group) and config.norm != "group":
+        raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
+    for name, most in _MOST.items():
+        if getattr(config, name) > most:
+            raise UsageError(f"--{name} {getattr(config, name):g} is more than {most:g}")
