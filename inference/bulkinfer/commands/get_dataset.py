@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.datasets.options import GetDatasetConfig, training_data_dir
 from bulkinfer.host.console import say
+from bulkinfer.train.data.options import GetDatasetConfig, training_data_dir
 from bulkinfer.types import shell_word
 
 

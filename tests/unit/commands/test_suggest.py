@@ -10,11 +10,11 @@ from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands import suggest
 from bulkinfer.commands.parse import parse
 from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig
-from bulkinfer.datasets.options import GetDatasetConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.runtime.device_words import DEVICE_WORDS
 from bulkinfer.runtime.devices import parse_device
 from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.train.data.options import GetDatasetConfig
 from bulkinfer.train.options import TrainConfig
 
 from tests.configs import CONFIGS

@@ -10,13 +10,13 @@ from pathlib import Path
 from bulkinfer.datasets import dataset_name, detect, find_reader, holds_any, read_dataset
 from bulkinfer.datasets.catalog import SETS
 from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
-from bulkinfer.datasets.options import training_data_dir
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import core_budget
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
+from bulkinfer.train.data.options import training_data_dir
 from bulkinfer.train.data.samples import (
     STATISTICS,
     Samples,
