@@ -24,7 +24,7 @@ from bulkinfer.train.replicas import World, add_over_replicas
 from bulkinfer.train.runs import Log, memory_mb
 from bulkinfer.train.step import Outcome, run_step, targets_of
 from bulkinfer.train.training import Training
-from bulkinfer.train.validation.scores import evaluate
+from bulkinfer.train.validation.during_run import validate
 from bulkinfer.types import shell_word
 
 Stop = Callable[[], int]  # asked after each update; an exit code other than 0 ends the run
@@ -140,6 +140,8 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
                 buffers=buffers,
             )
             model.loss_scale.after(outcome.finite)
+            if model.ema is not None and outcome.finite:
+                model.ema.follow(model.network)
         else:
             nothing = torch.zeros((), device=training.data.device)
             outcome = Outcome(nothing, nothing, 0, finite=True)
@@ -245,27 +247,6 @@ def log_window(training: Training, run: Log, window: Window, rate: float, scale:
     )  # fmt: skip
 
 
-def validate(training: Training, run: Log, *, is_saved: bool) -> None:
-    """Validate the present weights; if they are saved too, remember them if they are the best."""
-    data, plan, progress = training.data, training.plan, training.progress
-    assert data.held_out is not None
-    scores = evaluate(
-        training.model.network,
-        data.held_out,
-        batch_size=plan.config.valid_batch_size or plan.micro_batch,
-        precision=training.model.precision,
-        mean=data.mean,
-        std=data.std,
-    )
-    done = progress.done
-    epoch = done / plan.epochs.steps_per_epoch
-    run.say(f"validation after epoch {epoch:.2f}: {scores.sentence()}")
-    run.validation({"name": checkpoint.name_of(done), "step": done, "epoch": epoch, **scores.as_row()})
-    progress.last_accuracy, progress.owes_validation = scores.accuracy, False
-    if is_saved and scores.accuracy > progress.best["accuracy"]:
-        progress.best = {"step": done, "accuracy": scores.accuracy}
-
-
 def save(training: Training, run: Log) -> None:
     """The first replica saves a checkpoint and removes older ones that are not to be kept."""
     model, plan, progress = training.model, training.plan, training.progress
@@ -275,6 +256,6 @@ def save(training: Training, run: Log) -> None:
     epoch = progress.done / plan.epochs.steps_per_epoch
     state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
              "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
-    progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state)
+    progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state, model.ema)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")

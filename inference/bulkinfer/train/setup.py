@@ -13,6 +13,7 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
+from bulkinfer.train.averages.ema import Ema
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
@@ -68,14 +69,17 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
 
 
 def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
-    """The network with its optimiser, and compiled if that is asked for."""
+    """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
     parameters = chosen_parameters(network, config.train_only)
+    ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
+    recompute(network, config.recompute)
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
         optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
         precision=precision,
         loss_scale=loss_scale_of(config),
+        ema=ema,
     )
 
 
@@ -113,7 +117,6 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
-    recompute(network, config.recompute)
     return network
 
 
@@ -171,7 +174,9 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
     config, epochs, schedule = training.plan.config, training.plan.epochs, training.plan.schedule
     num_parameters = sum(parameter.numel() for parameter in training.model.network.parameters())
     decays = "".join(
-        f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
+        f", {name} {value:g}"
+        for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay), ("ema", config.ema))
+        if value
     )
     held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
     precision = training.model.precision
