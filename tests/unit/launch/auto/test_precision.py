@@ -217,7 +217,7 @@ def test_one_that_could_not_read_every_picture_holds_for_the_same_pictures(
     for _ in range(3):
         ask(question, iter(pictures), tmp_path)
         assert counting.asked == 1
-    os.utime(pictures[3].path, ns=(1, 1))  # repaired
+    os.utime(pictures[3].place, ns=(1, 1))  # repaired
     ask(question, iter(pictures), tmp_path)
     assert counting.asked == 2
 
