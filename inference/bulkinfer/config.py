@@ -51,9 +51,7 @@ class GetModelConfig:
         "", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name", value="DIGITS"
     )
     checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints", value="RUN")
-    weights_of: str = option(
-        "auto", "of a checkpoint with --ema: the average of its weights, or those without it (raw)", choices=WEIGHTS_OF
-    )
+    weights_of: str = option("auto", "of a run with --ema: the average, or the weights themselves (raw)", choices=WEIGHTS_OF)
     use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
     batch_size: int = option(
         6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1, group="graph"

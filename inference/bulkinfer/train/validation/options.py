@@ -27,9 +27,7 @@ class ValidateConfig:
         "what happens at a picture that cannot be used; skip: it is not counted, as in a run that skips",
         choices=ON_BAD_PICTURE,
     )
-    weights_of: str = option(
-        "auto", "of a run with --ema: the average of its weights, or those without it (raw)", choices=WEIGHTS_OF
-    )
+    weights_of: str = option("auto", "of a run with --ema: the average, or the weights themselves (raw)", choices=WEIGHTS_OF)
     model: str = option(
         "",
         "without PATH: a network of the zoo with its weights, or any other with random ones",
