@@ -190,6 +190,11 @@ class LaunchConfig:
     )
     save_precision: str = option("fp32", "numbers of saved outputs: float32 or float16", choices=("fp32", "fp16"))
     top_k: int = option(5, "classes kept per picture", minimum=1)
+    shard: str = option(
+        "",
+        "one of several launchers: 3/16 runs the third of 16 shards, into a folder of --output; slurm, kubernetes/16: its task",
+        value="I/N",
+    )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
     batches_per_step: int = option(

@@ -93,7 +93,7 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     dataset = replace(job.dataset, partitions=partitions, is_listed=False)
     counts = {index: len(numbers) for index, numbers in failed.items()}
     config = replace(job.config, batches_per_step=0, max_failures=0)
-    job = replace(job, dataset=dataset, counts=counts, config=config)
+    job = replace(job, dataset=dataset, counts=counts, config=config, shard=None)
     staging.mkdir(exist_ok=True)
     job_file = new_job_file(job)
     job_file.write(staging)
