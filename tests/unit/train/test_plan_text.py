@@ -10,7 +10,7 @@ import pytest
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.plan_text import slow_averages
-from bulkinfer.train.replicas import World
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from torch import nn
 

@@ -26,7 +26,7 @@ from bulkinfer.train.data.samples import (
 )
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import plan_work
-from bulkinfer.train.replicas import World
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.training import Training
 
