@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import torch
 from PIL import Image
 
 from tests.commands import SCRIPTS, command, get_model, records, run, run_here
+from tests.data_sets import sklearn_digits
 from tests.forms import long
 from tests.training import VALID, assert_same_weights, checkpoints, runs_in, table, weights, write_digits
 
@@ -78,11 +78,7 @@ def test_generated_pictures(tmp_path: Path) -> None:
 
 @long
 def test_scikit_learns_digits_reach_97_percent(tmp_path: Path) -> None:
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    folder = Path(package.submodule_search_locations[0]) / "datasets" / "data"
-    train(tmp_path, "--config", "digits_resnet8", "--data_dir", folder)
+    train(tmp_path, "--config", "digits_resnet8", "--data_dir", sklearn_digits())
     rows = table(only_run(tmp_path), "validation.csv", "epoch", "accuracy", "count")
     assert [row[0] for row in rows] == [str(epoch) for epoch in range(1, 16)]
     assert {row[2] for row in rows} == {"360"}

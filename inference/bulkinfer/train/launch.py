@@ -17,6 +17,7 @@ from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
+from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
@@ -89,6 +90,7 @@ def train(
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
+            warn_if_slow(config.ema, training.plan.epochs.total_steps)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:

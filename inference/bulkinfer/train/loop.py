@@ -126,6 +126,8 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
                 buffers=buffers,
             )
             model.loss_scale.after(outcome.finite)
+            if model.ema is not None and outcome.finite:
+                model.ema.follow(model.network)
         else:
             nothing = torch.zeros((), device=training.data.device)
             outcome = Outcome(nothing, nothing, 0, finite=True)

@@ -31,6 +31,8 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
     if config.momentum >= 1:
         raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
+    if config.ema >= 1:
+        raise UsageError(f"--ema {config.ema:g}: it must be below 1, or the average never moves")
     if not config.lr_decay_epochs:
         raise UsageError("--lr_decay_epochs 0: it must be above 0")
     if 0 < config.validation_epochs < 1e-6:

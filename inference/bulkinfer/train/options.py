@@ -160,6 +160,9 @@ class TrainConfig:
     lars_trust: float = option(0.001, "trust coefficient of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
     init_checkpoint: str = option("", "start with the weights of this checkpoint or run", aliases=("init_path",))
+    ema: float = option(
+        0.0, "decay of an exponential moving average of the weights, saved and validated beside them; 0: none", minimum=0
+    )
     on_nonfinite: str = option("stop", "what happens if the loss or a gradient is not finite", choices=("stop", "skip"))
     lr: float = option(
         0.0,

@@ -75,7 +75,8 @@ def _optimiser(config: TrainConfig) -> str:
     name = f"{config.optimizer}{mark(config.optimizer == TrainConfig.optimizer)}"
     momentum = f", momentum {config.momentum:g}" if config.optimizer in USES_MOMENTUM else ""
     l2 = f", L2 {l2_of(config):g}{mark(config.l2 < 0)}" if l2_of(config) else ""
-    return name + momentum + l2 + (f", weight decay {config.weight_decay:g}" if config.weight_decay else "")
+    others = (("weight decay", config.weight_decay), ("ema", config.ema))
+    return name + momentum + l2 + "".join(f", {what} {value:g}" for what, value in others if value)
 
 
 def slow_averages(network: nn.Module, num_batches: int, *, is_of_timm: bool = False) -> str:

@@ -19,7 +19,7 @@ _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
-    "train_only", "seed", "class_order",
+    "train_only", "ema", "seed", "class_order",
 )  # fmt: skip
 _AGAIN = {
     "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
@@ -76,6 +76,8 @@ def restore(training: Training, found: Checkpoint) -> None:
     model, progress = training.model, training.progress
     load_weights(model.network, found.weights, found.path)
     checkpoint.restore_optimiser(model.optimiser, found)
+    if model.ema is not None and found.ema:
+        model.ema.restore(found.ema, found.state["ema_updates"], found.path)
     changed = changed_options(found, training.plan.config)
     if model.loss_scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
         scale = found.state["loss_scale"]

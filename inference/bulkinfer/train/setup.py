@@ -13,6 +13,7 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
+from bulkinfer.train.averages.ema import Ema
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
@@ -69,14 +70,17 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
 
 
 def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
-    """The network with its optimiser, and compiled if that is asked for."""
+    """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
     parameters = train_only(network, config.train_only)
+    ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
+    recompute(network, config.recompute)
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
         optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
         precision=precision,
         loss_scale=loss_scale_of(config),
+        ema=ema,
     )
 
 
@@ -114,7 +118,6 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
-    recompute(network, config.recompute)
     return network
 
 

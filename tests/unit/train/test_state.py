@@ -45,6 +45,8 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "the best is a number": lambda state: state.update(best=1),
     "a loss scale of text": lambda state: state["loss_scale"].update(value="x"),
     "negative seconds": lambda state: state.update(total_s=float("-inf")),
+    "an average without its file": lambda state: state.update(ema_updates=3),
+    "a file of an average without its count": lambda state: state["sha256"].update({"ema.safetensors": "0" * 64}),
     "no pictures": lambda state: state.update(num_samples=0),
 }
 
