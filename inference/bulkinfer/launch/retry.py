@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from bulkinfer.config import LaunchConfig, RetryConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
@@ -19,6 +19,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.claim import Launch, claim, remove_if_empty, result_files
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import job_name, new_job_file
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
 from bulkinfer.launch.retry_merge import failed_rows, merge
 from bulkinfer.launch.run import run_engine

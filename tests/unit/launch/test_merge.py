@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands import merge as command
-from bulkinfer.config import RetryConfig
 from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files.output_lock import results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch import merge as merge_module
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.merge import merge_shards
-from bulkinfer.launch.options import MergeConfig
+from bulkinfer.launch.options import MergeConfig, RetryConfig
 from bulkinfer.launch.retry import retry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.shard import SHARDS_FILE
