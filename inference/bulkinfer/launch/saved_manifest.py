@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.launch.job import job_name
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
+from bulkinfer.results.find_output import log_dir_of
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps
 
@@ -78,5 +78,5 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
         return None
     if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
         return None
-    log_dir = Path(config.log_path) / job_name(begun.model_name, begun.fingerprint)
-    return kept_dataset(begun, log_dir, dataset.root)
+    log_dir = log_dir_of(Path(config.output), begun, config.log_path)
+    return None if log_dir is None else kept_dataset(begun, log_dir, dataset.root)
