@@ -28,7 +28,7 @@ from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Partition
-from bulkinfer.results.find_output import find_output, log_dir_of, require_job
+from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.part_names import STAGING, part_name, part_step
 from bulkinfer.types import Step
@@ -145,9 +145,7 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     asked = open_network(again, lambda: resolve_data_dir(again))
-    log_dir = log_dir_of(output, begun, again.log_path)
-    kept = None if log_dir is None else kept_dataset(begun, log_dir, resolve_data_dir(again))
-    dataset = kept or open_pictures(asked, None)
+    dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
     return plan_job(asked, dataset, begun, "bulkinfer retry")
 
 

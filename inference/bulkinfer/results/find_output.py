@@ -9,7 +9,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
-from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, recorded_output
+from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, named_folders, recorded_output
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import Step
 
@@ -36,11 +36,25 @@ def find_output(given: Path) -> Path:
 def log_dir_of(output: Path, job: JobFile, log_path: str) -> Path | None:
     """The log folder of the job in `output`: the one above, or one below `log_path` or where the job began; None if none is."""
     name = job_name(job.model_name, job.fingerprint)
+    found = (find_log_dir(place, name, job.fingerprint, output) for place in _log_paths(output, job, log_path))
+    return next(filter(None, found), None)
+
+
+def logs_of_listing(output: Path, job: JobFile, log_path: str) -> list[Path]:
+    """Log folders in which the job in `output` may have kept what it listed: its own first, then those of the same job.
+
+    The latter are of other outputs, or the output was moved since.
+    """
+    name, places = job_name(job.model_name, job.fingerprint), _log_paths(output, job, log_path)
+    own = log_dir_of(output, job, log_path)
+    return list(dict.fromkeys([*filter(None, [own]), *(folder for place in places for folder in named_folders(place, name))]))
+
+
+def _log_paths(output: Path, job: JobFile, log_path: str) -> list[Path]:
     began = job.config.get("log_path")
     places = [output.parent.parent] if output.name == RESULTS else []
     places += [Path(log_path), *([Path(began)] if isinstance(began, str) else [])]
-    found = (find_log_dir(place, name, job.fingerprint, output) for place in dict.fromkeys(places))
-    return next(filter(None, found), None)
+    return list(dict.fromkeys(places))
 
 
 def require_job(output: Path) -> JobFile:
