@@ -23,8 +23,8 @@ def shard_config(folder: Path, **changes: object) -> LaunchConfig:
 
 
 def launch_shard(config: LaunchConfig, index: int, count: int = COUNT) -> LaunchResult:
-    """Launch one shard. Each has a folder of logs of its own, as on machines that share only the output."""
-    return launch(replace(config, shard=f"{index}/{count}", log_path=f"{config.log_path}-{index}"))
+    """Launch one shard."""
+    return launch(replace(config, shard=f"{index}/{count}"))
 
 
 def launch_shards(folder: Path) -> LaunchConfig:
