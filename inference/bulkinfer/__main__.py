@@ -19,6 +19,7 @@ COMMANDS = {
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "average": "average the weights of a run's checkpoints, and validate the result",
     "verify": "check output directories, each and together: counts, keys, file hashes",
+    "merge": "make one output of the shards that several launchers have done",
     "score": "score the rows of a job against known labels: accuracy, classes, confusion, calibration",
     "compare": "compare the rows of two jobs over the same pictures",
     "seal": "accept control files that were edited by hand, and show what changed in them",

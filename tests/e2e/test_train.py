@@ -234,12 +234,15 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
                  "--epochs", 2, "--lr-schedule", "stepped", "--warmup_epochs", 1)  # fmt: skip
     assert done.stdout.splitlines() == [
         "network: resnet18, 11,181,642 parameters, input 32x32",
+        "norm: batch (default), momentum 0.1, epsilon 1e-05",
         "data: digits: 40 pictures, 10 classes; validation: 360 pictures",
         "batches: micro batch 4 x accumulation 2 x replicas 1 = global batch 8",
         "length: 10 updates, 5 an epoch",
         "rate: stepped, 0.125 at its peak, first 0.025, last 0.00125",
-        "optimiser: nesterov, L2 0.0005",
+        "optimiser: nesterov (default), momentum 0.9, L2 0.0005 (default)",
         "precision: 32.32 on cpu",
+        "warning: batch norm's averages still keep 12 % of their first values after 20 batches, and a validation takes them: "
+        "train longer, or give --norm_momentum 0.2",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

@@ -22,6 +22,7 @@ from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
@@ -79,7 +80,7 @@ def train(
     if found is not None:
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
-    config = with_data_found(config)
+    config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)
     with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)

@@ -11,7 +11,7 @@ from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.networks import load_weights
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.state import OF_THE_FIRST_START, options_of_state
+from bulkinfer.train.state import options_of_state
 from bulkinfer.train.training import Training
 from bulkinfer.types import shell_word
 
@@ -50,20 +50,12 @@ def find_last(path: Path, *, warns: bool = True) -> Checkpoint:
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
     """Options that differ from those of a checkpoint: value before and now. Raises UsageError for one that must not change."""
-    before, now = found.state["config"], asdict(config)
-    changed = {
-        name: (before[name], value)
-        for name, value in now.items()
-        if name in before and name not in OF_THE_FIRST_START and _plain(before[name]) != _plain(value)
-    }
+    before, now = options_of_state(found.state), asdict(config)
+    changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     for name in changed:
         if name in _PAST:
             raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): start a new run")
     return changed
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def refuse_later(path: Path) -> None:

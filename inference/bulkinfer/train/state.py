@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -115,9 +116,21 @@ def options_of_state(state: dict[str, Any]) -> dict[str, Any]:
     """The options of a run in the state of a checkpoint, with tuples for lists."""
     return {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in state["config"].items()
+        for name, value in {**state["config"], **_of_earlier_versions(state["config"])}.items()
         if name not in OF_THE_FIRST_START
     }
+
+
+def _of_earlier_versions(config: dict[str, Any]) -> dict[str, Any]:
+    """Options that earlier versions saved and took in another way, as they acted there; none for a run of this version."""
+    found: dict[str, Any] = {}
+    if not config.get("lr") and not config.get("base_learning_rate"):
+        found["lr"] = 0.1  # of every optimiser
+    if config.get("model_size") and config.get("model") == "cifar_resnet20":  # the default, where the size named the network
+        found["model"] = ""
+    if config.get("loss_scaling_mode") == "ramp" and 2 <= config.get("loss_scaling", 0) <= 2**24:
+        found["loss_scaling"] = 2.0 ** math.floor(math.log2(config["loss_scaling"]))
+    return found
 
 
 def _faults(state: dict[str, Any], folder_name: str) -> Iterator[str]:
