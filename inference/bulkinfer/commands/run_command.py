@@ -34,13 +34,13 @@ def run_command(
     Without `argv` the words are those of this process, and the process ends here (see leave).
     """
     print_log_lines()
-    words, notes = list(sys.argv[1:] if argv is None else argv), list[str]()
-    if translate is not None:
-        words, notes = translate(words)
 
     def act() -> int:
-        for note in notes:
-            say(note)
+        words = list(sys.argv[1:] if argv is None else argv)
+        if translate is not None:
+            words, notes = translate(words)
+            for note in notes:
+                say(note)
         try:
             defaults: Mapping[str, Any] = {}
             if defaults_of is not None:  # the given values may be valid only together with these

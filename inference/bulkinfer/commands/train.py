@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from bulkinfer.commands import validate
-from bulkinfer.commands.parse import parse
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import say
+from bulkinfer.commands.words import asks_for_help, read_words
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import STOP_SIGNALS, Unbroken
-from bulkinfer.train.compat.foreign_words import translate, words_to_validate
+from bulkinfer.train.compat.command_line import as_ours
+from bulkinfer.train.compat.reference_flags import foreign_flags, rows_by_flag
+from bulkinfer.train.compat.translation import rivals
+from bulkinfer.train.data.which import dataset_of, has_large_pictures
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
-from bulkinfer.types import shell_word
+from bulkinfer.types import Given, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -27,10 +28,7 @@ COMMAND = "bulkinfer train"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    words = words_to_validate(sys.argv[1:] if argv is None else argv)
-    if words is not None:
-        return validate.main(words)
-    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
+    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=_as_ours)
 
 
 def _run(config: TrainConfig) -> int:
@@ -75,37 +73,42 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
             signal.signal(number, handler)
 
 
-# Options that set the same thing. If one is given, a run or --config does not set the others.
-_RIVALS = (
-    ("epochs", "steps"),
-    ("lr", "base_learning_rate"),
-    ("norm_groups", "norm_channels_per_group"),
-)
+def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words as options of ours, with those of --config and --like, and notes to print."""
+    foreign = foreign_flags(rows_by_flag())
+
+    def read(words: Sequence[str]) -> list[Given]:
+        return read_words(COMMAND, TrainConfig, words, foreign=foreign)
+
+    given = read(argv)
+    if asks_for_help(given):
+        return list(argv), []
+    made = as_ours(given, read, data_kind=_data_kind, of_the_run=_options_of)
+    return made.words, made.notes
+
+
+def _data_kind(options: Mapping[str, str]) -> str:
+    """Whether the pictures that the options name are small or large."""
+    dataset = dataset_of(options.get("dataset", ""), options.get("data_dir", ""))
+    return "large" if has_large_pictures(dataset) else "small"
+
+
+def _options_of(run: str) -> Mapping[str, Any]:
+    """The options of a run."""
+    spin_briefly()
+    with Unbroken():
+        from bulkinfer.train.resume import options_of
+
+    return options_of(run)
 
 
 def _defaults(config: Any) -> Mapping[str, Any]:
-    """The options of the run that is continued, or those of --config."""
-    found: dict[str, Any] = {}
+    """The options of the run that is continued, but for those that one that is given contradicts."""
+    if not config.resume:
+        return {}
     refuse_beside_resume(config)
-    if config.resume:
-        spin_briefly()
-        with Unbroken():
-            from bulkinfer.train.resume import options_of
-
-        found = options_of(config.resume)
-    elif config.config:
-        from dataclasses import asdict
-
-        from bulkinfer.train.compat.named_configs import words_of
-
-        words, notes = translate(words_of(config.config, config.config_path))
-        for note in notes:
-            say(note)
-        found = asdict(parse(COMMAND, TrainConfig, words))
-    for names in _RIVALS:
-        if any(getattr(config, name) for name in names):
-            found = {name: value for name, value in found.items() if name not in names}
-    return found
+    given = {name for name, value in vars(config).items() if value and value != getattr(TrainConfig, name)}
+    return {name: value for name, value in _options_of(config.resume).items() if name in given or name not in rivals(given)}
 
 
 if __name__ == "__main__":
