@@ -36,7 +36,7 @@ def _run(config: TrainConfig) -> int:
     keep_freed_memory()
     with Unbroken():
         from bulkinfer.train.launch import train
-    from bulkinfer.train.replicas import share_cores
+    from bulkinfer.train.ranks.group import share_cores
 
     share_cores()
     result = train(config, stopping=_stop_signals, shows_progress=True)

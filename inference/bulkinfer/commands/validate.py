@@ -22,7 +22,7 @@ def _run(config: ValidateConfig) -> int:
     keep_freed_memory()
     with Unbroken():
         from bulkinfer.train.validation.validate import validate
-    from bulkinfer.train.replicas import share_cores
+    from bulkinfer.train.ranks.group import share_cores
 
     share_cores()
     validate(config)

@@ -16,14 +16,15 @@ from bulkinfer.errors import RunError, first_line
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
-from bulkinfer.train import checkpoint, replicas
+from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
-from bulkinfer.train.replicas import find_world
+from bulkinfer.train.ranks.group import join, leave
+from bulkinfer.train.ranks.world import find_world
 from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from bulkinfer.train.setup import set_up
@@ -92,7 +93,7 @@ def train(
         if config.dry_run or is_done:
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)
-        replicas.join(world, training.data.device)
+        join(world, training.data.device)
         run = open_log(training, found, plan_lines, shows_progress=shows_progress) if world.is_first else Silence()
         try:
             with (stopping if world.replicas == 1 else never_stopping)() as stop:
@@ -103,7 +104,7 @@ def train(
             raise
         finally:
             run.close()
-        replicas.leave(world)
+        leave(world)
     return result_of(training, run.folder if world.is_first else None, code)
 
 

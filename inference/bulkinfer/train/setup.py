@@ -21,8 +21,8 @@ from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
-from bulkinfer.train.replicas import World
 from bulkinfer.train.schedules import make_schedule
 from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData

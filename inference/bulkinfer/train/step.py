@@ -18,7 +18,7 @@ from torch.nn import functional
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
 from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.replicas import add_over_replicas
+from bulkinfer.train.ranks.group import add_over_replicas
 
 log = logging.getLogger("bulkinfer")
 

@@ -25,7 +25,7 @@ from bulkinfer.train.data.samples import (
     recipe_for,
 )
 from bulkinfer.train.loop import plan_work
-from bulkinfer.train.replicas import World
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.training import Training
 
