@@ -10,24 +10,24 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from bulkinfer.commands import validate
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.commands.words import asks_for_help, read_words
+from bulkinfer.commands.train_words import COMMAND, options_of_run, read, resolve
+from bulkinfer.commands.words import asks_for_help, boolean, split_flag
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import STOP_SIGNALS, Unbroken
-from bulkinfer.train.compat.command_line import as_ours
-from bulkinfer.train.compat.reference_flags import foreign_flags, rows_by_flag
 from bulkinfer.train.compat.translation import rivals
-from bulkinfer.train.data.which import dataset_of, has_large_pictures
+from bulkinfer.train.compat.validation_words import without_training
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
-from bulkinfer.types import Given, shell_word
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
-
-COMMAND = "bulkinfer train"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
+    if _is_validation_alone(sys.argv[1:] if argv is None else argv):
+        return validate.run(argv, _as_validation)
     return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=_as_ours)
 
 
@@ -75,31 +75,29 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
 
 def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words as options of ours, with those of --config and --like, and notes to print."""
-    foreign = foreign_flags(rows_by_flag())
-
-    def read(words: Sequence[str]) -> list[Given]:
-        return read_words(COMMAND, TrainConfig, words, foreign=foreign)
-
     given = read(argv)
     if asks_for_help(given):
         return list(argv), []
-    made = as_ours(given, read, data_kind=_data_kind, of_the_run=_options_of)
+    made = resolve(given)
     return made.words, made.notes
 
 
-def _data_kind(options: Mapping[str, str]) -> str:
-    """Whether the pictures that the options name are small or large."""
-    dataset = dataset_of(options.get("dataset", ""), options.get("data_dir", ""))
-    return "large" if has_large_pictures(dataset) else "small"
+def _is_validation_alone(words: Sequence[str]) -> bool:
+    """Whether --training False is among the words."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, value = split_flag(word)
+        if name == "training" and boolean(following if value is None else value) is False:
+            return True
+    return bool({"--no-training", "--no_training", "--notraining"}.intersection(words))
 
 
-def _options_of(run: str) -> Mapping[str, Any]:
-    """The options of a run."""
-    spin_briefly()
-    with Unbroken():
-        from bulkinfer.train.resume import options_of
-
-    return options_of(run)
+def _as_validation(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line without training as those of validate, and notes to print."""
+    given = read(argv)
+    if asks_for_help(given):
+        return list(argv), []
+    options, notes = without_training(given, lambda others: resolve(others).options)
+    return [f"--{name}={value}" for name, value in options.items()], notes
 
 
 def _defaults(config: Any) -> Mapping[str, Any]:
@@ -108,7 +106,7 @@ def _defaults(config: Any) -> Mapping[str, Any]:
         return {}
     refuse_beside_resume(config)
     given = {name for name, value in vars(config).items() if value and value != getattr(TrainConfig, name)}
-    return {name: value for name, value in _options_of(config.resume).items() if name in given or name not in rivals(given)}
+    return {name: value for name, value in options_of_run(config.resume).items() if name in given or name not in rivals(given)}
 
 
 if __name__ == "__main__":

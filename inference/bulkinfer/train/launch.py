@@ -27,6 +27,7 @@ from bulkinfer.train.ranks.group import join, leave
 from bulkinfer.train.ranks.world import find_world
 from bulkinfer.train.resume import changed_options, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
+from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.step import warn_if_emulated
 from bulkinfer.train.training import Training
@@ -98,6 +99,8 @@ def train(
         try:
             with (stopping if world.replicas == 1 else never_stopping)() as stop:
                 code = run_updates(training, run, stop)
+            if config.remove_checkpoints and not code:
+                remove_all(training, run)
         except Exception as error:
             if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
                 raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error

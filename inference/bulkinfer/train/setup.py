@@ -13,13 +13,13 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
-from bulkinfer.train.data.augment import Mixing
+from bulkinfer.train.data.augment import mixing_of
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
@@ -38,8 +38,9 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     data = open_data(config)
     batches = batches_of(config, world)
     num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
-    steps_per_epoch = count_steps(num_samples, batches.global_batch)
-    steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
+    steps_per_epoch = config.updates_per_epoch or count_steps(num_samples, batches.global_batch)
+    steps = total_steps(config.epochs or DEFAULT_EPOCHS, config.steps, steps_per_epoch)
+    epochs = Epochs(num_samples, batches.global_batch, steps, config.updates_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
     check_epsilon(config, precision.weights)
@@ -61,7 +62,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     training = Training(
         model=model_for(config, network, precision),
         data=data_for(config, data, num_samples, device),
-        plan=Plan(config, Epochs(num_samples, batches.global_batch, steps), schedule, batches.micro_batch, world, facts),
+        plan=Plan(config, epochs, schedule, batches.micro_batch, world, facts),
         progress=Progress(),
     )
     return training, plan_lines(training, batches, data)
@@ -92,7 +93,7 @@ def data_for(config: TrainConfig, data: Data, num_samples: int, device: torch.de
         mean=mean,
         std=std,
         augmentation=data.augmentation,
-        mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
+        mixing=mixing_of(config),
     )
 
 
@@ -132,7 +133,7 @@ def check_options(config: TrainConfig) -> None:
 
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
     """Raises UsageError for batch sizes that do not work with mixing, batch norm or the data."""
-    if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
+    if mixing_of(config).is_used and batches.micro_batch % 2:
         raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
     if has_batch_norm and batches.micro_batch == 1:
         raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: a single value has no variance")

@@ -88,7 +88,7 @@ def ramp(text: str, context: Context) -> Options:
         return {"loss_scaling_mode": "static"}
     if first <= 0 or last < first or not math.log2(last / first).is_integer():
         raise UsageError(
-            f"{context.word} {text}: doubling it never gives --loss_scaling {last:g}: that divided by this must be a power of two"
+            f"{context.word} {text}: doubling never gives --loss_scaling {last:g}, which must be this times a power of two"
         )
     return {"loss_scaling_mode": "ramp", "loss_scaling_start": text}
 
@@ -141,7 +141,7 @@ def cluster(_text: str, context: Context) -> Options:
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise UsageError(f"{context.word}: TF_CONFIG has no list of workers in cluster.worker") from None
     raise UsageError(
-        f"{context.word}: torchrun starts the processes of a cluster. Instead of TF_CONFIG, run on this host: torchrun --nnodes "
+        f"{context.word}: torchrun starts the processes of a cluster. Without TF_CONFIG, run on this host: torchrun --nnodes "
         f"{len(workers)} --nproc-per-node 1 --node-rank {number} --master-addr {host} --master-port {port or '29500'} "
         "-m bulkinfer train, and the other flags"
     )

@@ -32,13 +32,13 @@ def optimizer_params(text: str, context: Context) -> Options:
     """momentum, weight_decay (of lars), eeta, epsilon, base_decay_exponent (of rmsprop)."""
     found = _dictionary(text, context, ("momentum", "weight_decay", "eeta", "epsilon", "base_decay_exponent"))
     names = {"weight_decay": "l2", "eeta": "lars_trust", "epsilon": "optimizer_eps", "momentum": "momentum"}
-    options = {names[key]: value for key, value in found.items() if key in names}
+    options: dict[str, str] = {names[key]: value for key, value in found.items() if key in names}
     if "base_decay_exponent" in found:
-        options |= decay_of_batch(found["base_decay_exponent"], context)
+        options.update(decay_of_batch(found["base_decay_exponent"], context))
     return options | _with_momentum(options, context)
 
 
-def _with_momentum(options: Options, context: Context) -> Options:
+def _with_momentum(options: Options, context: Context) -> dict[str, str]:
     """sgd with a momentum is another optimiser here."""
     is_sgd = context.text("optimizer") == "sgd" and context.value(options.get("momentum", "0")) != 0
     return {"optimizer": "momentum"} if is_sgd else {}

@@ -14,7 +14,7 @@ _FAMILIES = ("efficientnet", "mobilenet", "resnext", "resnet")  # a name with re
 
 @dataclass(slots=True)
 class Facts:
-    """What the defaults depend on. `options` are those that are known, as texts by name; `data_kind(options)` says small or large."""
+    """What the defaults depend on: `options` that are known, as texts by name; `data_kind(options)` is small or large."""
 
     options: dict[str, str]
     data_kind: Callable[[Mapping[str, str]], str]

@@ -40,7 +40,7 @@ def drops(text: str, context: Context) -> Options:
 
 
 def epochs_as_drops(text: str, context: Context) -> Options:
-    """Epochs at which the rate drops. Their warm-up multiplies the schedule, so the mode of the warm-up is mask if none is given."""
+    """Epochs at which the rate drops. The warm-up multiplies the schedule there: mask is its mode, unless one is given."""
     found = {} if "warmup_mode" in context.options else {"warmup_mode": "mask"}
     is_shift = context.text("warmup_mode") == "shift" and not found
     return {**found, "lr_drops": typed_all(shares(context, context.values(text), is_shift=is_shift))}

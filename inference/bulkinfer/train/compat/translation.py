@@ -1,4 +1,4 @@
-"""Flags of other trainers -> options of ours, by the table in references.yml, with the defaults of the trainer that --like names.
+"""Flags of other trainers -> options of ours, by the table in references.yml, with the defaults of the trainer of --like.
 
 Layers of flags, the strongest first: the command line, --config, --like. What a stronger layer sets, a weaker one does not.
 """
