@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -84,7 +85,7 @@ def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _is_validation_alone(words: Sequence[str]) -> bool:
     """Whether --training False is among the words."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         name, value = split_flag(word)
         if name == "training" and boolean(following if value is None else value) is False:
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -161,7 +162,8 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     """The log of a new run, or of one that is continued; it holds the lock of the folder until it is closed."""
     config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
-        folder = new_run(Path(config.log_path), facts["network"]["model"], facts["dataset"], config.name_suffix)
+        place = Path(config.log_path if config.keep_run else tempfile.mkdtemp(prefix="bulkinfer-run-"))
+        folder = new_run(place, facts["network"]["model"], facts["dataset"], config.name_suffix)
     else:
         folder = found.path.parent.parent
     lock = lock_run(folder)

@@ -196,6 +196,7 @@ class TrainConfig:
     validation_epochs: float = option(1.0, "epochs between validations; 0: only at the end", minimum=0)
     valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
+    keep_run: bool = option(True, "without, the run goes to a new folder for temporary files in place of --log_path")
     name_suffix: str = option("", "end of the run's name")
     logs_per_epoch: float = option(16.0, "lines of training.csv per epoch; 0: one at the end of the run", minimum=0)
     log_updates: int = option(0, "updates between the lines of training.csv, in place of --logs_per_epoch", minimum=0)

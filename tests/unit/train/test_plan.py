@@ -42,7 +42,7 @@ def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batc
     plan = Epochs(num_samples, global_batch, per_epoch * epochs)
     for epoch in range(epochs):
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
-        assert {plan.epoch_of(step) for step in steps} == {epoch}
+        assert {plan.pass_of(step) for step in steps} == {epoch}
         taken = [n for step in steps for n in range(*plan.window(step))]
         assert [plan.pictures(step + 1) - plan.pictures(step) for step in steps] == [
             end - start for start, end in map(plan.window, steps)

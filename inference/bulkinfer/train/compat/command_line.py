@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bulkinfer.train.compat.named_configs import words_of
-from bulkinfer.train.compat.reference_flags import rows
+from bulkinfer.train.compat.reference_flags import TRAINERS, rows
 from bulkinfer.train.compat.translation import Translation, translate
-from bulkinfer.train.options import DEFAULT_EPOCHS, LIKE, TrainConfig
+from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
 from bulkinfer.types import Given
 
-NONE, *TRAINERS = LIKE
 # What an optimiser calls weight decay is mostly L2; these alone are known with the decoupled one.
 _DECOUPLED = ("adam", "adamw")
 # Options whose defaults decide what is trained -> what the note calls them.
@@ -36,7 +35,7 @@ def as_ours(
     layers = [given]
     if values.get("config") and not run:
         layers.append(read(words_of(values["config"], values.get("config_path", ""))))
-    like = next((each.value for layer in layers for each in layer[::-1] if each.name == "like"), NONE).lower()
+    like = next((each.value for layer in layers for each in layer[::-1] if each.name == "like"), "").lower()
     is_like = like in TRAINERS and not run
     made = translate(
         layers, like=like if is_like else "", data_kind=data_kind, of_the_run=lambda: of_the_run(run) if run else {}

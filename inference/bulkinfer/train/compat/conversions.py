@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,11 +122,6 @@ def run_or_logs(text: str, context: Context) -> Options:
     return {"log_path": text}
 
 
-def temporary_logs(_text: str, _context: Context) -> Options:
-    """Out of the way, but not lost."""
-    return {"log_path": str(Path(tempfile.gettempdir()) / "bulkinfer-logs")}
-
-
 def cluster(_text: str, context: Context) -> Options:
     """Raises UsageError with the command of torchrun for the cluster in TF_CONFIG; without one there is nothing to do."""
     text = os.environ.get("TF_CONFIG", "")
@@ -151,7 +145,7 @@ CONVERSIONS: dict[str, Callable[[str, Context], Options]] = {
     function.__name__: function
     for function in (
         sgd_or_momentum, made_up, complement, reciprocal, every, any_of, group_width, batch_over_replicas, rate_of_batch,
-        decay_of_batch, l2_or_decoupled, lars_decay, ramp, cutmix_fixed, cutmix_low, cutmix_high, run_or_logs, temporary_logs,
+        decay_of_batch, l2_or_decoupled, lars_decay, ramp, cutmix_fixed, cutmix_low, cutmix_high, run_or_logs,
         cluster, drops, epochs_as_drops, multipliers, scheduler_frequency, norm_layer, optimizer_params, schedule_params,
         warmup_params,
     )

@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import yaml
-
 from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.conversion_context import Context, Options, typed, typed_all
+from bulkinfer.train.compat.plain_yaml import parsed
 from bulkinfer.train.compat.rates import decay_of_batch, shares
 
+DICTIONARIES = ("norm_layer", "optimizer_params", "lr_warmup_params", "lr_schedule_params", "wandb_params")  # the flags
 _NORMS = {"batch_norm": "batch", "custom_batch_norm": "batch", "group_norm": "group"}
 
 
@@ -78,8 +78,8 @@ def warmup_params(text: str, context: Context) -> Options:
 def _dictionary(text: str, context: Context, keys: Collection[str]) -> dict[str, str]:
     """The values by name, as texts. Raises UsageError for what is no dictionary of these names."""
     try:
-        found: Any = yaml.safe_load(text)
-    except yaml.YAMLError:
+        found: Any = parsed(text)
+    except ValueError:
         found = None
     if not isinstance(found, Mapping):
         pairs = [part.partition("=") for part in text.split(",")]

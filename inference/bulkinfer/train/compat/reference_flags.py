@@ -8,13 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
+from bulkinfer.train.compat.plain_yaml import parsed
+from bulkinfer.train.options import LIKE
 from bulkinfer.types import ForeignFlag
 
 FILE = Path(__file__).with_name("references.yml")
 SAME, VALUE_MAP, LEFT_OUT, REFUSED = "same", "value map", "left out", "refused"
+TRAINERS = LIKE[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ def foreign_flags(found: Mapping[str, Row]) -> dict[str, ForeignFlag]:
 
 @cache
 def _table() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C takes 20 instead of 150 ms
-    found: dict[str, Any] = yaml.load(read_text(FILE, TEXT_BYTES), Loader=loader)
+    found: dict[str, Any] = parsed(read_text(FILE, TEXT_BYTES))
     return found
 
 
