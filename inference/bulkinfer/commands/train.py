@@ -78,7 +78,7 @@ def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words as options of ours, with those of --config and --like, and notes to print."""
     given = read(argv)
     if asks_for_help(given):
-        return list(argv), []
+        return [f"--{given[0].name}"], []
     made = resolve(given)
     return made.words, made.notes
 
@@ -96,7 +96,7 @@ def _as_validation(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words of a command line without training as those of validate, and notes to print."""
     given = read(argv)
     if asks_for_help(given):
-        return list(argv), []
+        return [f"--{given[0].name}"], []
     options, notes = without_training(given, lambda others: resolve(others).options)
     return [f"--{name}={value}" for name, value in options.items()], notes
 

@@ -31,7 +31,7 @@ def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words as options of ours, with those of --config, and notes to print."""
     given = read_words(COMMAND, ValidateConfig, argv, positional="path", foreign=foreign_flags(validation_rows()))
     if asks_for_help(given):
-        return list(argv), []
+        return [f"--{given[0].name}"], []
     values = {each.name: each.value for each in given}
     of_the_set = options_of_set(values.get("config", ""), values.get("config_path", ""))
     options, notes = as_validation(given, of_the_set)

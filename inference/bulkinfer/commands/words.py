@@ -177,14 +177,15 @@ def _value_of(word: str, given: str | None, spelling: Spelling, rest: list[str],
         if given is None:
             given = rest.pop(0) if rest and _may_follow(rest[0], spelling) else "true"
         return _BOOLEANS.get(given.lower(), given)
-    if given is not None:
-        return given
-    if spelling.values == "one":
+    if given is None and spelling.values == "one":
         return _next_value(word, spelling, rest, table)
-    items = _next_values(spelling, rest, table)
-    if not items and spelling.values == "many":
-        raise UsageError(f"{word} needs at least one value")
-    return ",".join(items) or "true"
+    if given is None:
+        given = ",".join(_next_values(spelling, rest, table))
+        if not given and spelling.values == "many":
+            raise UsageError(f"{word} needs at least one value")
+    if spelling.values == "any":
+        return given.lower() if given.lower() in ("true", "false") else given or "true"
+    return given
 
 
 def _may_follow(word: str, spelling: Spelling) -> bool:

@@ -39,6 +39,8 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--validation_epochs {config.validation_epochs:g} must be 0, or at least a millionth")
     if config.loss_scaling_mode == "ramp":
         _check_ramp(config)
+    if config.lars_skip and config.optimizer != "lars":
+        raise UsageError("--lars_skip belongs to --optimizer lars: leave it out, or give that")
     if config.half_type != "bfloat16" and config.precision == "32.32":
         raise UsageError(f"--half_type {config.half_type} belongs to --precision 16.32 or 16.16")
     if config.l2 < 0 and config.l2 != -1:

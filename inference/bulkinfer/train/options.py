@@ -210,7 +210,6 @@ class TrainConfig:
     name_suffix: str = option("", "end of the run's name")
     logs_per_epoch: float = option(16.0, "lines of training.csv per epoch; 0: one at the end of the run", minimum=0)
     log_updates: int = option(0, "updates between the lines of training.csv, in place of --logs_per_epoch", minimum=0)
-    metrics: bool = option(True, "count right answers; without, an update waits for nothing on a GPU, to measure its speed")
     tensorboard: bool = option(False, "write TensorBoard events as well")
     seed: int = option(0, "seed of weights, order and augmentation", minimum=0)
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")

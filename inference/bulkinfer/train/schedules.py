@@ -104,7 +104,7 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
     drops, multipliers = _drops(config)
     peak = peak_rate(config, batches)
     if config.lr_end_rate > peak:
-        raise UsageError(f"--lr_end_rate {config.lr_end_rate:g} is above the peak of the rate, {peak:g}")
+        raise UsageError(f"--lr_end_rate {config.lr_end_rate:g} is above the peak of the rate: give one below {peak:g}")
     if config.warmup_epochs * steps_per_epoch >= steps:
         raise UsageError(
             f"--warmup_epochs {config.warmup_epochs:g}{origin(config, 'warmup_epochs')} is the whole run or more "

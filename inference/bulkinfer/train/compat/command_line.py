@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from bulkinfer.train.compat.conversions import is_run
 from bulkinfer.train.compat.named_configs import words_of
-from bulkinfer.train.compat.reference_flags import TRAINERS, rows
+from bulkinfer.train.compat.reference_flags import TRAINERS, rows, rows_by_flag
 from bulkinfer.train.compat.translation import Translation, translate
 from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
 from bulkinfer.types import Given
 
-# What an optimiser calls weight decay is mostly L2; these alone are known with the decoupled one.
-_DECOUPLED = ("adam", "adamw")
+# What an optimiser calls weight decay is mostly L2: these are known with the decoupled one, or both are the same to them.
+_EXPECTED = ("adam", "adamw", "sgd")
 # Options whose defaults decide what is trained -> what the note calls them.
 _DECISIVE = {"norm": "norm", "optimizer": "optimiser", "l2": "L2", "lr_schedule": "schedule", "precision": "precision"}
 
@@ -31,7 +32,7 @@ def as_ours(
     options of a run. Raises UsageError for a set that is not there, and for flags that are refused.
     """
     values = {each.name: each.value for each in given}
-    run = next((values[name] for name in ("resume", "restore_path", "checkpoint_input_path") if name in values), "")
+    run = _continued(values)
     layers = [given]
     if values.get("config") and not run:
         layers.append(read(words_of(values["config"], values.get("config_path", ""))))
@@ -45,16 +46,26 @@ def as_ours(
     return made
 
 
+def _continued(values: Mapping[str, str]) -> str:
+    """The run that a command line continues; empty if it begins one. Its flags have their values."""
+    names = [name for name, row in rows_by_flag().items() if "resume" in row.ours]
+    places = [values[name] for name in ("resume", *names) if name in values]
+    return next((place for place in places if is_run(place) or place == values.get("resume")), "")
+
+
 def notes(layers: Iterable[Sequence[Given]], options: Mapping[str, str]) -> list[str]:
     """What somebody may not expect who comes from another trainer."""
     found = []
     if trainers := trainers_of(each.name for layer in layers for each in layer):
-        missing = [f"{label} {_default(name)}" for name, label in _DECISIVE.items() if name not in options]
+        known = {*options, *(["l2"] if "weight_decay" in options else [])}
+        missing = [f"{label} {_default(name)}" for name, label in _DECISIVE.items() if name not in known]
         missing += [f"epochs {DEFAULT_EPOCHS:g}"] if options.keys().isdisjoint(("epochs", "steps")) else []
+        names = " or ".join(filter(None, (", ".join(trainers[:-1]), trainers[-1])))
         whose = "its defaults" if len(trainers) == 1 else "the defaults of that trainer"
         if missing:
-            found.append(f"note: not given, so ours: {', '.join(missing)}; --like {' or '.join(trainers)} takes {whose}")
-    if "weight_decay" in options and "l2" not in options and options.get("optimizer", TrainConfig.optimizer) not in _DECOUPLED:
+            found.append(f"note: not given, so ours: {', '.join(missing)}; --like {names} takes {whose}")
+    optimiser = options.get("optimizer", TrainConfig.optimizer)
+    if options.get("weight_decay", "0").strip("0.") and "l2" not in options and optimiser not in _EXPECTED:
         found.append("note: --weight_decay is decoupled; as L2 it is --l2")
     return found
 

@@ -87,7 +87,7 @@ def ramp(text: str, context: Context) -> Options:
         return {"loss_scaling_mode": "static"}
     if first <= 0 or last < first or not math.log2(last / first).is_integer():
         raise UsageError(
-            f"{context.word} {text}: doubling never gives --loss_scaling {last:g}, which must be this times a power of two"
+            f"{context.word} {text}: doubling it never gives --loss_scaling {last:g}: give one that is a power of two times it"
         )
     return {"loss_scaling_mode": "ramp", "loss_scaling_start": text}
 
@@ -112,10 +112,14 @@ def _shares(low: str, high: str, context: Context) -> Options:
     return {"cutmix_share": f"{low},{high}"}
 
 
+def is_run(path: str) -> bool:
+    """Whether a path is that of a run, or of a checkpoint."""
+    return (Path(path) / "checkpoints").is_dir() or (Path(path) / "state.json").exists()
+
+
 def run_or_logs(text: str, context: Context) -> Options:
     """A run or a checkpoint is continued; anything else is where runs go. Raises UsageError beside --log_path."""
-    path = Path(text)
-    if (path / "checkpoints").is_dir() or (path / "state.json").exists():
+    if is_run(text):
         return {"resume": text}
     if "log_path" in context.options:
         raise UsageError(f"{context.word} and --log_path both say where the run goes: leave one of them out")
@@ -133,7 +137,9 @@ def cluster(_text: str, context: Context) -> Options:
         workers, number = list(found["cluster"]["worker"]), int(found.get("task", {}).get("index", 0))
         host, _, port = str(workers[0]).partition(":")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise UsageError(f"{context.word}: TF_CONFIG has no list of workers in cluster.worker") from None
+        raise UsageError(
+            f"{context.word}: TF_CONFIG has no list of workers in cluster.worker: correct it, or leave the flag out"
+        ) from None
     raise UsageError(
         f"{context.word}: torchrun starts the processes of a cluster. Without TF_CONFIG, run on this host: torchrun --nnodes "
         f"{len(workers)} --nproc-per-node 1 --node-rank {number} --master-addr {host} --master-port {port or '29500'} "

@@ -59,9 +59,9 @@ def schedule_params(text: str, context: Context) -> Options:
 
 def _steps(found: dict[str, str], context: Context) -> Options:
     """Boundaries in epochs, and the rates between them."""
-    boundaries, rates = (context.values(found.get(name, "")) for name in ("boundaries", "values"))
+    boundaries, rates = (context.values(found.get(name, "0")) for name in ("boundaries", "values"))
     if len(rates) != len(boundaries) + 1 or not rates[0]:
-        raise UsageError(f"{context.word}: values are the rates before, between and after the boundaries, one more than those")
+        raise UsageError(f"{context.word}: there is one rate more than boundaries: give values before, between and after them")
     drops = shares(context, boundaries, is_shift=context.text("warmup_mode", "shift") == "shift")
     return {
         "lr": typed(rates[0]),

@@ -56,7 +56,7 @@ def shares(context: Context, epochs: list[float], *, is_shift: bool) -> list[flo
     for epoch in epochs:
         if not warm <= epoch <= context.epochs:
             raise UsageError(
-                f"{context.word}: epoch {epoch:g} is not between {warm:g} and {context.epochs:g}, the epochs of the run"
+                f"{context.word}: epoch {epoch:g} is not between {warm:g} and {context.epochs:g}: give epochs of the run"
             )
     return [(epoch - warm) / length for epoch in epochs]
 

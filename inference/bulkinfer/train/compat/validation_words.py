@@ -8,6 +8,8 @@ from functools import cache
 
 from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.reference_flags import LEFT_OUT, Row, rows_by_flag
+from bulkinfer.train.data.which import dataset_of
+from bulkinfer.train.defaults import default_model
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.types import Given
@@ -61,8 +63,10 @@ def without_training(
     options = resolve(others)
     if options.get("validation") == "none":
         raise UsageError("nothing to do: training and validation are both switched off; leave one of the flags out")
-    found = {"path": places[-1].value} if places else {"weights": "random"}
-    found |= selected(options, has_path=bool(places))
+    found = selected(options, has_path=bool(places))
+    found |= {"path": places[-1].value} if places else {"weights": "random"}
+    if not places and found.keys().isdisjoint(("model", "model_size")):
+        found["model"] = default_model(dataset_of(found.get("dataset", ""), found.get("data_dir", "")))
     used = {*found, "micro_batch_size", "config", "config_path", "like", "validation"}
     unused = [_word(each) for each in others if not used.intersection(_sets(each, table))]
     return found, [f"note: {', '.join(dict.fromkeys(unused))}: {_NO_EFFECT}"] if unused else []

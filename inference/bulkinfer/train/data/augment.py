@@ -121,7 +121,7 @@ def mixing_of(config: TrainConfig) -> Mixing:
             low, high = 1.0, 0.0
         if not 0 <= low <= high <= 1:
             raise UsageError(
-                f"--cutmix_share {' '.join(config.cutmix_share)}: two numbers from 0 to 1 are needed, the smaller one first"
+                f"--cutmix_share {' '.join(config.cutmix_share)}: give two numbers from 0 to 1, the smaller one first"
             )
         if config.cutmix_alpha:
             raise UsageError("--cutmix_alpha and --cutmix_share both draw the share of cutmix: leave one out")
