@@ -79,9 +79,8 @@ def plain_for_lars(parameters: Mapping[str, nn.Parameter], skip: Sequence[str]) 
         return has_one_dimension
     found = {word: {id(p) for name, p in parameters.items() if _is_meant(word, name, parameters)} for word in skip}
     if unused := [word for word, ids in found.items() if not ids and word not in _NORM_PARTS]:
-        raise UsageError(
-            f"--lars_skip {unused[0]}: no parameter has this in its name: give a part of one of {', '.join(parameters)}"
-        )
+        names = ", ".join(parameters)
+        raise UsageError(f"--lars_skip {unused[0]}: no parameter has this in its name: give a part of one of {names}")
     return lambda parameter: any(id(parameter) in ids for ids in found.values())
 
 

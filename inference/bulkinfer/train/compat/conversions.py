@@ -137,9 +137,7 @@ def cluster(_text: str, context: Context) -> Options:
         workers, number = list(found["cluster"]["worker"]), int(found.get("task", {}).get("index", 0))
         host, _, port = str(workers[0]).partition(":")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise UsageError(
-            f"{context.word}: TF_CONFIG has no list of workers in cluster.worker: correct it, or leave the flag out"
-        ) from None
+        raise UsageError(f"{context.word}: TF_CONFIG has no cluster.worker: correct it, or leave the flag out") from None
     raise UsageError(
         f"{context.word}: torchrun starts the processes of a cluster. Without TF_CONFIG, run on this host: torchrun --nnodes "
         f"{len(workers)} --nproc-per-node 1 --node-rank {number} --master-addr {host} --master-port {port or '29500'} "
