@@ -19,6 +19,7 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
+AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
 DEFAULT_EPOCHS = 100.0
@@ -195,7 +196,10 @@ class TrainConfig:
     checkpoints_per_epoch: float = option(1.0, "1/2: one every other epoch; 0: one at the end", minimum=0, group="checkpoints")
     first_checkpoint_epoch: float = option(0.0, "no checkpoint before this epoch", minimum=0)
     keep_last: int = option(2, "checkpoints to keep beside the best validated one; 0: all", minimum=0)
-    remove_checkpoints: bool = option(False, "remove all checkpoints of the run when it has ended")
+    average: str = option("none", "average of checkpoints, made when the run ends", choices=("none", *AVERAGES))
+    average_last: int = option(0, "the newest N checkpoints are averaged; 0: all", minimum=0, value="N")
+    average_decay: float = option(0.99, "decay of --average exponential", minimum=0)
+    remove_checkpoints: bool = option(False, "remove the checkpoints of the run when it has ended; averages stay")
     resume: str = option("", "continue this run or checkpoint; its options stay, flags given now win")
     validation: str = option(
         "during",

@@ -112,6 +112,13 @@ def _shares(low: str, high: str, context: Context) -> Options:
     return {"cutmix_share": f"{low},{high}"}
 
 
+def single(text: str, context: Context) -> Options:
+    """One number; there may be several there. Raises UsageError for several."""
+    if "," in text:
+        raise UsageError(f"{context.word}: a run makes one average: give one number, and bulkinfer average makes others")
+    return {context.target: text}
+
+
 def is_run(path: str) -> bool:
     """Whether a path is that of a run, or of a checkpoint."""
     return (Path(path) / "checkpoints").is_dir() or (Path(path) / "state.json").exists()
@@ -149,7 +156,7 @@ CONVERSIONS: dict[str, Callable[[str, Context], Options]] = {
     function.__name__: function
     for function in (
         sgd_or_momentum, made_up, complement, reciprocal, every, any_of, group_width, batch_over_replicas, rate_of_batch,
-        decay_of_batch, l2_or_decoupled, lars_decay, ramp, cutmix_fixed, cutmix_low, cutmix_high, run_or_logs,
+        decay_of_batch, l2_or_decoupled, lars_decay, ramp, cutmix_fixed, cutmix_low, cutmix_high, single, run_or_logs,
         cluster, drops, epochs_as_drops, multipliers, scheduler_frequency, norm_layer, optimizer_params, schedule_params,
         warmup_params,
     )
