@@ -76,7 +76,8 @@ def rows_by_flag(like: str = "") -> dict[str, Row]:
 
 def foreign_flags(found: Mapping[str, Row]) -> dict[str, ForeignFlag]:
     """The flags of rows as words.py reads them. A flag that is also an option of ours takes the values of that, too."""
-    return {name: ForeignFlag(row.values, () if name in row.ours else tuple(row.map)) for name, row in found.items()}
+    known = {name: row.map for name, row in found.items() if row.values == "optional" and name not in row.ours}
+    return {name: ForeignFlag(row.values, tuple(known.get(name, ()))) for name, row in found.items()}
 
 
 @cache
