@@ -14,7 +14,7 @@ from bulkinfer.files.atomic import canonical_json, safe_name
 from bulkinfer.launch.job import job_name
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.find_output import RESULTS
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.types import shell_word

@@ -13,7 +13,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.records.data_dir import data_dir_or_environment
-from bulkinfer.records.manifest import Dataset, no_pictures, open_dataset
+from bulkinfer.records.dataset import Dataset, no_pictures, open_dataset
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.partition import Published, check_places, publish_partitions
 from bulkinfer.records.sources.coco import (

@@ -25,6 +25,7 @@ from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_sta
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.user_path import made_folder
+from bulkinfer.records.dataset import MAKE_AGAIN, read_description
 from bulkinfer.records.layout import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -37,7 +38,7 @@ from bulkinfer.records.layout import (
     remove_tree,
 )
 from bulkinfer.records.links import Linker, Place, belongs_to
-from bulkinfer.records.manifest import MAKE_AGAIN, Manifest, read_description
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown
 from bulkinfer.records.manifest_rows import Entries, as_lines, content_hash
 from bulkinfer.types import printable

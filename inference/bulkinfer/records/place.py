@@ -22,17 +22,27 @@ def place_name(place: Place) -> str:
     return where if isinstance(place, bytes) else f"the picture at byte {place.offset} of {where}"
 
 
+def shard_as_json(shard: Shard) -> list[str | int]:
+    """A shard as a value of JSON."""
+    return [shard.path.decode(*_ENCODING), shard.kind, shard.size_bytes, shard.mtime_ns]
+
+
+def shard_from_json(value: list[str | int]) -> Shard:
+    """The inverse of shard_as_json."""
+    path, kind, size_bytes, mtime_ns = value
+    return Shard(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns))
+
+
 def place_as_json(place: Place) -> PlaceAsJson:
     """A place as a value of JSON."""
     if isinstance(place, bytes):
         return place.decode(*_ENCODING)
-    shard = place.shard
-    return [shard.path.decode(*_ENCODING), shard.kind, shard.size_bytes, shard.mtime_ns, place.offset, place.span]
+    return [*shard_as_json(place.shard), place.offset, place.span]
 
 
 def place_from_json(value: PlaceAsJson) -> Place:
     """The inverse of place_as_json."""
     if isinstance(value, str):
         return value.encode(*_ENCODING)
-    path, kind, size_bytes, mtime_ns, offset, span = value
-    return Member(Shard(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns)), int(offset), int(span))
+    *shard, offset, span = value
+    return Member(shard_from_json(shard), int(offset), int(span))

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from bulkinfer.errors import RecordError
 from bulkinfer.images.decode import read_picture
+from bulkinfer.records.sources.shards import kind
 from bulkinfer.types import Member, Place, Shard, printable
 
 _MOST_OPEN = 32  # shards that stay open in a process: the one in work, and the next ones of other threads
@@ -38,10 +39,11 @@ def read_place(place: Place, max_file_bytes: int) -> bytes:
 class _OpenShard:
     """An open shard, which is closed when no thread reads it any more. Raises RecordError if it is not the one listed."""
 
-    __slots__ = ("_descriptor", "_shard")
+    __slots__ = ("_descriptor", "_shard", "picture_in")
 
     def __init__(self, shard: Shard) -> None:
         self._shard, self._descriptor = shard, -1
+        self.picture_in = kind(shard.kind).picture_in
         # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
         self._descriptor = os.open(shard.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -70,7 +72,11 @@ def _read_member(member: Member, name: str, max_file_bytes: int) -> bytes:
         raise RecordError("read", f"{name} names it and does not hold it")
     if member.span > max_file_bytes:
         raise RecordError("read", f"too large: {member.span} bytes, limit {max_file_bytes}")
-    data = _opened(member.shard).read(member.offset, member.span)
+    shard = _opened(member.shard)
+    data = shard.read(member.offset, member.span)
     if len(data) < member.span:
         raise RecordError("read", f"{name} ends before the picture does")
-    return data
+    try:
+        return shard.picture_in(data)
+    except RecordError as error:
+        raise RecordError(error.stage, f"{error.message}, at byte {member.offset} of {name}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.insight.picture_file import PictureFiles, picture_folder
-from bulkinfer.records.manifest import open_dataset
+from bulkinfer.records.dataset import open_dataset
 
 from tests.commands import run_here
 from tests.launches import write_photos

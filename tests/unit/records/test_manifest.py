@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UnreadableError, UsageError
 from bulkinfer.records.bounded_parquet import BoundedParquet
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.layout import link_name
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
 from bulkinfer.records.partition import publish_partitions
 from bulkinfer.records.split import even_split
