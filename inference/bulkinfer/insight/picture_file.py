@@ -26,7 +26,7 @@ def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
 
 
 class PictureFiles:
-    """Finds the pictures of rows below `data_dir`: a plain folder, shards, or partitions, whose manifests are opened when needed."""
+    """Finds the pictures of rows below `data_dir`: a plain folder, shards, or partitions, which are opened when needed."""
 
     def __init__(self, data_dir: Path) -> None:
         self._root = os.path.abspath(os.fsencode(data_dir))

@@ -143,8 +143,8 @@ def warn_of_shards(scan: Scan) -> None:
     """Log a warning about shards that lie beside pictures and are not read."""
     if scan.pictures and (shards := [name for name in scan.shards if kind_by_name(name) != COMPRESSED]):
         log.warning(
-            f"warning: shards beside the pictures in {scan.shown_root} are not read: {first_names(shards)}; to read them, give a "
-            "folder that holds no other pictures"
+            f"warning: not read: {first_names(shards)} in {scan.shown_root}, which holds pictures as well: to read shards, "
+            "give a folder without other pictures"
         )
 
 

@@ -52,7 +52,8 @@ def changed_shards(manifest: Manifest) -> list[bytes]:
 def warn_of_changes(changed: Sequence[bytes]) -> None:
     """Log that pictures of these shards are looked for again."""
     log.warning(
-        f"warning: changed since the pictures in it were listed: {first_names(sorted(set(changed)))}; they are looked for again, by name"
+        f"warning: changed since their pictures were listed: {first_names(sorted(set(changed)))}; the pictures are looked for "
+        "again, by name"
     )
 
 

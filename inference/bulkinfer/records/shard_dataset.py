@@ -95,7 +95,7 @@ def is_shard_file(path: str | os.PathLike[str]) -> bool:
     return bool(kind_by_name(os.fsencode(path))) and os.path.isfile(path)
 
 
-def shard_root(data_dir: str | os.PathLike[str]) -> bytes:
+def shard_root(data_dir: str | bytes | os.PathLike[str]) -> bytes:
     """The folder that shards are named relative to: `data_dir`, or that of a single shard."""
     place = os.path.realpath(os.fsencode(data_dir))
     return os.path.dirname(place) if os.path.isfile(place) else place

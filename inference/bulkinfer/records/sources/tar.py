@@ -66,7 +66,7 @@ def _members(file: Any, size: int, shown: str) -> Iterator[tuple[tarfile.TarInfo
         with tarfile.open(fileobj=file, mode="r:", encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # a member takes a kilobyte, and there may be millions
-                if member.offset_data + member.size > size and member.isreg():
+                if member.isreg() and not member.issparse() and member.offset_data + member.size > size:
                     end = member.offset_data + member.size
                     raise UsageError(f"{shown} is cut off: its pictures go on to byte {end}, and it has {size}: fetch it again")
                 yield member, archive
