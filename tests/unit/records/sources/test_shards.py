@@ -18,7 +18,8 @@ from bulkinfer.records.sources.shards import KINDS, check_names, kind, shard_at
         ("a.tfrecord", "tfrecord"), ("a.tfrecords", "tfrecord"), ("a.tfrec", "tfrecord"), ("train-00000-of-01024", "tfrecord"),
         ("flowers_train_00000-of-00005.tfrecord", "tfrecord"), ("imagenet2012-train.tfrecord-00000-of-01024", "tfrecord"),
         ("a.tar.gz", COMPRESSED), ("a.tgz", COMPRESSED), ("train-00000-of-01024.gz", COMPRESSED),
-        ("a.tfrecord.zst", COMPRESSED),        ("a.jpg", ""), ("a.jpg.gz", ""), ("page-1-of-2", ""), ("x-00000-of-00012.jpg", ""), ("target", ""), (".tar", "tar"),
+        ("a.tfrecord.zst", COMPRESSED),
+        ("a.jpg", ""), ("a.jpg.gz", ""), ("page-1-of-2", ""), ("x-00000-of-00012.jpg", ""), ("target", ""), (".tar", "tar"),
     ],
 )  # fmt: skip
 def test_the_name_says_the_kind(name: str, expected: str) -> None:

@@ -91,7 +91,8 @@ def test_odd_members(tmp_path: Path) -> None:
     fifo.type = tarfile.FIFOTYPE
     members = (
         link("up.jpg", "a/../a/1.jpg"), link("a/same.jpg", "/a/1.jpg"), link("chain.jpg", "up.jpg"),
-        link("loop.jpg", "loop.jpg"),        link("hard.jpg", "a/1.jpg", is_hard=True), link("gone.jpg", "nowhere.jpg", is_hard=True), link("notes", "nowhere"),
+        link("loop.jpg", "loop.jpg"), link("hard.jpg", "a/1.jpg", is_hard=True),
+        link("gone.jpg", "nowhere.jpg", is_hard=True), link("notes", "nowhere"),
         fifo,
     )  # fmt: skip
     files = {"a/1.jpg": JPEG, "../../out.jpg": JPEG, "/abs.jpg": JPEG, "twice.jpg": b"first", "./twice.jpg": JPEG}

@@ -98,11 +98,14 @@ def test_one_flipped_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         (hit,) = [number for number, each in enumerate(sound) if each.offset <= at < each.offset + each.span]
+        message, found = "", list[ListedPicture]()
         try:
             found = listed(path)
         except UsageError as error:
+            message = str(error)
+        if message:
             refused += 1
-            assert f"byte {sound[hit].offset}" in str(error) or "first length" in str(error)
+            assert f"byte {sound[hit].offset}" in message or "first length" in message
         else:
             assert [each for number, each in enumerate(found) if number != hit] == sound[:hit] + sound[hit + 1 :]
             assert (found[hit].size_bytes, found[hit].offset, found[hit].span) == (None, *sound[hit][2:4])
