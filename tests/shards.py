@@ -1,54 +1,34 @@
-"""Shards for tests: tar files and TFRecords of given pictures, and how their names become keys."""
+"""A small job in shards, each launched in the process of the test."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from bulkinfer.records.sources.tf_example import example_of
-from bulkinfer.records.sources.tfrecord import frame_of
+from bulkinfer.config import LaunchConfig
+from bulkinfer.launch.launcher import LaunchResult, launch
+
+from tests.launches import config_of
+
+NUM_PICTURES, COUNT = 26, 3  # in seven steps of four pictures
+BROKEN = "005-cyan.png"  # in the second step, so of shard 2
 
 
-def write_tar(path: Path, files: Mapping[str, bytes], labels: Mapping[str, object] | None = None) -> Path:
-    """A tar file of these files in order; behind each that has a label, its sample's .cls."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for name, data in files.items():
-            add(archive, name, data)
-            if labels and name in labels:
-                add(archive, name.rpartition(".")[0] + ".cls", str(labels[name]).encode())
-    return path
+def shard_config(folder: Path, **changes: object) -> LaunchConfig:
+    """The config of all shards of a job on pictures in `folder`, of which one is broken; --shard is still to be set."""
+    config = config_of(folder, photos=NUM_PICTURES, engine="inline", batches_per_step=1, **changes)
+    picture = folder / "photos" / BROKEN
+    picture.write_bytes(picture.read_bytes()[:60])
+    return config
 
 
-def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    """One more regular member."""
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))
+def launch_shard(config: LaunchConfig, index: int, count: int = COUNT) -> LaunchResult:
+    """Launch one shard."""
+    return launch(replace(config, shard=f"{index}/{count}"))
 
 
-def write_tfrecord(
-    path: Path,
-    files: Mapping[str, bytes],
-    labels: Mapping[str, int] | None = None,
-    texts: Mapping[str, str] | None = None,
-) -> Path:
-    """A TFRecord file of these files in order; `labels` are written as they are, `texts` are names of classes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for name, data in files.items():
-            features: dict[str, bytes | int] = {"image/encoded": data, "image/filename": name.encode()}
-            if labels and name in labels:
-                features["image/class/label"] = labels[name]
-            if texts and name in texts:
-                features["image/class/text"] = texts[name].encode()
-            file.write(frame_of(example_of(features)))
-    return path
-
-
-def spread(files: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
-    """The files dealt out to `count` shards in turn."""
-    names = list(files)
-    return [{name: files[name] for name in names[number::count]} for number in range(count)]
+def launch_shards(folder: Path) -> LaunchConfig:
+    """All shards of the job, launched one after the other."""
+    config = shard_config(folder)
+    assert [launch_shard(config, index).exit_code for index in (3, 1, 2)] == [0, 0, 3]
+    return config

@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
     "verify": "check output directories, each and together: counts, keys, file hashes",
+    "merge": "make one output of the shards that several launchers have done",
     "score": "score the rows of a job against known labels: accuracy, classes, confusion, calibration",
     "compare": "compare the rows of two jobs over the same pictures",
     "seal": "accept control files that were edited by hand, and show what changed in them",

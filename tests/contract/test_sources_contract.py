@@ -15,9 +15,9 @@ from bulkinfer.config import RetryConfig
 from bulkinfer.launch.retry import retry
 
 from tests import pictures
+from tests.archives import spread, write_tar, write_tfrecord
 from tests.commands import rows
 from tests.models import write_tiny_model
-from tests.shards import spread, write_tar, write_tfrecord
 
 BROKEN = "b/cut.jpg"
 NUM_SHARDS = 3

@@ -63,6 +63,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bulkinfer verify out",
         "bulkinfer verify logs/latest/results",
     ),
+    "bulkinfer merge": (
+        "bulkinfer merge shards",
+        "bulkinfer merge shards --output whole",
+    ),
     "bulkinfer seal": (
         "bulkinfer seal models/efficientnet_lite0/card.json",
         "bulkinfer seal .out.bulkinfer/_job.json",

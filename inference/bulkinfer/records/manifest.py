@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from bulkinfer.records.manifest_rows import (
     raw_key_column,
 )
 from bulkinfer.records.place import shard_as_json, shard_from_json
-from bulkinfer.types import Member, Place, Record, Shard
+from bulkinfer.types import Member, Place, Record, Shard, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +167,13 @@ class Manifest:
         blocks = self.lines.blocks(["size_bytes"], start, end)
         return sum(pc.sum(block["size_bytes"]).as_py() or 0 for block in blocks)
 
-    def keys_sha256(self, count: int) -> str:
-        """The hash of the first `count` keys; hash_keys gives the same for the rows of these records."""
-        return hash_keys(self.lines.blocks(KEY_COLUMNS, 0, count))
+    def keys_sha256(self, ranges: Sequence[Step]) -> str:
+        """The hash of the keys of `ranges`, which ascend; hash_keys gives the same for the rows of these records."""
+        if len(ranges) == 1:
+            return hash_keys(self.lines.blocks(KEY_COLUMNS, ranges[0].start, ranges[0].end))
+        numbers = [np.arange(step.start, step.end) for step in ranges]
+        picked = PickedLines(self.lines, np.concatenate(numbers) if numbers else np.zeros(0, int))
+        return hash_keys(picked.blocks(KEY_COLUMNS, 0, len(picked)))
 
 
 def _check_shards(lines: Lines, count: int) -> None:

@@ -17,9 +17,11 @@ from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
+from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
@@ -77,7 +79,7 @@ def train(
     if found is not None:
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
-    config = with_data_found(config)
+    config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)
     with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)
@@ -88,6 +90,7 @@ def train(
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
+            warn_if_slow(config.ema, training.plan.epochs.total_steps)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:

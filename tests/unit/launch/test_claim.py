@@ -416,9 +416,7 @@ def test_each_part_is_looked_at_for_its_own_partition_only(job: Job, output: Pat
     job_file = begun(output, job, *steps)
     looked_at: list[Step] = []
     plain = claim_module.missing_ranges
-    monkeypatch.setattr(
-        claim_module, "missing_ranges", lambda index, count, done: (looked_at.extend(done), plain(index, count, done))[1]
-    )
+    monkeypatch.setattr(claim_module, "missing_ranges", lambda wanted, done: (looked_at.extend(done), plain(wanted, done))[1])
     assert remaining_steps(job, output, job_file) == [Step(0, 2, 4), Step(1, 0, 1)]
     assert sorted(looked_at) == sorted(steps)
 

@@ -67,7 +67,7 @@ FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
     "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host", "stall_timeout_s": 7,
-    "loader_processes": -1,
+    "loader_processes": -1, "shard": "3/16",
 }  # fmt: skip
 
 

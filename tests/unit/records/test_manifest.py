@@ -20,7 +20,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
 from bulkinfer.records.partition import publish_partitions
 from bulkinfer.records.split import even_split
-from bulkinfer.types import Record
+from bulkinfer.types import Record, Step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,7 +166,7 @@ def test_an_open_data_set_holds_no_records(tmp_path: Path) -> None:
     gc.collect()
     before = pa.total_allocated_bytes()
     dataset = open_dataset(tmp_path / "datasets")
-    assert [partition.manifest.keys_sha256(25_000) for partition in dataset.partitions] == [
+    assert [partition.manifest.keys_sha256([Step(0, 0, 25_000)]) for partition in dataset.partitions] == [
         hash_keys([entries_table(share)]) for share in (entries[:25_000], entries[25_000:])
     ]
     assert pa.total_allocated_bytes() - before < 100_000

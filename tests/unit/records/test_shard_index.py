@@ -13,7 +13,7 @@ from bulkinfer.records import index_file
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.records.shard_index import INDEX_FILE, ShardIndex, open_index
 
-from tests.shards import write_tar, write_tfrecord
+from tests.archives import write_tar, write_tfrecord
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_folders_that_cannot_be_written_to(
     assert not (tmp_path / "data" / INDEX_FILE).exists()
     assert [path.parent for path in cache.rglob("*.parquet")] == [cache / "bulkinfer" / "shards"]
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(UsageError, match="can be kept neither there nor in .*XDG_CACHE_HOME"):
+    with pytest.raises(UsageError, match=r"can be kept neither there nor in .*XDG_CACHE_HOME"):
         open_index(root, names(1))
 
 

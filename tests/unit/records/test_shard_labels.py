@@ -10,7 +10,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.records.shard_index import open_index
 from bulkinfer.records.shard_labels import ShardLabels, read_labels
 
-from tests.shards import write_tar, write_tfrecord
+from tests.archives import write_tar, write_tfrecord
 
 
 def labels(folder: Path, name: str) -> tuple[ShardLabels, list[int | None]]:

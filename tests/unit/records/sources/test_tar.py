@@ -17,7 +17,7 @@ from bulkinfer.records.sources.shards import ListedPicture
 from bulkinfer.records.sources.tar import list_pictures
 
 from tests import pictures
-from tests.shards import add, write_tar
+from tests.archives import add, write_tar
 
 JPEG = pictures.jpeg()
 

@@ -14,7 +14,7 @@ from bulkinfer.records.sources.tf_example import example_class, example_of, pars
 from bulkinfer.records.sources.tfrecord import checksum, frame_of, list_pictures, picture_in
 
 from tests import pictures
-from tests.shards import write_tfrecord
+from tests.archives import write_tfrecord
 
 JPEG = pictures.jpeg(24, 16)
 
