@@ -1,4 +1,4 @@
-"""Shards for tests: tar files and TFRecords of given pictures, and how their names become keys."""
+"""Archives for tests: tar files and TFRecords of given pictures, and how their names become keys."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def write_tfrecord(
 
 
 def spread(files: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
-    """The files dealt out to `count` shards in turn."""
+    """The files dealt out to `count` archives in turn."""
     names = list(files)
     return [{name: files[name] for name in names[number::count]} for number in range(count)]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer import LaunchConfig, launch, open_dataset, partition_dataset, verify
-from bulkinfer.config import RetryConfig
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import retry
 
 from tests import pictures
@@ -20,7 +20,7 @@ from tests.commands import rows
 from tests.models import write_tiny_model
 
 BROKEN = "b/cut.jpg"
-NUM_SHARDS = 3
+NUM_ARCHIVES = 3
 
 
 def files() -> dict[str, bytes]:
@@ -45,8 +45,8 @@ def write_folder(place: Path, wanted: dict[str, bytes]) -> Path:
 
 
 def write_tars(place: Path, wanted: dict[str, bytes]) -> Path:
-    for number, part in enumerate(spread(wanted, NUM_SHARDS)):
-        write_tar(place / f"x-{number:05d}-of-{NUM_SHARDS:05d}.tar", part)
+    for number, part in enumerate(spread(wanted, NUM_ARCHIVES)):
+        write_tar(place / f"x-{number:05d}-of-{NUM_ARCHIVES:05d}.tar", part)
     return place
 
 
@@ -56,8 +56,8 @@ def write_one_tar(place: Path, wanted: dict[str, bytes]) -> Path:
 
 def write_tfrecords(place: Path, wanted: dict[str, bytes]) -> Path:
     names = {name: os.fsencode(name).decode("latin-1") for name in wanted}  # a name of a record is text here
-    for number, part in enumerate(spread(wanted, NUM_SHARDS)):
-        write_tfrecord(place / f"x-{number:05d}-of-{NUM_SHARDS:05d}", {names[name]: data for name, data in part.items()})
+    for number, part in enumerate(spread(wanted, NUM_ARCHIVES)):
+        write_tfrecord(place / f"x-{number:05d}-of-{NUM_ARCHIVES:05d}", {names[name]: data for name, data in part.items()})
     return place
 
 
@@ -125,7 +125,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 
 def name_of(key: bytes) -> bytes:
-    """The name of a picture in the folder that shards were made of, without the name of its shard."""
+    """The name of a picture in the folder that archives were made of, without the name of its archive."""
     for end in (b".tar/", b"-of-00003/"):
         key = key.rpartition(end)[2] if end in key else key
     return key.decode().encode("latin-1") if key.startswith("b/caf\xe9".encode()) else key
@@ -179,7 +179,7 @@ def test_a_job_goes_on_where_it_ended(home: Home) -> None:
 def test_a_broken_picture_is_run_alone_once_it_is_repaired(home: Home) -> None:
     home.run()
     expected = by_name(home.output)
-    home.source.write(home.folder / "data", {**files(), BROKEN: pictures.jpeg(200, 150)})  # shards: at other places, too
+    home.source.write(home.folder / "data", {**files(), BROKEN: pictures.jpeg(200, 150)})  # archives: at other places, too
     result = retry(RetryConfig(output=str(home.output), stage=("decode",)))
     assert (result.exit_code, result.ok) == (3, len(files()) - 2)
     found = by_name(home.output)

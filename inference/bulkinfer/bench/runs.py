@@ -26,9 +26,9 @@ from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Dataset, Partition, open_dataset
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.records.manifest_rows import PLACE_COLUMNS, SHARD_SCHEMA, Entry, entries_table
+from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, PLACE_COLUMNS, Entry, entries_table
 from bulkinfer.records.place import file_of
-from bulkinfer.types import Member, Record, Shard
+from bulkinfer.types import Archive, Member, Record
 from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
@@ -138,17 +138,17 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
         for start in range(0, partition.manifest.num_records, stride)
         for record in partition.manifest.records(start, start + 1)
     ]
-    table, shards = _as_table(records)
+    table, archives = _as_table(records)
     table = pa.concat_tables([table] * -(-num_records // len(records)))
-    manifest = Manifest.from_entries(table, b"/.", "manifest", shards)  # to which the whole paths are relative
+    manifest = Manifest.from_entries(table, b"/.", "manifest", archives)  # to which the whole paths are relative
     path = folder / "0" / MANIFEST_FILE
     path.parent.mkdir(parents=True)
     manifest.write(path)
     return Dataset(folder, (Partition(0, manifest, manifest.root),), dataset.source, manifest.content_hash), len(records)
 
 
-def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Shard, ...]]:
-    """The records as lines of a manifest, keys and shards by their whole paths."""
+def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Archive, ...]]:
+    """The records as lines of a manifest, keys and archives by their whole paths."""
     entries = [
         Entry(os.path.abspath(file_of(record.place)).lstrip(b"/"), None, record.label, record.category_ids)
         for record in records
@@ -157,15 +157,15 @@ def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Shard, ...]]:
     table = entries_table(entries)
     if not members:
         return table, ()
-    shards = list(dict.fromkeys(member.shard for member in members))
+    archives = list(dict.fromkeys(member.archive for member in members))
     columns = (
-        [shards.index(each.shard) for each in members],
+        [archives.index(each.archive) for each in members],
         [each.offset for each in members],
         [each.span for each in members],
     )
     for name, values in zip(PLACE_COLUMNS, columns, strict=True):
-        table = table.append_column(SHARD_SCHEMA.field(name), pa.array(values, SHARD_SCHEMA.field(name).type))
-    return table, tuple(replace(shard, path=os.path.abspath(shard.path).lstrip(b"/")) for shard in shards)
+        table = table.append_column(ARCHIVE_SCHEMA.field(name), pa.array(values, ARCHIVE_SCHEMA.field(name).type))
+    return table, tuple(replace(archive, path=os.path.abspath(archive.path).lstrip(b"/")) for archive in archives)
 
 
 def enough_records(budget: CoreBudget, seconds: int) -> int:

@@ -15,15 +15,15 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.user_path import user_path
+from bulkinfer.records.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest, numbered_entries
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown
 from bulkinfer.records.manifest_rows import Entry
-from bulkinfer.records.moved_pictures import changed_shards, found_again, warn_of_changes
-from bulkinfer.records.shard_dataset import is_shard_file, open_shards
+from bulkinfer.records.moved_pictures import changed_archives, found_again, warn_of_changes
+from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import find_labels
-from bulkinfer.records.sources.shard_names import COMPRESSED, kind_by_name
 from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
@@ -99,11 +99,11 @@ def description_of(found: dict[str, Any], path: Path) -> DatasetDescription:
 def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
-    A folder that holds shards (tar or TFRecord files) and no other pictures, or a single shard, is partition 0 as well, in the
-    order of the shards. `labels`, for a plain folder, is "folders" or the path of a table, as find_labels takes it; without it
-    labels are null, but for those that shards have.
-    Raises RunError if the partitions are incomplete or inconsistent (a missing number, a manifest that does not match
-    dataset.json, an unknown numbered folder, an unfinished partition_dataset), UsageError if there are no pictures.
+    A folder that holds archives (tar or TFRecord files) and no other pictures, or a single archive, is partition 0 as well, in
+    the order of the archives. `labels`, for a plain folder, is "folders" or the path of a table, as find_labels takes it;
+    without it labels are null, but for those that archives have. Raises RunError if the partitions are incomplete or
+    inconsistent (a missing number, a manifest that does not match dataset.json, an unknown numbered folder, an unfinished
+    partition_dataset), UsageError if there are no pictures.
     """
     data_dir = user_path(data_dir, "data_dir")
     root = os.fsencode(data_dir)
@@ -115,12 +115,12 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
         raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
     if os.path.isdir(root):
         _refuse_undescribed(data_dir)
-    if is_shard_file(data_dir):
-        return _dataset_of_shards(data_dir, (), labels)
+    if is_archive_file(data_dir):
+        return _dataset_of_archives(data_dir, (), labels)
     scan = scan_folder(data_dir)
-    if scan.shards and not scan.pictures:
-        return _dataset_of_shards(data_dir, scan.shards, labels)
-    warn_of_shards(scan)
+    if scan.archives and not scan.pictures:
+        return _dataset_of_archives(data_dir, scan.archives, labels)
+    warn_of_archives(scan)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     label_of = find_labels(labels, scan).of if labels else lambda _key: None
@@ -130,20 +130,20 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)
 
 
-def _dataset_of_shards(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
-    """The pictures of shards as partition 0, in the order of the shards."""
-    found = open_shards(data_dir, names, labels=labels)
-    manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.shards)
+def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
+    """The pictures of archives as partition 0, in the order of the archives."""
+    found = open_archives(data_dir, names, labels=labels)
+    manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
     partitions = (Partition(0, manifest, found.root),)
-    source = f"pictures in {counted(len(found.shards), 'shard')} of {printable(found.root)}"
+    source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
     return Dataset(data_dir, partitions, source, _hash_over_all(partitions), found.scan, is_listed=False)
 
 
-def warn_of_shards(scan: Scan) -> None:
-    """Log a warning about shards that lie beside pictures and are not read."""
-    if scan.pictures and (shards := [name for name in scan.shards if kind_by_name(name) != COMPRESSED]):
+def warn_of_archives(scan: Scan) -> None:
+    """Log a warning about archives that lie beside pictures and are not read."""
+    if scan.pictures and (archives := [name for name in scan.archives if kind_by_name(name) != COMPRESSED]):
         log.warning(
-            f"warning: not read: {first_names(shards)} in {scan.shown_root}, which holds pictures as well: to read shards, "
+            f"warning: not read: {first_names(archives)} in {scan.shown_root}, which holds pictures as well: to read archives, "
             "give a folder without other pictures"
         )
 
@@ -199,11 +199,11 @@ def _open_partitions(data_dir: Path) -> Dataset:
                 "(partition_dataset was interrupted, or one of them was changed): run partition_dataset again"
             )
         partitions.append(Partition(index, manifest, manifest.root))
-    changed = [name for partition in partitions for name in changed_shards(partition.manifest)]
+    changed = [name for partition in partitions for name in changed_archives(partition.manifest)]
     if changed:
         warn_of_changes(changed)
         partitions = [
-            replace(each, manifest=found_again(each.manifest)) if each.manifest.shards else each for each in partitions
+            replace(each, manifest=found_again(each.manifest)) if each.manifest.archives else each for each in partitions
         ]
     source = printable(described["source"].encode("utf-8", "backslashreplace"))
     source = f"{source} in {counted(len(hashes), 'partition')}"

@@ -1,4 +1,4 @@
-"""What partition_dataset splits: the pictures of a folder, of a list, of COCO annotations, or of shards; with their labels."""
+"""What partition_dataset splits: the pictures of a folder, a list, COCO annotations, or archives; with their labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.records.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.data_dir import data_dir_or_environment
-from bulkinfer.records.dataset import no_pictures, warn_of_shards
+from bulkinfer.records.dataset import no_pictures, warn_of_archives
 from bulkinfer.records.manifest_rows import Entry
-from bulkinfer.records.shard_dataset import is_shard_file, open_shards
 from bulkinfer.records.sources.coco import (
     Annotations,
     EntriesByName,
@@ -26,7 +26,7 @@ from bulkinfer.records.sources.folder import Picture, Scan, counted, first_names
 from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels
 from bulkinfer.records.sources.list_file import read_list
 from bulkinfer.records.sources.list_paths import hint
-from bulkinfer.types import Shard, key_text, printable
+from bulkinfer.types import Archive, key_text, printable
 
 log = logging.getLogger("bulkinfer")
 
@@ -42,8 +42,8 @@ def log_lines(lines: Iterable[str]) -> None:
 class Found(NamedTuple):
     """The content of the partitions: entries and their sizes in order, keys without a file, and facts for dataset.json.
 
-    `unread` are the lines about folders that could not be read. With `shards` the pictures lie in those, and entries are lines
-    of SHARD_SCHEMA.
+    `unread` are the lines about folders that could not be read. With `archives` the pictures lie in those, and entries are
+    lines of ARCHIVE_SCHEMA.
     """
 
     root: bytes
@@ -52,14 +52,14 @@ class Found(NamedTuple):
     missing: list[bytes]
     unread: list[str]
     facts: dict[str, Any]
-    shards: tuple[Shard, ...] = ()
+    archives: tuple[Archive, ...] = ()
 
 
 def find_records(config: PartitionConfig, data_dir: bytes) -> Found:
     """The records of `config`, whose pictures are in `data_dir`. Raises UsageError if there are none, or a name is wrong."""
     if config.list_file:
         return _from_list(config, data_dir)
-    return _from_shards(config, data_dir, []) if is_shard_file(os.fsdecode(data_dir)) else _from_folder(config, data_dir)
+    return _from_archives(config, data_dir, []) if is_archive_file(os.fsdecode(data_dir)) else _from_folder(config, data_dir)
 
 
 def data_dir_of(config: PartitionConfig) -> str:
@@ -72,10 +72,10 @@ def data_dir_of(config: PartitionConfig) -> str:
 def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     annotations = read_annotations(Path(config.annotations), data_dir) if config.annotations else None
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
-    if scan.shards and not scan.pictures and annotations is None:
-        return _from_shards(config, data_dir, scan.shards)
+    if scan.archives and not scan.pictures and annotations is None:
+        return _from_archives(config, data_dir, scan.archives)
     log_lines(scan.summary())
-    warn_of_shards(scan)
+    warn_of_archives(scan)
     found = {
         "found": len(scan.pictures),
         "ignored": scan.ignored,
@@ -104,13 +104,13 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     return Found(scan.root, entries, sizes, matched.missing, scan.unreadable_lines(), facts)
 
 
-def _from_shards(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
+def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
     if config.mode not in (PartitionConfig.mode, "manifest"):
-        raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in shards: leave it out")
-    opened = open_shards(Path(os.fsdecode(data_dir)), names, labels=config.labels)
+        raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
+    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels)
     log_lines(opened.scan.summary())
-    facts = _facts(config, opened.root, {"found": len(opened.lines), "shards": len(opened.shards), **opened.facts})
-    return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], [], facts, opened.shards)
+    facts = _facts(config, opened.root, {"found": len(opened.lines), "archives": len(opened.archives), **opened.facts})
+    return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], [], facts, opened.archives)
 
 
 def _labels(config: PartitionConfig, scan: Scan) -> tuple[Callable[[bytes], int | None] | None, dict[str, Any]]:

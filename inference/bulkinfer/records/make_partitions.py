@@ -76,8 +76,8 @@ def make_partitions(config: PartitionConfig) -> bool:
         intervals = even_bytes_split(found.sizes_bytes, config.partitions)
     else:
         intervals = even_split(len(found.entries), config.partitions)
-    mode = "manifest" if found.shards else config.mode
-    published = publish_partitions(output, found.root, mode, found.entries, intervals, found.facts, found.shards)
+    mode = "manifest" if found.archives else config.mode
+    published = publish_partitions(output, found.root, mode, found.entries, intervals, found.facts, found.archives)
     log_lines(_published_lines(config, published))
     for line in [*found.unread, *_missing_lines(found.missing, found.root)]:
         log.warning(line)

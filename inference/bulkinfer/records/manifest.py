@@ -18,11 +18,11 @@ from bulkinfer.errors import RunError
 from bulkinfer.records.layout import link_name
 from bulkinfer.records.manifest_file import damage_as_run_error, open_manifest, shown, write_manifest
 from bulkinfer.records.manifest_rows import (
+    ARCHIVE_SCHEMA,
     BLOCK,
     KEY_COLUMNS,
     PLACE_COLUMNS,
     SCHEMA,
-    SHARD_SCHEMA,
     Entry,
     Lines,
     PickedLines,
@@ -31,8 +31,8 @@ from bulkinfer.records.manifest_rows import (
     hash_keys,
     raw_key_column,
 )
-from bulkinfer.records.place import shard_as_json, shard_from_json
-from bulkinfer.types import Member, Place, Record, Shard, Step
+from bulkinfer.records.place import archive_as_json, archive_from_json
+from bulkinfer.types import Archive, Member, Place, Record, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,23 +40,27 @@ class Manifest:
     """The records of one partition, in order. The lines of a manifest that was read stay in its file until they are used.
 
     `mode` is how the pictures got there. With "manifest" a picture is at `root`/key; otherwise `root` is the partition, and
-    its link or copy is at `root`/link_name(key). With `shards`, whose paths are relative to `root`, the pictures lie in those
-    files, and the lines have the columns of SHARD_SCHEMA.
+    its link or copy is at `root`/link_name(key). With `archives`, whose paths are relative to `root`, the pictures lie in those
+    files, and the lines have the columns of ARCHIVE_SCHEMA.
     """
 
     lines: Lines
     root: bytes
     mode: str
     content_hash: str
-    shards: tuple[Shard, ...] = ()
+    archives: tuple[Archive, ...] = ()
 
     @classmethod
     def from_entries(
-        cls, entries: Iterable[Entry] | pa.Table | Lines, root: bytes, mode: str = "manifest", shards: tuple[Shard, ...] = ()
+        cls,
+        entries: Iterable[Entry] | pa.Table | Lines,
+        root: bytes,
+        mode: str = "manifest",
+        archives: tuple[Archive, ...] = (),
     ) -> Manifest:
         """A manifest in memory; `write` writes it to a file."""
         lines = as_lines(entries)
-        return cls(lines, root, mode, content_hash(lines), shards)
+        return cls(lines, root, mode, content_hash(lines), archives)
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -68,8 +72,8 @@ class Manifest:
         lines, metadata = open_manifest(path)
         with damage_as_run_error(path):
             is_whole = content_hash(lines.at_hand()) == metadata["content_hash"]
-            if "shards" in metadata:
-                _check_shards(lines, len(json.loads(metadata["shards"])))
+            if "archives" in metadata:
+                _check_archives(lines, len(json.loads(metadata["archives"])))
         if not is_whole:
             raise RunError(f"{shown(path)} is damaged (its content does not match its hash): run partition_dataset again")
         return cls._of(path, lines, metadata)
@@ -94,8 +98,8 @@ class Manifest:
     def _of(cls, path: Path, lines: Lines, metadata: dict[str, str]) -> Manifest:
         mode = metadata["mode"]
         root = bytes.fromhex(metadata["root"]) if metadata["root"] else os.path.abspath(os.fsencode(path.parent))
-        shards = tuple(shard_from_json(value) for value in json.loads(metadata.get("shards", "[]")))
-        return cls(lines, root, mode, metadata["content_hash"], shards)
+        archives = tuple(archive_from_json(value) for value in json.loads(metadata.get("archives", "[]")))
+        return cls(lines, root, mode, metadata["content_hash"], archives)
 
     def write(self, path: Path, *, apart: bool = False) -> None:
         """Publish as Parquet with page checksums; `read` gives the same records, also after a linked partition was moved.
@@ -103,8 +107,8 @@ class Manifest:
         `apart` means that the file is not in the folder of the links, and therefore names that folder.
         """
         root = self.root.hex() if self.mode == "manifest" or apart else ""
-        shards = {"shards": json.dumps([shard_as_json(shard) for shard in self.shards])} if self.shards else {}
-        write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root, **shards})
+        archives = {"archives": json.dumps([archive_as_json(archive) for archive in self.archives])} if self.archives else {}
+        write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root, **archives})
 
     @property
     def num_records(self) -> int:
@@ -122,8 +126,8 @@ class Manifest:
 
     def records(self, start: int = 0, end: int | None = None) -> Iterator[Record]:
         """The records start..end (exclusive), numbered within the partition."""
-        if self.shards:
-            yield from self._records_in_shards(start, self.num_records if end is None else end)
+        if self.archives:
+            yield from self._records_in_archives(start, self.num_records if end is None else end)
             return
         for number, entry in enumerate(self.entries(start, end), start):
             yield Record(number, entry.key, self.path(entry.key), entry.label, entry.category_ids)
@@ -141,25 +145,25 @@ class Manifest:
             start += len(block)
         return None
 
-    def _records_in_shards(self, start: int, end: int) -> Iterator[Record]:
+    def _records_in_archives(self, start: int, end: int) -> Iterator[Record]:
         assert 0 <= start <= end <= self.num_records, (start, end, self.num_records)
-        shards, number = self.shards_here, start
-        for table in self.lines.blocks(SHARD_SCHEMA.names, start, end):
+        archives, number = self.archives_here, start
+        for table in self.lines.blocks(ARCHIVE_SCHEMA.names, start, end):
             for first in range(0, len(table), BLOCK):
                 columns = (column.to_pylist() for column in table.slice(first, BLOCK).columns)
-                for key, raw, _, label, categories, _, shard, offset, span in zip(*columns, strict=True):
-                    place = Member(shards[shard], -1 if offset is None else offset, span or 0)
+                for key, raw, _, label, categories, _, archive, offset, span in zip(*columns, strict=True):
+                    place = Member(archives[archive], -1 if offset is None else offset, span or 0)
                     yield Record(number, raw or key.encode(), place, label, None if categories is None else tuple(categories))
                     number += 1
 
     @cached_property
-    def shards_here(self) -> list[Shard]:
-        """The shards with their whole paths."""
-        return [replace(shard, path=self.root + b"/" + shard.path) for shard in self.shards]
+    def archives_here(self) -> list[Archive]:
+        """The archives with their whole paths."""
+        return [replace(archive, path=self.root + b"/" + archive.path) for archive in self.archives]
 
     def only(self, numbers: np.ndarray[Any, Any]) -> Manifest:
         """A manifest of only these records, renumbered from 0; `numbers` are ascending."""
-        return Manifest.from_entries(PickedLines(self.lines, numbers), self.root, self.mode, self.shards)
+        return Manifest.from_entries(PickedLines(self.lines, numbers), self.root, self.mode, self.archives)
 
     def size_bytes(self, start: int = 0, end: int | None = None) -> int:
         """Total file size of the records start..end, in bytes; missing files count as 0."""
@@ -176,12 +180,12 @@ class Manifest:
         return hash_keys(picked.blocks(KEY_COLUMNS, 0, len(picked)))
 
 
-def _check_shards(lines: Lines, count: int) -> None:
-    """Raises ValueError if a line names none of the `count` shards, or a part that no file has."""
+def _check_archives(lines: Lines, count: int) -> None:
+    """Raises ValueError if a line names none of the `count` archives, or a part that no file has."""
     for block in lines.blocks(PLACE_COLUMNS, 0, len(lines)):
-        for name, most in (("shard", count), ("offset", 1 << 62), ("span", 1 << 62)):
+        for name, most in (("archive", count), ("offset", 1 << 62), ("span", 1 << 62)):
             found = pc.min_max(block[name]).as_py()
             if found["min"] is not None and not 0 <= found["min"] <= found["max"] < most:
                 raise ValueError(f"its {name}s go from {found['min']} to {found['max']}")
-        if block["shard"].null_count:
-            raise ValueError("a picture lies in no shard")
+        if block["archive"].null_count:
+            raise ValueError("a picture lies in no archive")

@@ -20,12 +20,12 @@ from bulkinfer.files.atomic import FORMAT, canonical_json, publishing
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.layout import MANIFEST_CONTENT
-from bulkinfer.records.manifest_rows import ROWS, SCHEMA, SHARD_SCHEMA, Lines, TableLines
+from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, ROWS, SCHEMA, Lines, TableLines
 from bulkinfer.types import printable
 
 _SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
 _ADVICE = "run partition_dataset again"
-SHARD_FORMAT = 2  # of a manifest of pictures in shards; earlier versions read FORMAT alone
+ARCHIVE_FORMAT = 2  # of a manifest of pictures in archives; earlier versions read FORMAT alone
 _MOST_LINES = 1 << 27  # in a row group, which is read at once; write_manifest makes ROWS, earlier versions made a million
 
 
@@ -114,9 +114,9 @@ def _identity(file: Any) -> tuple[int, int, int, int]:
 def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
     """Publish lines with page checksums, one row group per block, so that a reader of a few lines reads only their group.
 
-    With `shards` in the metadata it is a manifest of pictures in shards, which has columns for their places.
+    With `archives` in the metadata it is a manifest of pictures in archives, which has columns for their places.
     """
-    schema, format_ = (SHARD_SCHEMA, SHARD_FORMAT) if "shards" in metadata else (SCHEMA, FORMAT)
+    schema, format_ = (ARCHIVE_SCHEMA, ARCHIVE_FORMAT) if "archives" in metadata else (SCHEMA, FORMAT)
     marks = {"format": str(format_), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
     schema = schema.with_metadata({**marks, **metadata})
     with (
@@ -138,7 +138,7 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
         parquet = BoundedParquet(file, use_threads=False)
         metadata = _checked_metadata(path, parquet.schema.metadata or {})
         lines = FileLines(path, file, parquet)
-        if lines.schema != (SHARD_SCHEMA if "shards" in metadata else SCHEMA):
+        if lines.schema != (ARCHIVE_SCHEMA if "archives" in metadata else SCHEMA):
             raise ValueError("its columns are not those of a manifest")
         return lines, metadata
 
@@ -169,9 +169,9 @@ def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
     """
     if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is not a manifest of bulkinfer: run partition_dataset into another folder")
-    if (found := raw[b"format"].decode()) not in (str(FORMAT), str(SHARD_FORMAT)):
+    if (found := raw[b"format"].decode()) not in (str(FORMAT), str(ARCHIVE_FORMAT)):
         raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
-    names = ("content_hash", "mode", "root", *(("shards",) if found == str(SHARD_FORMAT) else ()))
+    names = ("content_hash", "mode", "root", *(("archives",) if found == str(ARCHIVE_FORMAT) else ()))
     metadata = {name: raw[name.encode()].decode() for name in names}
     if raw[b"checksum"].decode() != _checksum(metadata):
         raise ValueError("its metadata does not match its checksum")

@@ -1,4 +1,4 @@
-"""Pictures of a manifest whose shards have changed since it was made: found again in the shards as they are now."""
+"""Pictures of a manifest whose archives have changed since it was made: found again in the archives as they are now."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.records.archive_index import open_index
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.records.manifest_rows import KEY_COLUMNS, PLACE_COLUMNS, SHARD_SCHEMA, Lines, raw_key_column
-from bulkinfer.records.shard_index import open_index
+from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, KEY_COLUMNS, PLACE_COLUMNS, Lines, raw_key_column
+from bulkinfer.records.sources.archives import archive_at
 from bulkinfer.records.sources.folder import first_names
-from bulkinfer.records.sources.shards import shard_at
 
 log = logging.getLogger("bulkinfer")
 
@@ -30,27 +30,27 @@ class MovedLines:
         return len(self.lines)
 
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
-        """The lines start..end (exclusive) as tables with these columns of SHARD_SCHEMA."""
+        """The lines start..end (exclusive) as tables with these columns of ARCHIVE_SCHEMA."""
         kept = [name for name in columns if name not in PLACE_COLUMNS]
         for table in self.lines.blocks(kept or ["key"], start, end):
             places = self.places.slice(start, len(table))
             start += len(table)
             yield pa.table(
                 {name: places[name] if name in PLACE_COLUMNS else table[name] for name in columns},
-                pa.schema([SHARD_SCHEMA.field(name) for name in columns]),
+                pa.schema([ARCHIVE_SCHEMA.field(name) for name in columns]),
             )
 
 
-def changed_shards(manifest: Manifest) -> list[bytes]:
-    """The shards of a manifest that are not as they were when it was made. Raises RunError if one is missing."""
+def changed_archives(manifest: Manifest) -> list[bytes]:
+    """The archives of a manifest that are not as they were when it was made. Raises RunError if one is missing."""
     try:
-        return [shard.path for shard in manifest.shards if shard_at(manifest.root, shard.path) != shard]
+        return [archive.path for archive in manifest.archives if archive_at(manifest.root, archive.path) != archive]
     except UsageError as error:
-        raise RunError(f"a shard of the data set is missing: {error}") from None
+        raise RunError(f"an archive of the data set is missing: {error}") from None
 
 
 def warn_of_changes(changed: Sequence[bytes]) -> None:
-    """Log that pictures of these shards are looked for again."""
+    """Log that pictures of these archives are looked for again."""
     log.warning(
         f"warning: changed since their pictures were listed: {first_names(sorted(set(changed)))}; the pictures are looked for "
         "again, by name"
@@ -58,27 +58,27 @@ def warn_of_changes(changed: Sequence[bytes]) -> None:
 
 
 def found_again(manifest: Manifest) -> Manifest:
-    """The same records at the places where their shards hold them now, by their keys.
+    """The same records at the places where their archives hold them now, by their keys.
 
     A record whose key is gone is looked for where it was: in a TFRecord a damaged record has lost its name. One that is nowhere
     becomes an error row.
     """
-    index = open_index(manifest.root, [shard.path for shard in manifest.shards])
-    numbers = {shard.path: number for number, shard in enumerate(index.shards)}
-    order = pa.array([numbers[shard.path] for shard in manifest.shards], pa.int32())
+    index = open_index(manifest.root, [archive.path for archive in manifest.archives])
+    numbers = {archive.path: number for number, archive in enumerate(index.archives)}
+    order = pa.array([numbers[archive.path] for archive in manifest.archives], pa.int32())
     before = _columns(manifest.lines, PLACE_COLUMNS)
-    before = before.set_column(0, SHARD_SCHEMA.field("shard"), order.take(before["shard"].combine_chunks()))
+    before = before.set_column(0, ARCHIVE_SCHEMA.field("archive"), order.take(before["archive"].combine_chunks()))
     now = _columns(index.lines, PLACE_COLUMNS)
     found = pc.index_in(_keys(manifest.lines), value_set=_keys(index.lines))
     found = pc.coalesce(found, pc.index_in(_as_bytes(before), value_set=_as_bytes(now)))
     places = now.take(found)
-    shard = pc.coalesce(places["shard"], before["shard"])
-    places = places.set_column(0, SHARD_SCHEMA.field("shard"), shard)
-    return replace(manifest, lines=MovedLines(manifest.lines, places), shards=index.shards)
+    archive = pc.coalesce(places["archive"], before["archive"])
+    places = places.set_column(0, ARCHIVE_SCHEMA.field("archive"), archive)
+    return replace(manifest, lines=MovedLines(manifest.lines, places), archives=index.archives)
 
 
 def _columns(lines: Lines, columns: Sequence[str]) -> pa.Table:
-    schema = pa.schema([SHARD_SCHEMA.field(name) for name in columns])
+    schema = pa.schema([ARCHIVE_SCHEMA.field(name) for name in columns])
     return pa.concat_tables([schema.empty_table(), *lines.blocks(columns, 0, len(lines))]).combine_chunks()
 
 

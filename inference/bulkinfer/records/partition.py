@@ -41,7 +41,7 @@ from bulkinfer.records.links import Linker, Place, belongs_to
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown
 from bulkinfer.records.manifest_rows import Entries, as_lines, content_hash
-from bulkinfer.types import Shard, printable
+from bulkinfer.types import Archive, printable
 
 
 @dataclass
@@ -76,11 +76,11 @@ def check_places(source: bytes, output: bytes) -> None:
 
 def publish_partitions(
     output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], facts: dict[str, Any],
-    shards: tuple[Shard, ...] = (),
+    archives: tuple[Archive, ...] = (),
 ) -> Published:  # fmt: skip
     """Make `output` hold exactly these partitions, writing only what is missing; `facts` go into dataset.json.
 
-    `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. `shards` of
+    `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. `archives` of
     `source` hold the pictures if they have no files of their own. Raises UsageError, before anything is changed, if files of
     the user in `output` are in the way.
     """
@@ -88,19 +88,19 @@ def publish_partitions(
     linker = Linker(source, mode) if mode != "manifest" else None
     with made_folder(output), _only_one(output) as is_locked:
         _refuse_foreign(output)
-        staying = _staying(output, source, mode, entries, intervals, shards)
+        staying = _staying(output, source, mode, entries, intervals, archives)
         published.left_over = _remove_abandoned(output, is_locked)
         partitions: list[dict[str, Any]] = []
         for index, (start, end) in enumerate(intervals):
             final = output / str(index)
             root = _root(final, source, mode)
             if index in staying:
-                manifest = Manifest(as_lines(entries[start:end]), root, mode, staying[index], shards)
+                manifest = Manifest(as_lines(entries[start:end]), root, mode, staying[index], archives)
                 if linker is not None:
                     beside = os.fsencode(temporary_path(final))
                     published.repaired += linker.repair(root, _places(manifest), published.ways, beside)
             else:
-                manifest = Manifest.from_entries(entries[start:end], root, mode, shards)
+                manifest = Manifest.from_entries(entries[start:end], root, mode, archives)
                 _write(final, manifest, linker, published.ways)
                 published.written.append(index)
             published.sizes.append(manifest.num_records)
@@ -172,7 +172,12 @@ def _root(final: Path, source: bytes, mode: str) -> bytes:
 
 
 def _staying(
-    output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], shards: tuple[Shard, ...]
+    output: Path,
+    source: bytes,
+    mode: str,
+    entries: Entries,
+    intervals: Sequence[tuple[int, int]],
+    archives: tuple[Archive, ...],
 ) -> dict[int, str]:
     """The existing partitions that need no change: number -> content hash.
 
@@ -183,10 +188,10 @@ def _staying(
         final = output / str(index)
         start, end = intervals[index] if index < len(intervals) else (0, -1)
         manifest = _manifest_of(final)
-        wanted = (mode, _root(final, source, mode), end - start, shards)
+        wanted = (mode, _root(final, source, mode), end - start, archives)
         if (
             manifest is not None
-            and (manifest.mode, manifest.root, manifest.num_records, manifest.shards) == wanted
+            and (manifest.mode, manifest.root, manifest.num_records, manifest.archives) == wanted
             and content_hash(as_lines(entries[start:end])) == manifest.content_hash
         ):
             staying[index] = manifest.content_hash

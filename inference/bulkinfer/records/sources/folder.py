@@ -19,7 +19,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
-from bulkinfer.records.sources.shard_names import kind_by_name
+from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.types import key_text, printable
 
 PICTURE_EXTENSIONS = frozenset(
@@ -54,10 +54,10 @@ class Unreadable(NamedTuple):
 class Scan:
     """The pictures under `root`, sorted by key bytes, and what was left out.
 
-    A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once.
-    `not_pictures` counts by extension; `shards` are those of them that are named like files of many pictures, and `lines` says
-    what is in those, where they are the data set. `left_out` are outputs of bulkinfer, `repeated` folders that were reached
-    again. The size of a picture is None if it could not be read (a broken link): its record will be an error row of stage read.
+    A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once. `not_pictures` counts by
+    extension; `archives` are those of them that are named like files of many pictures, and `lines` says what is in those, where
+    they are the data set. `left_out` are outputs of bulkinfer, `repeated` folders that were reached again. The size of a
+    picture is None if it could not be read (a broken link): its record will be an error row of stage read.
     """
 
     root: bytes
@@ -66,7 +66,7 @@ class Scan:
     not_pictures: Counter[str] = field(default_factory=Counter)
     unreadable: list[Unreadable] = field(default_factory=list)
     left_out: list[bytes] = field(default_factory=list)
-    shards: list[bytes] = field(default_factory=list)
+    archives: list[bytes] = field(default_factory=list)
     repeated: list[bytes] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None
             else:
                 pending.append((key, child))
     result.pictures.sort()
-    result.shards.sort()
+    result.archives.sort()
     result.unreadable.sort()
     return result
 
@@ -250,7 +250,7 @@ def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: S
         result.ignored += 1
     else:
         if kind_by_name(entry.name):
-            result.shards.append(key)
+            result.archives.append(key)
         extension = extension_of(entry.name)
         result.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
 

@@ -1,4 +1,4 @@
-"""Tar files as shards: an archive of a folder of pictures, or WebDataset's samples of pictures and labels.
+"""Tar files as archives: an archive of a folder of pictures, or WebDataset's samples of pictures and labels.
 
 A member counts as a picture by the rules of a folder (folder.py). In WebDataset, members whose names are equal up to the first
 dot of the base name are one sample: `a/7.cls` has the label of `a/7.jpg`, as a number or the name of a class, and `a/7.json`
@@ -16,8 +16,8 @@ from typing import Any
 
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.files.magic_bytes import HEAD_BYTES
+from bulkinfer.records.sources.archives import ListedPicture, refuse_compressed
 from bulkinfer.records.sources.folder import extension_of, is_ignored, is_picture
-from bulkinfer.records.sources.shards import ListedPicture, refuse_compressed
 from bulkinfer.types import key_text, printable
 
 _GZIP = b"\x1f\x8b"
@@ -33,7 +33,7 @@ def picture_in(data: bytes) -> bytes:
 
 
 def list_pictures(file: Any, path: bytes, left_out: Counter[str]) -> Iterator[ListedPicture]:
-    """The pictures of an open archive in order; see shards.Kind."""
+    """The pictures of an open archive in order; see archives.Kind."""
     if file.read(2) == _GZIP:
         refuse_compressed(path)
     size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""TFRecord files as shards: records of tf.train.Example with a picture in `image/encoded`, as those of ImageNet.
+"""TFRecord files as archives: records of tf.train.Example with a picture in `image/encoded`, as those of ImageNet.
 
 A record lies in a frame: its length (uint64), a checksum of that, the record, a checksum of it. Checksums are masked crc32c of
 32 bits; all numbers are little-endian (tensorflow/core/lib/io/record_writer.h).
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bulkinfer.errors import RecordError, UsageError
+from bulkinfer.records.sources.archives import ListedPicture, refuse_compressed
 from bulkinfer.records.sources.match_names import leads_out
-from bulkinfer.records.sources.shards import ListedPicture, refuse_compressed
 from bulkinfer.records.sources.tf_example import missing_package, parsed, values
 from bulkinfer.types import printable
 
@@ -82,7 +82,7 @@ def _record(frame: bytes) -> bytes | None:
 
 
 def picture_in(data: bytes) -> bytes:
-    """The picture in the bytes of a frame; see shards.Kind."""
+    """The picture in the bytes of a frame; see archives.Kind."""
     if (record := _record(data)) is None:
         raise RecordError("read", "the record does not match its checksum")
     if (features := parsed(record)) is None:
@@ -93,7 +93,7 @@ def picture_in(data: bytes) -> bytes:
 
 
 def list_pictures(file: Any, path: bytes, _left_out: Counter[str]) -> Iterator[ListedPicture]:
-    """The records of an open file in order; see shards.Kind. A record without a usable name is called by its number.
+    """The records of an open file in order; see archives.Kind. A record without a usable name is called by its number.
 
     One that is damaged or holds no picture is listed without a size: reading it says what is wrong.
     """
@@ -121,7 +121,7 @@ def list_pictures(file: Any, path: bytes, _left_out: Counter[str]) -> Iterator[L
 
 
 def _name(features: Any) -> bytes:
-    """The name of the picture's file, as a path below its shard; empty if it has none that is one."""
+    """The name of the picture's file, as a path below its archive; empty if it has none that is one."""
     name = posixpath.normpath(next(iter(values(features, "image/filename", "bytes_list")), b"") or b".")
     return b"" if leads_out(name) or _NUMBER.fullmatch(name) else name
 

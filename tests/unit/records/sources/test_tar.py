@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.archives import ListedPicture
 from bulkinfer.records.sources.folder import scan_folder
-from bulkinfer.records.sources.shards import ListedPicture
 from bulkinfer.records.sources.tar import list_pictures
 
 from tests import pictures

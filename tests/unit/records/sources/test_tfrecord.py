@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RecordError, UsageError
-from bulkinfer.records.sources.shards import ListedPicture
+from bulkinfer.records.sources.archives import ListedPicture
 from bulkinfer.records.sources.tf_example import example_class, example_of, parsed, values
 from bulkinfer.records.sources.tfrecord import checksum, frame_of, list_pictures, picture_in
 

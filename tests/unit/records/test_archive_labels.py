@@ -1,4 +1,4 @@
-"""shard_labels.py: which class a label of a shard is, with and without labels.txt."""
+"""archive_labels.py: which class a label of an archive is, with and without labels.txt."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.records.shard_index import open_index
-from bulkinfer.records.shard_labels import ShardLabels, read_labels
+from bulkinfer.records.archive_index import open_index
+from bulkinfer.records.archive_labels import ArchiveLabels, read_labels
 
 from tests.archives import write_tar, write_tfrecord
 
 
-def labels(folder: Path, name: str) -> tuple[ShardLabels, list[int | None]]:
-    """The labels of one shard: what was decided, and the column."""
+def labels(folder: Path, name: str) -> tuple[ArchiveLabels, list[int | None]]:
+    """The labels of one archive: what was decided, and the column."""
     index = open_index(os.fsencode(folder), [name.encode()])
     found = read_labels(index)
     (block,) = index.lines.blocks(["label", "class_name"], 0, len(index.lines))
@@ -82,7 +82,7 @@ def test_the_first_class_of_tfrecords(
 
 def test_what_was_decided_is_said(tmp_path: Path) -> None:
     found, _ = labels(tmp_path, records(tmp_path, 1, 2, 2))
-    assert found.line == "labels 1 to 2 of the shards are the classes 0 to 1: their first class is 1"
+    assert found.line == "labels 1 to 2 of the archives are the classes 0 to 1: their first class is 1"
 
 
 def test_a_label_that_labels_txt_lacks_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""shard_names.py and shards.py: what is called like a shard, and sets that are not whole."""
+"""archive_names.py and archives.py: what is called like an archive, and sets that are not whole."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.records.sources.shard_names import COMPRESSED, kind_by_name
-from bulkinfer.records.sources.shards import KINDS, check_names, kind, shard_at
+from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
+from bulkinfer.records.sources.archives import KINDS, archive_at, check_names, kind
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_name_says_the_kind(name: str, expected: str) -> None:
 
 def test_each_kind_is_read_by_its_module() -> None:
     assert all(callable(function) for name in KINDS for function in kind(name))
-    with pytest.raises(UsageError, match="shards of kind 'zip' are not known here: install a newer bulkinfer"):
+    with pytest.raises(UsageError, match="archives of kind 'zip' are not known here: install a newer bulkinfer"):
         kind("zip")
 
 
@@ -41,20 +41,20 @@ def test_a_set_must_be_whole() -> None:
     with pytest.raises(UsageError) as caught:
         check_names(b"/data", [*names("train", "", 0, 1, 2, 3), *names("validation", ".tar", 0, 3)])
     assert str(caught.value) == (
-        "/data holds 2 of the 4 shards of validation-*: validation-00001-of-00004.tar, validation-00002-of-00004.tar is "
-        "missing: fetch it, or give a single shard as the place of the pictures"
+        "/data holds 2 of the 4 archives validation-*: validation-00001-of-00004.tar, validation-00002-of-00004.tar is "
+        "missing: fetch it, or give a single archive as the place of the pictures"
     )
 
 
-def test_a_compressed_shard_is_named() -> None:
+def test_a_compressed_archive_is_named() -> None:
     with pytest.raises(UsageError, match=r"^/data/a b\.tar\.gz is compressed, as by gzip, .* gunzip '/data/a b\.tar\.gz'$"):
         check_names(b"/data", [b"a b.tar.gz"])
 
 
-def test_a_shard_as_it_is(tmp_path: Path) -> None:
+def test_a_archive_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"1234")
     os.utime(tmp_path / "a.tar", ns=(5, 7))
-    shard = shard_at(os.fsencode(tmp_path), b"a.tar")
-    assert (shard.path, shard.kind, shard.size_bytes, shard.mtime_ns) == (b"a.tar", "tar", 4, 7)
+    archive = archive_at(os.fsencode(tmp_path), b"a.tar")
+    assert (archive.path, archive.kind, archive.size_bytes, archive.mtime_ns) == (b"a.tar", "tar", 4, 7)
     with pytest.raises(UsageError, match=r"b\.tar cannot be read: No such file or directory: put it back"):
-        shard_at(os.fsencode(tmp_path), b"b.tar")
+        archive_at(os.fsencode(tmp_path), b"b.tar")

@@ -1,4 +1,4 @@
-"""Shards: files that hold many pictures. How each kind is read, and which shards of a set are missing."""
+"""Archives: files that hold many pictures. How each kind is read, and which archives of a set are missing."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.archive_names import COMPRESSED, COUNTED, kind_by_name
 from bulkinfer.records.sources.folder import first_names
-from bulkinfer.records.sources.shard_names import COMPRESSED, COUNTED, kind_by_name
-from bulkinfer.types import Shard, printable, shell_word
+from bulkinfer.types import Archive, printable, shell_word
 
-# A kind of shards -> its module, which has the two functions of a Kind.
+# A kind of archives -> its module, which has the two functions of a Kind.
 KINDS = {"tar": "bulkinfer.records.sources.tar", "tfrecord": "bulkinfer.records.sources.tfrecord"}
 
 
-_MOST_NAMED = 99  # missing shards that are counted
+_MOST_NAMED = 99  # missing archives that are counted
 
 
 class ListedPicture(NamedTuple):
-    """A picture of a shard: its name there, its size in bytes (None: not known), and the part of the shard to read.
+    """A picture of an archive: its name there, its size in bytes (None: not known), and the part of the archive to read.
 
-    `offset` is -1 where the shard names the picture and does not hold it. `label` and `class_name` are as the shard has them.
-    `boxes` are left, top, right and bottom of each object in it, as shares of width and height.
+    `offset` is -1 where the archive names the picture and does not hold it. `label` and `class_name` are as the archive has
+    them. `boxes` are left, top, right and bottom of each object in it, as shares of width and height.
     """
 
     name: bytes
@@ -38,10 +38,10 @@ class ListedPicture(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How a kind of shards is read.
+    """How a kind of archives is read.
 
-    `list_pictures(file, path, left_out)` yields the pictures of an open shard in order and counts in `left_out` what is none,
-    by kind. It raises UsageError, which names `path`, for a shard that cannot be read as a whole.
+    `list_pictures(file, path, left_out)` yields the pictures of an open archive in order and counts in `left_out` what is none,
+    by kind. It raises UsageError, which names `path`, for an archive that cannot be read as a whole.
     `picture_in(data)` is the picture in the bytes of its part; raises RecordError if they hold none.
     """
 
@@ -52,13 +52,13 @@ class Kind(NamedTuple):
 def kind(name: str) -> Kind:
     """A kind of KINDS. Raises UsageError for another, as of a manifest that a newer bulkinfer has made."""
     if name not in KINDS:
-        raise UsageError(f"shards of kind {name!r} are not known here: install a newer bulkinfer")
+        raise UsageError(f"archives of kind {name!r} are not known here: install a newer bulkinfer")
     module = importlib.import_module(KINDS[name])
     return Kind(module.list_pictures, module.picture_in)
 
 
 def check_names(root: bytes, names: Iterable[bytes]) -> None:
-    """Raises UsageError, before a shard is opened, if one is compressed, or if one of a set x-00000-of-00012 is missing."""
+    """Raises UsageError, before an archive is opened, if one is compressed, or if one of a set x-00000-of-00012 is missing."""
     names = sorted(names)
     if packed := [name for name in names if kind_by_name(name) == COMPRESSED]:
         refuse_compressed(os.path.join(root, packed[0]))
@@ -69,27 +69,26 @@ def check_names(root: bytes, names: Iterable[bytes]) -> None:
     for (stem, count, end), numbers in sets.items():
         absent = (number for number in range(int(count)) if number not in numbers)
         if missing := [b"%b%0*d-of-%b%b" % (stem, len(count), number, count, end) for number in islice(absent, _MOST_NAMED)]:
-            there = (
-                f"{printable(root)} holds {len(numbers):,} of the {int(count):,} shards of {printable(os.path.basename(stem))}*"
-            )
+            name = printable(os.path.basename(stem))
+            there = f"{printable(root)} holds {len(numbers):,} of the {int(count):,} archives {name}*"
             raise UsageError(
-                f"{there}: {first_names(missing)} is missing: fetch it, or give a single shard as the place of the pictures"
+                f"{there}: {first_names(missing)} is missing: fetch it, or give a single archive as the place of the pictures"
             )
 
 
 def refuse_compressed(path: bytes) -> None:
-    """Raises UsageError for a compressed shard."""
+    """Raises UsageError for a compressed archive."""
     raise UsageError(
         f"{printable(path)} is compressed, as by gzip, and no picture can be found in it without reading all before it: "
         f"unpack it first, as with gunzip {shell_word(os.fsdecode(path))}"
     )
 
 
-def shard_at(root: bytes, name: bytes) -> Shard:
-    """A shard as it is now, its path relative to `root`. Raises UsageError if it cannot be looked at."""
+def archive_at(root: bytes, name: bytes) -> Archive:
+    """An archive as it is now, its path relative to `root`. Raises UsageError if it cannot be looked at."""
     path = os.path.join(root, name)
     try:
         found = os.stat(path)
     except OSError as error:
         raise UsageError(f"{printable(path)} cannot be read: {error.strerror}: put it back, or give another folder") from None
-    return Shard(name, kind_by_name(name), found.st_size, found.st_mtime_ns)
+    return Archive(name, kind_by_name(name), found.st_size, found.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""The names of shards: files that hold many pictures."""
+"""The names of archives: files that hold many pictures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9
 
 
 def kind_by_name(name: bytes) -> str:
-    """The kind of a shard by the name of its file: of shards.KINDS, or COMPRESSED; empty if it is not called like a shard.
+    """The kind of an archive by the name of its file: of archives.KINDS, or COMPRESSED; empty if it is not called like an
+    archive.
 
-    Shards of TensorFlow often have no extension, as train-00000-of-01024.
+    Archives of TensorFlow often have no extension, as train-00000-of-01024.
     """
     lower = os.path.basename(name).lower()
     if match := _COMPRESSED.fullmatch(lower):
-        is_shard = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)
-        return COMPRESSED if is_shard else ""
+        is_archive = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)
+        return COMPRESSED if is_archive else ""
     for end, found in _ENDS.items():
         if lower.endswith(end):
             return found

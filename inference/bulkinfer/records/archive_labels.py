@@ -1,7 +1,7 @@
-"""The labels of pictures in shards: numbers of classes, from 0, and the names of the classes.
+"""The labels of pictures in archives: numbers of classes, from 0, and the names of the classes.
 
-Labels come from the shards, names from `labels.txt` beside them, else from the shards as well. In TFRecords such as ImageNet's
-the first class has label 1, because 0 stands for the background: there labels 1 to N are the classes 0 to N - 1.
+Labels come from the archives, names from `labels.txt` beside them, else from the archives as well. In TFRecords such as
+ImageNet's the first class has label 1, because 0 stands for the background: there labels 1 to N are the classes 0 to N - 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
-from bulkinfer.records.shard_index import ShardIndex
+from bulkinfer.records.archive_index import ArchiveIndex
 from bulkinfer.records.sources.labels import class_numbers
 from bulkinfer.types import printable, printable_path
 
@@ -27,10 +27,10 @@ _WNID = re.compile(r"n[0-9]{8}")
 
 
 @dataclass(frozen=True, eq=False)
-class ShardLabels:
-    """Turns what shards say of classes into labels; `class_names[label]` is the name of a class.
+class ArchiveLabels:
+    """Turns what archives say of classes into labels; `class_names[label]` is the name of a class.
 
-    `first` is the number of the first class in the shards. Where they have names alone, `by_name` has the label of each name.
+    `first` is the number of the first class in the archives. Where they have names alone, `by_name` has the label of each name.
     `line` says what was decided, where that is not plain.
     """
 
@@ -47,7 +47,7 @@ class ShardLabels:
         return pa.array(self.by_name.values(), pa.int32()).take(places) if self.by_name else places
 
 
-def read_labels(index: ShardIndex) -> ShardLabels:
+def read_labels(index: ArchiveIndex) -> ArchiveLabels:
     """The labels of an index. Raises UsageError for a label that `labels.txt` does not have, and if that cannot be read."""
     pairs = _pairs(index)
     listed = _listed(Path(os.fsdecode(index.root), LABELS_FILE))
@@ -56,7 +56,7 @@ def read_labels(index: ShardIndex) -> ShardLabels:
         return _of_numbers(index, numbers, {(label, name) for label, name in pairs if label is not None and name}, listed)
     names = {name for _, name in pairs if name is not None}
     if not names:
-        return ShardLabels(())
+        return ArchiveLabels(())
     if listed:
         by_name = {name: label for label, name in listed.items()}
         if unknown := sorted(names - set(by_name)):
@@ -66,10 +66,10 @@ def read_labels(index: ShardIndex) -> ShardLabels:
     else:
         ordered = class_numbers((name.encode("utf-8", "surrogateescape") for name in names), printable(index.root))
         by_name = {name.decode("utf-8", "surrogateescape"): label for name, label in ordered.items()}
-    return ShardLabels(_names(by_name.items()), 0, by_name)
+    return ArchiveLabels(_names(by_name.items()), 0, by_name)
 
 
-def _pairs(index: ShardIndex) -> set[tuple[int | None, str | None]]:
+def _pairs(index: ArchiveIndex) -> set[tuple[int | None, str | None]]:
     """The distinct pairs of label and name of a class."""
     found: set[tuple[int | None, str | None]] = set()
     for block in index.lines.blocks(["label", "class_name"], 0, len(index.lines)):
@@ -97,8 +97,8 @@ def _listed(path: Path) -> dict[int, str]:
     return {number: line.strip() for number, line in enumerate(lines)}
 
 
-def _of_numbers(index: ShardIndex, numbers: set[int], named: set[tuple[int, str]], listed: dict[int, str]) -> ShardLabels:
-    counts_from_1 = all(shard.kind == "tfrecord" for shard in index.shards)
+def _of_numbers(index: ArchiveIndex, numbers: set[int], named: set[tuple[int, str]], listed: dict[int, str]) -> ArchiveLabels:
+    counts_from_1 = all(archive.kind == "tfrecord" for archive in index.archives)
     first = _first_number(numbers, named, listed) if counts_from_1 else 0
     least, most = min(numbers) - first, max(numbers) - first
     if listed and most > max(listed):
@@ -108,9 +108,9 @@ def _of_numbers(index: ShardIndex, numbers: set[int], named: set[tuple[int, str]
     line = ""
     if first:
         line = (
-            f"labels {min(numbers)} to {max(numbers)} of the shards are the classes {least} to {most}: their first class is 1"
+            f"labels {min(numbers)} to {max(numbers)} of the archives are the classes {least} to {most}: their first class is 1"
         )
-    return ShardLabels(
+    return ArchiveLabels(
         _names((names.get(number, str(number)), number) for number in range(max([most, *names]) + 1)), first, None, line
     )
 
@@ -138,7 +138,7 @@ def _names(by_name: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     return tuple(names.get(number, str(number)) for number in range(max(names) + 1)) if names else ()
 
 
-def _out_of_range(index: ShardIndex, wanted: pc.Expression, what: str, listed: dict[int, str]) -> UsageError:
+def _out_of_range(index: ArchiveIndex, wanted: pc.Expression, what: str, listed: dict[int, str]) -> UsageError:
     """The refusal of a class that labels.txt does not have, with the first picture of that class."""
     key = ""
     for block in index.lines.blocks(["key", "label", "class_name"], 0, len(index.lines)):
@@ -148,5 +148,5 @@ def _out_of_range(index: ShardIndex, wanted: pc.Expression, what: str, listed: d
     shown, place = printable(key.encode()), printable(index.root)
     return UsageError(
         f"{shown} in {place} has {what}, and {LABELS_FILE} there has {len(listed):,} classes: correct the file, or fetch "
-        "the shard again"
+        "the archive again"
     )

@@ -1,4 +1,4 @@
-"""shard_index.py and index_file.py: an index is made once, kept beside the shards, and made again only for what has changed."""
+"""archive_index.py and index_file.py: an index is made once, kept beside the archives, and renewed for what has changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records import index_file
+from bulkinfer.records.archive_index import INDEX_FILE, ArchiveIndex, open_index
 from bulkinfer.records.manifest_rows import raw_key_column
-from bulkinfer.records.shard_index import INDEX_FILE, ShardIndex, open_index
 
 from tests.archives import write_tar, write_tfrecord
 
@@ -25,15 +25,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The shards that are read from now on."""
+    """The archives that are read from now on."""
     names: list[str] = []
     plain = index_file._list
-    monkeypatch.setattr(index_file, "_list", lambda root, shard: (names.append(shard.path.decode()), plain(root, shard))[1])
+    monkeypatch.setattr(
+        index_file, "_list", lambda root, archive: (names.append(archive.path.decode()), plain(root, archive))[1]
+    )
     return names
 
 
 def write(folder: Path, count: int = 3, size: int = 2) -> Path:
-    """Shards s0.tar, s1.tar and so on, with pictures 0.jpg, 1.jpg of other bytes each."""
+    """Archives s0.tar, s1.tar and so on, with pictures 0.jpg, 1.jpg of other bytes each."""
     for number in range(count):
         write_tar(folder / f"s{number}.tar", {f"{n}.jpg": b"%d of %d" % (n, number) for n in range(size)}, {"0.jpg": number})
     return folder
@@ -43,12 +45,12 @@ def names(*numbers: int) -> list[bytes]:
     return [b"s%d.tar" % number for number in numbers]
 
 
-def listed(index: ShardIndex) -> list[tuple[bytes, int | None, bytes]]:
+def listed(index: ArchiveIndex) -> list[tuple[bytes, int | None, bytes]]:
     """Key, label and content of each picture, as the index says where it lies."""
     found = []
     for block in index.lines.blocks(index_file.INDEX_SCHEMA.names, 0, len(index.lines)):
         for key, row in zip(raw_key_column(block).to_pylist(), block.to_pylist(), strict=True):
-            data = Path(os.fsdecode(index.root + b"/" + index.shards[row["shard"]].path)).read_bytes()
+            data = Path(os.fsdecode(index.root + b"/" + index.archives[row["archive"]].path)).read_bytes()
             found.append((key, row["label"], data[row["offset"] : row["offset"] + row["span"]]))
     return found
 
@@ -66,12 +68,12 @@ def test_it_is_made_once(tmp_path: Path, read: list[str]) -> None:
     assert {path.name for path in (tmp_path / "data").iterdir()} == {"s0.tar", "s1.tar", "s2.tar", INDEX_FILE}
 
 
-def test_a_part_of_it_serves_a_part_of_the_shards(tmp_path: Path, read: list[str]) -> None:
+def test_a_part_of_it_serves_a_part_of_the_archives(tmp_path: Path, read: list[str]) -> None:
     root = os.fsencode(write(tmp_path / "data", 5))
     open_index(root, names(0, 1, 2, 3, 4))
     read.clear()
     found = open_index(root, names(4, 0, 1))
-    assert (listed(found), [shard.path for shard in found.shards]) == (pictures(0, 1, 4), names(0, 1, 4))
+    assert (listed(found), [archive.path for archive in found.archives]) == (pictures(0, 1, 4), names(0, 1, 4))
     for start in range(7):
         for end in range(start, 7):
             keys = [key for block in found.lines.blocks(["key"], start, end) for key in block["key"].to_pylist()]
@@ -104,7 +106,7 @@ def test_folders_that_cannot_be_written_to(
         assert listed(open_index(root, names(0))) == pictures(0)
     assert read == ["s0.tar"]
     assert not (tmp_path / "data" / INDEX_FILE).exists()
-    assert [path.parent for path in cache.rglob("*.parquet")] == [cache / "bulkinfer" / "shards"]
+    assert [path.parent for path in cache.rglob("*.parquet")] == [cache / "bulkinfer" / "archives"]
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UsageError, match=r"can be kept neither there nor in .*XDG_CACHE_HOME"):
         open_index(root, names(1))
@@ -141,7 +143,7 @@ def test_processes_that_come_at_once_make_one(tmp_path: Path, read: list[str]) -
     assert len(read) == 3
 
 
-def test_a_shard_that_cannot_be_read_names_itself_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_archive_that_cannot_be_read_names_itself_and_leaves_nothing(tmp_path: Path) -> None:
     root = os.fsencode(write(tmp_path / "data"))
     (tmp_path / "data" / "s1.tar").write_bytes(b"no tar")
     with pytest.raises(UsageError, match=r"s1\.tar cannot be read as a tar file"):
@@ -149,7 +151,7 @@ def test_a_shard_that_cannot_be_read_names_itself_and_leaves_nothing(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["s0.tar", "s1.tar", "s2.tar"]
 
 
-def test_a_shard_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_archive_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = os.fsencode(write(tmp_path / "data", 1))
     plain, path = index_file.kind, tmp_path / "data" / "s0.tar"
     monkeypatch.setattr(index_file, "kind", lambda name: (os.utime(path, ns=(1, 1)), plain(name))[1])
@@ -166,7 +168,7 @@ def test_a_label_that_no_row_can_hold(tmp_path: Path) -> None:
         open_index(os.fsencode(tmp_path), [b"x-00000-of-00001"])
 
 
-def test_small_shards_share_row_groups(tmp_path: Path) -> None:
+def test_small_archives_share_row_groups(tmp_path: Path) -> None:
     root = os.fsencode(write(tmp_path / "data", 40, 1))
     open_index(root, names(*range(40)))
     assert pq.read_metadata(tmp_path / "data" / INDEX_FILE).num_row_groups == 1

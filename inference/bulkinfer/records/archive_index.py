@@ -1,7 +1,7 @@
-"""The index of a folder of shards: where each picture lies, with its label, so that none is looked for again.
+"""The index of a folder of archives: where each picture lies, with its label, so that none is looked for again.
 
-It is made once, by reading every shard, and kept in the folder itself; where that cannot be written to, in the user's cache. A
-shard of another size or time than its entry says is read again, and no other one.
+It is made once, by reading every archive, and kept in the folder itself; where that cannot be written to, in the user's cache.
+A archive of another size or time than its entry says is read again, and no other one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.records.index_file import INDEX_SCHEMA, make_index, open_file
 from bulkinfer.records.manifest_file import FileLines
-from bulkinfer.records.sources.shards import shard_at
-from bulkinfer.types import Shard, printable
+from bulkinfer.records.sources.archives import archive_at
+from bulkinfer.types import Archive, printable
 
 log = logging.getLogger("bulkinfer")
 
@@ -33,21 +33,21 @@ INDEX_FILE = ".bulkinfer-index.parquet"
 
 
 @dataclass(frozen=True, eq=False)
-class ShardIndex:
-    """The pictures of some shards below the folder `root`, in the order of `shards`, whose paths are relative to it.
+class ArchiveIndex:
+    """The pictures of some archives below the folder `root`, in the order of `archives`, whose paths are relative to it.
 
-    `lines` have the columns of INDEX_SCHEMA; `shard` is a place in `shards`. `left_out` counts what is no picture.
+    `lines` have the columns of INDEX_SCHEMA; `archive` is a place in `archives`. `left_out` counts what is no picture.
     """
 
     root: bytes
-    shards: tuple[Shard, ...]
+    archives: tuple[Archive, ...]
     lines: SelectedLines
     left_out: Counter[str]
 
 
 @dataclass(frozen=True, eq=False)
 class SelectedLines:
-    """Ranges of the lines of an index, one behind the other; `numbers` has the new number of each of its shards."""
+    """Ranges of the lines of an index, one behind the other; `numbers` has the new number of each of its archives."""
 
     lines: FileLines
     ranges: list[tuple[int, int]]
@@ -64,19 +64,19 @@ class SelectedLines:
             shift = self.ranges[index][0] - starts[index]
             stop = min(end, starts[index + 1])
             for table in self.lines.blocks(columns, start + shift, stop + shift):
-                if "shard" in columns:
-                    place = columns.index("shard")
-                    table = table.set_column(place, INDEX_SCHEMA.field("shard"), self.numbers.take(table["shard"]))
+                if "archive" in columns:
+                    place = columns.index("archive")
+                    table = table.set_column(place, INDEX_SCHEMA.field("archive"), self.numbers.take(table["archive"]))
                 yield table
             start, index = stop, index + 1
 
 
-def open_index(root: bytes, names: Sequence[bytes]) -> ShardIndex:
-    """The index of these shards below `root`, read or made. Shards are in the order of their names.
+def open_index(root: bytes, names: Sequence[bytes]) -> ArchiveIndex:
+    """The index of these archives below `root`, read or made. Archives are in the order of their names.
 
-    Raises UsageError for a shard that cannot be read, and for an index that can be kept nowhere.
+    Raises UsageError for an archive that cannot be read, and for an index that can be kept nowhere.
     """
-    wanted = [shard_at(root, name) for name in sorted(names)]
+    wanted = [archive_at(root, name) for name in sorted(names)]
     places = _places(root)
     for path in places:
         if (found := _read(root, path, wanted)) is not None:
@@ -84,7 +84,7 @@ def open_index(root: bytes, names: Sequence[bytes]) -> ShardIndex:
     writable = [place for place in places if _can_be_written(place)]
     if not writable:
         raise UsageError(
-            f"the index of the shards in {printable(root)} can be kept neither there nor in {places[-1].parent}: make one of "
+            f"the index of the archives in {printable(root)} can be kept neither there nor in {places[-1].parent}: make one of "
             "the two writable, or name another folder for caches with XDG_CACHE_HOME"
         )
     path = writable[0]
@@ -99,7 +99,7 @@ def open_index(root: bytes, names: Sequence[bytes]) -> ShardIndex:
 
 def _places(root: bytes) -> tuple[Path, Path]:
     """Where the index of a folder may lie, in the order in which they are tried."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "shards").absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "archives").absolute()
     name = hashlib.sha256(os.path.realpath(root)).hexdigest()[:24]
     return Path(os.fsdecode(root), INDEX_FILE), cache / f"{name}.parquet"
 
@@ -114,16 +114,16 @@ def _can_be_written(path: Path) -> bool:
     return os.access(path.parent, os.W_OK | os.X_OK) and not os.statvfs(path.parent).f_flag & os.ST_RDONLY
 
 
-def _read(root: bytes, path: Path, wanted: Sequence[Shard]) -> ShardIndex | None:
-    """The index in a file, if that knows all of these shards as they are now."""
+def _read(root: bytes, path: Path, wanted: Sequence[Archive]) -> ArchiveIndex | None:
+    """The index in a file, if that knows all of these archives as they are now."""
     if (opened := open_file(path)) is None:
         return None
     lines, known = opened
     starts = list(accumulate((each.count for each in known), initial=0))
-    by_shard = {each.shard: number for number, each in enumerate(known)}
-    if not all(shard in by_shard for shard in wanted):
+    by_archive = {each.archive: number for number, each in enumerate(known)}
+    if not all(archive in by_archive for archive in wanted):
         return None
-    found = [by_shard[shard] for shard in wanted]
+    found = [by_archive[archive] for archive in wanted]
     numbers = np.full(len(known), -1, np.int32)
     numbers[found] = np.arange(len(found), dtype=np.int32)
     ranges: list[tuple[int, int]] = []
@@ -134,4 +134,4 @@ def _read(root: bytes, path: Path, wanted: Sequence[Shard]) -> ShardIndex | None
         elif start < end:
             ranges.append((start, end))
     left_out = sum((known[number].left_out for number in found), Counter[str]())
-    return ShardIndex(root, tuple(wanted), SelectedLines(lines, ranges, pa.array(numbers)), left_out)
+    return ArchiveIndex(root, tuple(wanted), SelectedLines(lines, ranges, pa.array(numbers)), left_out)
