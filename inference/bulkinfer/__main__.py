@@ -17,6 +17,7 @@ COMMANDS = {
     "infer_launch": "run a network over every picture, one worker process per device",
     "train": "train a network of the zoo",
     "validate": "accuracy of a run's checkpoints or of a network, or its speed",
+    "average": "average the weights of a run's checkpoints, and validate the result",
     "verify": "check output directories, each and together: counts, keys, file hashes",
     "merge": "make one output of the shards that several launchers have done",
     "score": "score the rows of a job against known labels: accuracy, classes, confusion, calibration",

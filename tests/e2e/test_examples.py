@@ -21,16 +21,8 @@ from tests.models import write_tiny_model
 TYPED = (
     *("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry"),
     *("bulkinfer show", "bulkinfer rows", "bulkinfer score", "bulkinfer compare", "bulkinfer report", "bulkinfer watch"),
-    *(
-        "bulkinfer jobs",
-        "bulkinfer merge",
-        "bulkinfer seal",
-        "bulkinfer bench",
-        "bulkinfer train",
-        "bulkinfer validate",
-        "bulkinfer doctor",
-    ),
-    *("bulkinfer completion", "bulkinfer clean"),
+    *("bulkinfer jobs", "bulkinfer merge", "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer average"),
+    *("bulkinfer validate", "bulkinfer doctor", "bulkinfer completion", "bulkinfer clean"),
 )
 
 

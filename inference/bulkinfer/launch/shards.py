@@ -37,7 +37,9 @@ def with_shard(config: LaunchConfig) -> LaunchConfig:
         raise UsageError(f"--shard {config.shard} needs --output FOLDER, the same for all shards: each gets a folder in it")
     index, count = _numbers(config.shard)
     shard = Shard(index, count, config.batches_per_step * config.batch_size)
-    return replace(config, shard=str(shard), output=str(Path(config.output) / shard.folder))
+    given = Path(config.output)
+    output = given if given.name == shard.folder else given / shard.folder  # the folder of the shard itself may be given, too
+    return replace(config, shard=str(shard), output=str(output))
 
 
 def shard_of(config: LaunchConfig) -> Shard | None:

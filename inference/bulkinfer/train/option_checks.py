@@ -33,6 +33,14 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
     if config.ema >= 1:
         raise UsageError(f"--ema {config.ema:g}: it must be below 1, or the average never moves")
+    if not 0 < config.average_decay < 1:
+        raise UsageError(f"--average_decay {config.average_decay:g}: it must be above 0 and below 1")
+    if config.average != "none" and config.keep_last and not 0 < config.average_last <= config.keep_last:
+        wanted = f"the last {config.average_last}" if config.average_last else "all"
+        raise UsageError(
+            f"--average {config.average} takes {wanted} checkpoints, and --keep_last {config.keep_last} keeps fewer: give "
+            f"--keep_last {config.average_last}"
+        )
     if not config.lr_decay_epochs:
         raise UsageError("--lr_decay_epochs 0: it must be above 0")
     if 0 < config.validation_epochs < 1e-6:

@@ -19,6 +19,7 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
+AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
 
@@ -205,6 +206,9 @@ class TrainConfig:
         0.0, "no checkpoint before this epoch", aliases=("ckpt_epochs_offset", "first_ckpt_epoch"), minimum=0
     )
     keep_last: int = option(2, "checkpoints to keep beside the best validated one; 0: all", minimum=0)
+    average: str = option("none", "average of checkpoints, made when the run ends", choices=("none", *AVERAGES))
+    average_last: int = option(0, "the newest N checkpoints are averaged; 0: all", minimum=0, value="N")
+    average_decay: float = option(0.99, "decay of --average exponential", minimum=0)
     resume: str = option(
         "", "continue this run or checkpoint; its options stay, flags given now win", aliases=("restore_path",)
     )

@@ -13,6 +13,7 @@ from bulkinfer.train.networks import load_weights
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.training import Training
+from bulkinfer.types import shell_word
 
 # Options that the updates already done depend on.
 _PAST = (
@@ -30,7 +31,21 @@ _AGAIN = {
 
 def options_of(path: str) -> dict[str, Any]:
     """The options of the run that --resume names. Raises UsageError or RunError if there is no such run."""
-    return options_of_state(checkpoint.find(Path(path), warns=False).state)
+    return options_of_state(find_last(Path(path), warns=False).state)
+
+
+def find_last(path: Path, *, warns: bool = True) -> Checkpoint:
+    """The checkpoint that a run goes on from, at a path as checkpoint.find() takes it.
+
+    Raises UsageError if there is none, or if it is an average, which has no optimiser.
+    """
+    found = checkpoint.find(path, warns=warns)
+    if "average" in found.state:
+        raise UsageError(
+            f"--resume: {found.path} is an average of checkpoints and continues no run: a new run begins with its weights by "
+            f"--init_checkpoint {shell_word(found.path)}"
+        )
+    return found
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:

@@ -32,6 +32,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shard_gets_a_folder_of_its_own() -> None:
     found = with_shard(ASKED)
     assert found == replace(ASKED, output="out/shard-03-of-16")
+    assert with_shard(found) == found
     assert shard_of(found) == Shard(3, 16, 30)
     assert with_shard(LaunchConfig()) == LaunchConfig()
     assert shard_of(LaunchConfig()) is None
@@ -139,7 +140,7 @@ def test_all_shards_must_agree(tmp_path: Path) -> None:
 
 def test_what_auto_became_for_the_first_shard_holds_for_the_others(tmp_path: Path) -> None:
     config = shard_config(tmp_path, precision="auto")
-    launch_shard(config, 1)
+    assert launch_shard(config, 1).exit_code == launch_shard(config, 3).exit_code == 0
     shared = tmp_path / "out" / SHARDS_FILE
     there = read_json(shared)
     assert there["resolved"]["precision"] == "fp32"
