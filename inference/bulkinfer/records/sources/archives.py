@@ -69,8 +69,8 @@ def check_names(root: bytes, names: Iterable[bytes]) -> None:
     for (stem, count, end), numbers in sets.items():
         absent = (number for number in range(int(count)) if number not in numbers)
         if missing := [b"%b%0*d-of-%b%b" % (stem, len(count), number, count, end) for number in islice(absent, _MOST_NAMED)]:
-            name = printable(os.path.basename(stem))
-            there = f"{printable(root)} holds {len(numbers):,} of the {int(count):,} archives {name}*"
+            shown = printable(os.path.basename(stem))
+            there = f"{printable(root)} holds {len(numbers):,} of the {int(count):,} archives {shown}*"
             raise UsageError(
                 f"{there}: {first_names(missing)} is missing: fetch it, or give a single archive as the place of the pictures"
             )
