@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from pathlib import Path
 
 from bulkinfer.config import PartitionConfig
@@ -12,7 +13,8 @@ from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.find_records import data_dir_of, find_records, log_lines
-from bulkinfer.records.partition import Published, check_places, publish_partitions
+from bulkinfer.records.layout import carries_dataset, carries_manifest
+from bulkinfer.records.partition import Published, publish_partitions
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.records.sources.list_paths import hint
 from bulkinfer.records.split import even_bytes_split, even_split
@@ -82,6 +84,21 @@ def make_partitions(config: PartitionConfig) -> bool:
     for line in [*found.unread, *_missing_lines(found.missing, found.root)]:
         log.warning(line)
     return not found.unread and not found.missing
+
+
+def check_places(source: bytes, output: bytes) -> None:
+    """Raises UsageError, before anything is read or written, for a source that is an output, or a folder into itself."""
+    source, output = os.path.realpath(source), os.path.realpath(output)
+    if source == output:
+        raise UsageError(f"--output {printable(output)} is the folder of the pictures itself: give another")
+    if carries_dataset(source) or carries_manifest(source):
+        raise UsageError(f"{printable(source)} was made by partition_dataset: give the folder of the pictures themselves")
+    inside = re.match(re.escape(output) + rb"/([0-9]+)(?:/|\Z)", source)
+    if inside:
+        raise UsageError(
+            f"{printable(source)} lies where partition {inside[1].decode()} of {printable(output)} belongs: "
+            "give another --output"
+        )
 
 
 def _missing_lines(missing: list[bytes], root: bytes) -> list[str]:

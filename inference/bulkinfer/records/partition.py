@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,21 +56,6 @@ class Published:
     ways: Counter[str] = field(default_factory=Counter)
     fallbacks: list[str] = field(default_factory=list)
     left_over: list[bytes] = field(default_factory=list)
-
-
-def check_places(source: bytes, output: bytes) -> None:
-    """Raises UsageError, before anything is read or written, for a source that is an output, or a folder into itself."""
-    source, output = os.path.realpath(source), os.path.realpath(output)
-    if source == output:
-        raise UsageError(f"--output {printable(output)} is the folder of the pictures itself: give another")
-    if carries_dataset(source) or carries_manifest(source):
-        raise UsageError(f"{printable(source)} was made by partition_dataset: give the folder of the pictures themselves")
-    inside = re.match(re.escape(output) + rb"/([0-9]+)(?:/|\Z)", source)
-    if inside:
-        raise UsageError(
-            f"{printable(source)} lies where partition {inside[1].decode()} of {printable(output)} belongs: "
-            "give another --output"
-        )
 
 
 def publish_partitions(
