@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import write_new_json
 from bulkinfer.launch.job import Job, check_same_job, new_job_file, resolved_of, warn_of_changes
 from bulkinfer.results.job_file import JobFile
@@ -100,19 +101,24 @@ def shards_beside(config: LaunchConfig, begun: JobFile | None) -> ShardSet | Non
     output = Path(config.output)
     if (there := read_shard_set(output.parent)) is None:
         return None
-    shown, size = printable_path(output.parent), config.batches_per_step * config.batch_size
     shard = shard_of(config)
     assert shard is not None, "the config has a shard"
+    _require_division(there, shard, config.batch_size)
+    return there
+
+
+def _require_division(there: ShardSet, shard: Shard, batch_size: int) -> None:
+    """Raises UsageError if the job is divided otherwise there: into another number of shards, or steps of another length."""
+    shown, size = printable_path(there.folder), shard.step_records
     if shard.count != there.count:
         otherwise = f"give --shard I/{there.count}, or another --output; {_remove(there)}"
         raise UsageError(f"{shown} holds the shards of a job in {there.count}, not in {shard.count}: {otherwise}")
     if size != there.step_records:
-        batches, rest = divmod(there.step_records, config.batch_size)
+        batches, rest = divmod(there.step_records, batch_size)
         advice = "give another --output" if rest else f"give --batches_per_step {batches}, or another --output"
         raise UsageError(
             f"a step of the shards in {shown} has {there.step_records} records, and one of this launch {size}: {advice}"
         )
-    return there
 
 
 def _refuse_shards(config: LaunchConfig, begun: JobFile | None) -> None:
@@ -140,14 +146,17 @@ def _remove(shards: ShardSet) -> str:
 def join_shards(job: Job, output: Path) -> None:
     """Take part in the job of all shards: the first launch writes what `auto` became for it, and the others must agree.
 
-    `output` is the folder of this shard. Raises RunError if another launch decided otherwise a moment ago.
+    `output` is the folder of this shard. Raises RunError if another launch decided otherwise a moment ago, and UsageError if it
+    began another job there.
     """
     assert job.shard is not None, "the job is a shard"
     folder = output.parent
+    remove_stale_temporaries(folder)
     if (there := read_shard_set(folder)) is None and write_new_json(folder / SHARDS_FILE, _content(job, job.shard)):
         return
     there = there or read_shard_set(folder)
     assert there is not None, "one of the two wrote it"
+    _require_division(there, job.shard, job.config.batch_size)
     refuse_other_job(there, job.identity)
     ours = resolved_of(job)
     if any(there.job.resolved.get(name) != ours.get(name) for name in DECIDED):

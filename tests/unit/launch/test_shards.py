@@ -10,6 +10,7 @@ import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.retry import begun_config
 from bulkinfer.launch.shards import shard_of, with_shard
@@ -19,6 +20,7 @@ from bulkinfer.results.verify import verify
 
 from tests.commands import records
 from tests.shards import NUM_PICTURES, launch_shard, shard_config
+from tests.temporaries import temporary_name
 
 ASKED = LaunchConfig(shard="3/16", batches_per_step=5, batch_size=6, output="out")
 
@@ -148,6 +150,33 @@ def test_what_auto_became_for_the_first_shard_holds_for_the_others(tmp_path: Pat
     write_json(shared, {**there, "resolved": {**there["resolved"], "graph_sha256": "0" * 64}})
     with pytest.raises(RunError, match=r"another launch began the first shard in .* meanwhile: run the command again"):
         launch_shard(config, 2)
+
+
+def test_launches_that_begin_at_the_same_time_must_agree_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks before another has written what they share."""
+    config = shard_config(tmp_path)
+    launch_shard(config, 1)
+    monkeypatch.setattr(plan_module, "shards_beside", lambda config, begun: None)
+    for other, sentence in (
+        (replace(config, shard="2/4"), "holds the shards of a job in 3, not in 4"),
+        (replace(config, shard="2/3", batches_per_step=2), "has 4 records, and one of this launch 8"),
+        (replace(config, shard="2/3", limit=9), "it differs in limit"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            launch(other)
+        assert sentence in str(refused.value)
+    assert launch_shard(config, 2).exit_code == 3
+    assert launch_shard(config, 3).exit_code == 0
+    assert verify(tmp_path / "out").faults == []
+
+
+def test_what_a_killed_launch_was_writing_beside_the_shards_is_removed(tmp_path: Path) -> None:
+    config = shard_config(tmp_path)
+    (tmp_path / "out").mkdir()
+    left = tmp_path / "out" / temporary_name("ab")
+    left.touch()
+    launch_shard(config, 1)
+    assert not left.exists()
 
 
 def test_a_shard_is_not_put_into_the_results_of_a_whole_job(tmp_path: Path) -> None:
