@@ -67,7 +67,7 @@ def open_file(path: Path) -> tuple[FileLines, list[Listed]] | None:
             archives = metadata[b"archives"]
             if hashlib.sha256(archives).hexdigest().encode() != metadata[b"archives_sha256"]:
                 raise ValueError("its list of archives does not match its checksum")
-            lines = FileLines(path, file, parquet, _MAKE_AGAIN)
+            lines = FileLines(path, file, parquet, _MAKE_AGAIN, keeps_open=True)
             known = [Listed(archive_from_json(archive), count, Counter(left)) for archive, count, left in json.loads(archives)]
             if lines.schema != INDEX_SCHEMA or sum(each.count for each in known) != len(lines):
                 raise ValueError("its lines are not those of its archives")

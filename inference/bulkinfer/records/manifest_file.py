@@ -35,15 +35,19 @@ def shown(path: Path) -> str:
 
 
 class FileLines:
-    """The lines of a manifest in its file, which is open only while lines are read.
+    """The lines of a manifest in its file, which is open only while lines are read, or, with `keeps_open`, as long as they are
+    used: then another process may publish a new file in its place.
 
     The last row group that was read with all columns stays in memory. `blocks` raises RunError if the file is damaged or was
     replaced. The constructor raises ValueError if the row groups do not add up to the number of lines. `advice` says what to do
     about a damaged file.
     """
 
-    def __init__(self, path: Path, file: Any, parquet: BoundedParquet, advice: str = _ADVICE) -> None:
+    def __init__(
+        self, path: Path, file: Any, parquet: BoundedParquet, advice: str = _ADVICE, *, keeps_open: bool = False
+    ) -> None:
         self._path, self._identity, self._advice = path, _identity(file), advice
+        self._descriptor = os.dup(file.fileno()) if keeps_open else -1
         self.schema = parquet.schema.remove_metadata()
         sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
         if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
@@ -86,9 +90,14 @@ class FileLines:
         with self._file() as file:
             yield BoundedParquet(file, use_threads=False)
 
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
     @contextmanager
     def _file(self) -> Iterator[Any]:
-        with damage_as_run_error(self._path, self._advice), open_regular(self._path, error=RunError) as file:
+        path = self._path if self._descriptor < 0 else Path(f"/proc/self/fd/{self._descriptor}")
+        with damage_as_run_error(self._path, self._advice), open_regular(path, error=RunError) as file:
             if _identity(file) != self._identity:
                 raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
             yield file
@@ -170,7 +179,9 @@ def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
     if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is not a manifest of bulkinfer: run partition_dataset into another folder")
     if (found := raw[b"format"].decode()) not in (str(FORMAT), str(ARCHIVE_FORMAT)):
-        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
+        raise UsageError(
+            f"{shown(path)} has format {found}; this bulkinfer reads formats up to {ARCHIVE_FORMAT}: install a newer bulkinfer"
+        )
     names = ("content_hash", "mode", "root", *(("archives",) if found == str(ARCHIVE_FORMAT) else ()))
     metadata = {name: raw[name.encode()].decode() for name in names}
     if raw[b"checksum"].decode() != _checksum(metadata):

@@ -172,3 +172,14 @@ def test_small_archives_share_row_groups(tmp_path: Path) -> None:
     root = os.fsencode(write(tmp_path / "data", 40, 1))
     open_index(root, names(*range(40)))
     assert pq.read_metadata(tmp_path / "data" / INDEX_FILE).num_row_groups == 1
+
+
+def test_an_index_that_is_replaced_is_still_read(tmp_path: Path) -> None:
+    """As by a command on another archive of the folder, while this one plans a job."""
+    root = os.fsencode(write(tmp_path / "data"))
+    before = set(os.listdir("/proc/self/fd"))
+    first = open_index(root, names(0))
+    assert listed(open_index(root, names(1, 2))) == pictures(1, 2)
+    assert listed(first) == pictures(0)
+    del first
+    assert set(os.listdir("/proc/self/fd")) == before
