@@ -160,6 +160,7 @@ class TrainConfig:
     rmsprop_decay: float = option(0.9, "decay of rmsprop's averages", minimum=0)
     lars_trust: float = option(0.001, "trust coefficient of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
+    train_from: str = option("", "train only this layer and those behind it, such as layer3", value="LAYER")
     init_checkpoint: str = option("", "start with the weights of this checkpoint or run", aliases=("init_path",))
     ema: float = option(
         0.0, "decay of an exponential moving average of the weights, saved and validated beside them; 0: none", minimum=0
