@@ -59,9 +59,9 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
-    """A file that holds many pictures: its path, its kind (of records/sources/shards.py), its size in bytes, and the time of
-    its last change in nanoseconds. A file of another size or time is another shard: its pictures may lie elsewhere.
+class Archive:
+    """A file that holds many pictures: its path, its kind (of records/sources/archives.py), its size in bytes, and the time of
+    its last change in nanoseconds. A file of another size or time is another archive: its pictures may lie elsewhere.
     """
 
     path: bytes
@@ -72,16 +72,16 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The place of a picture inside of a shard: `span` bytes from byte `offset` on. With an `offset` of -1 the shard names the
-    picture and does not hold it, as a link in an archive to a file that is not there.
+    """The place of a picture inside of an archive: `span` bytes from byte `offset` on. With an `offset` of -1 the archive names
+    the picture and does not hold it, as a link in an archive to a file that is not there.
     """
 
-    shard: Shard
+    archive: Archive
     offset: int
     span: int
 
 
-Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, or a part of a shard
+Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, or a part of an archive
 
 
 @dataclass(frozen=True, slots=True)

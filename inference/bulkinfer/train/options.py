@@ -157,6 +157,7 @@ class TrainConfig:
         words=True,
     )
     train_only: str = option("", "train only parameters whose names this pattern matches")
+    train_from: str = option("", "train only this layer and those behind it, such as layer3", value="LAYER")
     init_checkpoint: str = option("", "start with the weights of this checkpoint or run")
     ema: float = option(
         0.0, "decay of an exponential moving average of the weights, saved and validated beside them; 0: none", minimum=0

@@ -19,7 +19,7 @@ from bulkinfer.train.data.augment import mixing_of
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
-from bulkinfer.train.freezing import moving_norms, train_only
+from bulkinfer.train.freezing import freeze, moving_norms
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options, plain_for_lars
 from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
@@ -76,7 +76,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
 
 def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
     """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
-    parameters = train_only(network, config.train_only)
+    parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
     recompute(network, config.recompute)
     return Model(

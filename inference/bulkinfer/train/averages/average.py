@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bulkinfer.errors import PictureError, UsageError
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint
-from bulkinfer.train.averages.norms import estimate_norms, has_batch_norm
+from bulkinfer.train.averages.norms import estimate_norms
 from bulkinfer.train.averages.options import AverageConfig
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.which import FAKE
@@ -65,8 +65,8 @@ def _average(config: AverageConfig, say: Say) -> Path:
     network = rebuild(newest.state["network"], averaged(paths, config.mode, config.decay), newest.path)
     shown = f"exponential, decay {config.decay:g}," if config.mode == "exponential" else config.mode
     say(f"average: {shown} of {len(paths)} checkpoints, {paths[0].name} to {paths[-1].name}")
-    if has_batch_norm(network) and not config.keep_norms:
-        say(estimate_norms(network, newest, options, config.batches))
+    if not config.keep_norms and (of_what := estimate_norms(network, newest, options, config.batches)):
+        say(of_what)
     name = checkpoint.average_name(newest.step, len(paths), config.mode)
     facts = {"mode": config.mode, "decay": config.decay, "of": [path.name for path in paths]}
     final = checkpoint.save_average(run, name, network.state_dict(), {**newest.state, "average": facts})

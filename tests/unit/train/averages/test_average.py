@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from dataclasses import replace
@@ -18,10 +19,12 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import from_checkpoint
 from bulkinfer.train import checkpoint
 from bulkinfer.train.averages.average import average
+from bulkinfer.train.averages.norms import set_to_means
 from bulkinfer.train.averages.options import AverageConfig
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.opening import open_data
 from bulkinfer.train.data.samples import Work
+from bulkinfer.train.freezing import moving_norms
 from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.state import options_of_state
@@ -107,6 +110,25 @@ def test_batch_norm_gets_the_means_of_training_pictures(run: Path) -> None:
     as_is = checkpoint.read(averaged(run, keep_norms=True))
     name = next(name for name in as_is.weights if name.endswith("running_mean"))
     assert not torch.allclose(as_is.weights[name], found.weights[name], atol=1e-4)
+
+
+def test_means_over_batches_are_those_of_update_bn() -> None:
+    torch.manual_seed(0)
+    batches = [torch.randn(size, 3, 8, 8) for size in (8, 8, 5)]
+    network = build(NetworkOptions("cifar_resnet8", 10))
+    other = copy.deepcopy(network)
+    set_to_means(network, list(moving_norms(network)), batches)
+    torch.optim.swa_utils.update_bn(batches, other)
+    expected = other.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
+
+
+def test_frozen_norms_stay_as_they_were_trained(run: Path, tmp_path: Path) -> None:
+    tuned = trained(tmp_path / "tuned", init_checkpoint=str(run), train_from="layer3", keep_last=0, checkpoints_per_epoch=2.5)
+    (last,), found = of_steps(tuned, 12), tensors(averaged(tuned))
+    means = [name for name in found if name.endswith("running_mean")]
+    changed = [name for name in means if not np.array_equal(found[name], last[name])]
+    assert changed == [name for name in means if name.startswith("layer3")]
 
 
 def test_few_batches_and_a_network_without_batch_norm(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
