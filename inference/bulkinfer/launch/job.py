@@ -15,7 +15,7 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.results.job_kind import differences
 from bulkinfer.results.log_folder import job_name

@@ -32,7 +32,7 @@ from bulkinfer.launch.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, plan_workers

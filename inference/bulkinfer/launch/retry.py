@@ -28,7 +28,7 @@ from bulkinfer.launch.saved_manifest import kept_dataset
 from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Partition
+from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.part_names import STAGING, part_name, part_step

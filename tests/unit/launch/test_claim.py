@@ -20,7 +20,8 @@ from bulkinfer.launch.claim import claim_output, preview, remaining_steps, remov
 from bulkinfer.launch.job import Job, joined_identity, new_job_file, resolved_there
 from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
-from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.dataset import Dataset, Partition
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path

@@ -14,7 +14,8 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, check_same_job, new_job_file, version_changes
 from bulkinfer.model.card import read_card, read_sidecar, write_card, write_sidecar
-from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.dataset import Dataset, Partition
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile, job_path

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UnreadableError, UsageError
 from bulkinfer.records.bounded_parquet import BoundedParquet
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.layout import link_name
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
 from bulkinfer.records.partition import publish_partitions
 from bulkinfer.records.split import even_split
@@ -150,8 +151,8 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
         Manifest.read(path)
     Manifest.from_entries(ENTRIES, b"/data").write(path)
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"2"}), path)
-    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1"):
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"3"}), path)
+    with pytest.raises(UsageError, match="has format 3; this bulkinfer reads formats up to 2"):
         Manifest.read(path)
     pq.write_table(table.slice(1).replace_schema_metadata(table.schema.metadata), path)
     with pytest.raises(RunError, match="does not match its hash"):
