@@ -5,94 +5,26 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from bulkinfer.bench import training_input
 from bulkinfer.bench.options import BenchConfig
-from bulkinfer.bench.training_input import BATCH, DECODE, READ, TOGETHER, Part, in_json, measure, parts_of, report
+from bulkinfer.bench.training_input import Part, in_json, measure, report
 from bulkinfer.commands import bench
 from bulkinfer.errors import PictureError, UsageError
 from bulkinfer.train import setup
-from bulkinfer.train.data.opening import with_data_found
-from bulkinfer.train.defaults import with_defaults
+from bulkinfer.train.data.input_parts import BATCH, DECODE, TOGETHER, parts_of
 from bulkinfer.train.loop import updates
 from bulkinfer.train.networks import NetworkOptions
-from bulkinfer.train.ranks.world import World
-from bulkinfer.train.setup import set_up
-from bulkinfer.train.training import Training
-from PIL import Image
 from torch import Tensor, nn
 
 from tests.forms import long
-from tests.training import one_thread, write_digits
-
-
-def class_folders(home: Path, count: int = 12, side: int = 96) -> Path:
-    """Two classes of JPEGs."""
-    random = np.random.default_rng(0)
-    for split, number in (("train", count), ("val", 2)):
-        for name in ("cat", "dog"):
-            (home / split / name).mkdir(parents=True)
-            for index in range(number):
-                pixels = random.integers(0, 256, (side // 8, side // 8, 3), np.uint8)
-                picture = Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC)
-                picture.save(home / split / name / f"{index}.jpg", quality=90)
-    return home
-
-
-def training_of(config: BenchConfig) -> Training:
-    return set_up(with_defaults(with_data_found(config.train_config())), World())[0]
-
-
-def of_folder(home: Path, **options: Any) -> BenchConfig:
-    words = {"data_dir": str(home), "model_name": "cifar_resnet8", "image_size": 32, "batch_size": 4, "num_workers": 1}
-    return BenchConfig(data_only=True, **{**words, **options})
-
-
-def test_files_are_read_and_decoded_and_what_is_in_memory_is_not(tmp_path: Path) -> None:
-    found = {
-        "folder": parts_of(training_of(of_folder(class_folders(tmp_path / "data")))),
-        "digits": parts_of(training_of(of_folder(write_digits(tmp_path / "digits"), dataset="digits"))),
-        "uncached": parts_of(training_of(of_folder(tmp_path / "digits", dataset="digits", cache_mb=0))),
-        "generated": parts_of(training_of(of_folder(tmp_path, dataset="generated"))),
-    }
-    assert {name: list(parts) for name, parts in found.items()} == {
-        "folder": [READ, DECODE, BATCH, TOGETHER],
-        "digits": [BATCH, TOGETHER],
-        "uncached": [DECODE, BATCH, TOGETHER],
-        "generated": [BATCH, TOGETHER],
-    }
-    for parts in found.values():
-        for begin in parts.values():
-            assert list(islice(begin(), 7)) == [4] * 7, "also beyond the end of an epoch"
-
-
-def test_pictures_and_order_are_those_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = training_of(of_folder(class_folders(tmp_path / "data"), augment="resized_crop"))
-    parts, seen = parts_of(training), dict[str, list[Tensor]]()
-    expected = [images for _, images in islice(training.data.samples.batches(training_input.plan_work(training)), 6)]
-
-    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(training: Training, work: Any, images: Tensor) -> Any:
-            seen.setdefault(name, []).append(images.clone())
-            return function(training, work, images)
-
-        return called
-
-    monkeypatch.setattr(training_input, "make_input", noting(TOGETHER, training_input.make_input))
-    list(islice(parts[TOGETHER](), 6))
-    assert all(torch.equal(one, other) for one, other in zip(seen[TOGETHER], expected, strict=True))
-    samples = training.data.samples
-    monkeypatch.setattr(training_input, "_ready", lambda samples, work: (images for _, images in samples.batches(work)))
-    decoded: Any = islice(parts[DECODE](), 6)
-    assert all(torch.equal(one, other) for one, other in zip(decoded, expected, strict=True))
-    assert training.data.samples is samples
+from tests.training import one_thread
+from tests.training_inputs import class_folders, of_folder, training_of
 
 
 def test_the_warm_up_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
