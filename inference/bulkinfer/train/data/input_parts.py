@@ -1,4 +1,4 @@
-"""The input of a training in parts, each of which can be run alone, to measure it: reading, decoding and cropping, batches, all.
+"""The input of a training in parts that can be run alone, to measure them: reading, decoding and cropping, batches, and all.
 
 Shape letters: N batch, H height, W width, C channels.
 """
