@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bulkinfer.datasets.boxes import BoxTable
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder
@@ -24,7 +25,7 @@ from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.place import place_name
 from bulkinfer.records.read_place import read_place
-from bulkinfer.train.data.augment import random_resized_crops
+from bulkinfer.train.data.augment import crop_of_object, random_resized_crops
 from bulkinfer.train.data.draws import Integers
 
 log = logging.getLogger("bulkinfer")
@@ -109,7 +110,8 @@ class CachedSamples:
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
 
-    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once. With `boxes` the parts that are
+    cut out hold some of an object.
     """
 
     def __init__(
@@ -123,7 +125,9 @@ class LoadedSamples:
         seed: int,
         crop_area: tuple[float, float] | None,
         skips_bad: bool = False,
+        boxes: BoxTable | None = None,
     ) -> None:
+        self._boxes = boxes
         self._picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
         self._skips_bad, self._named = skips_bad, set[int]()
@@ -189,7 +193,10 @@ class LoadedSamples:
         if epoch is None or self._crop_area is None:
             prepare(image, self._recipe, slot_HWC)
             return
-        (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
+        if self._boxes is not None:
+            box = crop_of_object(self._seed, epoch, sample, image.size, self._crop_area, self._boxes[sample])
+        else:
+            (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
         size = (self._recipe.width, self._recipe.height)
         corners = (box.left, box.top, box.left + box.width, box.top + box.height)
         slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
@@ -266,4 +273,5 @@ def file_samples(
         seed=seed,
         crop_area=crop_area,
         skips_bad=skips_bad,
+        boxes=pictures.boxes,
     )
