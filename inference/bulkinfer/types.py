@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bulkinfer.errors import UsageError, escaped
 
@@ -172,6 +172,28 @@ def option(
     facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
     facts["words"] = words or bool(choices)
     return field(default=default, metadata=facts)
+
+
+class Given(NamedTuple):
+    """A flag of a command line: the option that it sets, or the flag of another program; its value as text; the word itself.
+
+    Names have underscores. A switch is "true" or "false", a list has commas.
+    """
+
+    name: str
+    value: str
+    word: str
+
+
+class ForeignFlag(NamedTuple):
+    """A flag of another program that a command takes as well.
+
+    `values` says how many it takes: none (a switch), one, many (one or more), any (none or more), or optional, which is none or
+    one: of the `known` words, if there are any.
+    """
+
+    values: str
+    known: tuple[str, ...] = ()
 
 
 def _is_of(value: Any, kind: type[Any]) -> bool:

@@ -24,7 +24,8 @@ AVERAGE_NAME = re.compile(r"average-(\d{8,})-\d+-\w+", re.ASCII)
 OPTIMISER_KEY = re.compile(r"\d{1,9}\.\w+", re.ASCII)  # <number of the parameter>.<name>
 # Options of one start of a run: they do not hold when it is continued.
 OF_THE_FIRST_START = (
-    "resume", "config", "config_path", "init_checkpoint", "dry_run", "log_path", "name_suffix", "check_pictures",
+    "resume", "config", "config_path", "like", "init_checkpoint", "keep_run", "dry_run", "log_path", "name_suffix",
+    "check_pictures",
 )  # fmt: skip
 _MOST_STEPS, _MOST_NUMBER = 10**12, 1e300
 _MOST_SIDE = 1 << 14  # pixels

@@ -17,7 +17,8 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.train import checkpoint
 from bulkinfer.train.averages.norms import estimate_norms
 from bulkinfer.train.averages.options import AverageConfig
-from bulkinfer.train.data.opening import FAKE, open_held_out
+from bulkinfer.train.data.opening import open_held_out
+from bulkinfer.train.data.which import FAKE
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import AVERAGE, Log
