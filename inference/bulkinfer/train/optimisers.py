@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
 
 USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
@@ -50,16 +49,6 @@ def optimiser_options(config: TrainConfig) -> OptimiserOptions:
 def l2_of(config: TrainConfig) -> float:
     """--l2, or its default: 0.0005, or 0 beside --weight_decay."""
     return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else 0.0005
-
-
-def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
-    """Raises UsageError for an optimiser that would divide by zero, since its epsilon is 0 in the type of the weights."""
-    epsilon = config.optimizer_eps or 1e-8
-    if config.optimizer in ("adam", "adamw", "rmsprop") and not torch.tensor(epsilon, dtype=weights):
-        raise UsageError(
-            f"--optimizer {config.optimizer}: its epsilon {epsilon:g} is 0 in float16: give --optimizer_eps 1e-4, or keep the "
-            "weights in float32 with --precision 16.32"
-        )
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions) -> torch.optim.Optimizer:

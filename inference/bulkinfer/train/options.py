@@ -19,6 +19,7 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
+ROUNDINGS = ("auto", "on", "off")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 
 
@@ -133,6 +134,11 @@ class TrainConfig:
     steps: int = option(0, "length of the run in updates, in place of --epochs", aliases=("max_steps", "iterations"), minimum=0)
     precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
     half_type: str = option("bfloat16", "the type of 16 bits in --precision", choices=HALF_TYPES)
+    stochastic_rounding: str = option(
+        "auto",
+        "weights of 16 bits are rounded up or down at random, so that small changes count; auto: on with --precision 16.16",
+        choices=ROUNDINGS,
+    )
     loss_scaling: float = option(
         0.0, "loss scale: its value (static), its end (ramp) or its start (dynamic); 0: 1, or 65536 for dynamic", minimum=0
     )

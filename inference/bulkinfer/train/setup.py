@@ -20,7 +20,7 @@ from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
 from bulkinfer.train.freezing import moving_norms, train_only
 from bulkinfer.train.networks import NetworkOptions, build, network_options
-from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options
+from bulkinfer.train.optimisers import optimiser_options
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
@@ -29,6 +29,7 @@ from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
 from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
+from bulkinfer.train.updating import Updater, rounding_seed
 
 
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
@@ -45,7 +46,6 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
-    check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
     model = model_for(config, network_of(config, options, device, precision), precision)
@@ -77,7 +77,7 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
-        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+        updater=Updater(parameters, optimiser_options(config), rounding_seed=rounding_seed(config)),
         precision=precision,
         loss_scale=loss_scale_of(config),
         ema=ema,
