@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, update
+from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, plain_for_lars, update
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.rounding import RandomRounding
 
@@ -29,9 +29,10 @@ class Updater:
         halves = {name: weight for name, weight in parameters.items() if weight.dtype in _HALVES}
         copies = {name: _copy(weight) for name, weight in halves.items()}
         self._weights, self._copies = list(halves.values()), list(copies.values())
-        self._targets = list({**parameters, **copies}.values())
+        targets = {**parameters, **copies}
+        self._targets = list(targets.values())
         self._rounding = RandomRounding(rounding_seed, list(halves)) if halves and rounding_seed is not None else None
-        self.optimiser = make_optimiser(self._targets, options)
+        self.optimiser = make_optimiser(self._targets, options, plain_for_lars(targets, options.lars_skip))
 
     def forget_gradients(self) -> None:
         """Begin a new sum."""
