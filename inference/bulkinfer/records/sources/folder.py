@@ -36,10 +36,14 @@ _DirectoryId = tuple[int, int]  # device and inode
 
 
 class Picture(NamedTuple):
-    """A file that counts as a picture: its path relative to the root, and its size (None: it could not be read)."""
+    """A file that counts as a picture: its path relative to the root, its size and the time of its last change.
+
+    `size_bytes` is None if it could not be read, `mtime_ns` also where nobody asked for it.
+    """
 
     key: bytes
     size_bytes: int | None
+    mtime_ns: int | None = None
 
 
 class Unreadable(NamedTuple):
@@ -198,7 +202,7 @@ def _take_entries(
         if stat.S_ISDIR(status.st_mode):
             yield key, _directory_id(status), entry.is_symlink()
         elif stat.S_ISREG(status.st_mode):
-            _take_file(entry, key, status.st_size, result)
+            _take_file(entry, Picture(key, status.st_size, status.st_mtime_ns), result)
         else:  # a pipe named x.jpg would hang its reader
             result.not_pictures["pipes, sockets or devices"] += 1
 
@@ -223,25 +227,25 @@ def _take_broken(entry: os.DirEntry[bytes], key: bytes, error: OSError, result: 
         result.unreadable.append(Unreadable(key, reason))
 
 
-def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: Scan) -> None:
+def _take_file(entry: os.DirEntry[bytes], found: Picture, result: Scan) -> None:
     extension = _extension(entry.name)
     by_name = extension in PICTURE_EXTENSIONS
     if by_name and not entry.name.startswith(b"._"):
-        result.pictures.append(Picture(key, size_bytes))
+        result.pictures.append(found)
         return
     head = b""
-    if size_bytes:
+    if found.size_bytes:
         try:
             with open_regular(os.fsdecode(entry.path)) as file:
                 head = file.read(HEAD_BYTES)
         except OSError as error:
             if not by_name:
-                result.unreadable.append(Unreadable(key, error.strerror or str(error)))
+                result.unreadable.append(Unreadable(found.key, error.strerror or str(error)))
                 return
     if entry.name.startswith(b"._") and identify(head).name in ("AppleDouble file", "AppleSingle file"):
         result.ignored += 1
     elif by_name or _begins_as_picture(head):
-        result.pictures.append(Picture(key, size_bytes))
+        result.pictures.append(found)
     else:
         result.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
 
