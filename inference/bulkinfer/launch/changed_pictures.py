@@ -32,37 +32,47 @@ _COLUMN = "mtime_ns"
 _UNKNOWN = -1  # no file, or rows of an earlier version: nothing is compared
 
 
-def warn_of_changes(job: Job, output: Path, todo: Sequence[Step]) -> Array | None:
+def warn_of_changed_pictures(job: Job, output: Path, todo: Sequence[Step]) -> Array | None:
     """Log a warning of the pictures that have a row in `output` and were changed since that launch listed them.
 
     Returns the times to keep: of records with a row those that are kept, of the others, which are in `todo`, those of now. None
-    if they are kept already, or the data set is no plain folder: its pictures were listed before, and no launch looks at them.
+    if they are kept already, or the data set was listed before by partition_dataset: then no launch looks at its files.
     """
     dataset = job.dataset
     scan = None if dataset is None else dataset.scan or dataset.found_now
     if dataset is None or scan is None:
         return None
     (partition,) = dataset.partitions
-    count = job.counts[partition.index]
-    is_its_own = dataset.scan is not None and dataset.skipped is None  # then each record is a picture of the scan
-    now = _times(scan.pictures[:count]) if is_its_own else _times_by_key(partition.manifest, scan.pictures, count)
+    manifest, count = partition.manifest, job.counts[partition.index]
+    if manifest.archives:
+        now = _times_of_archives(manifest, count)
+    elif dataset.scan is not None and dataset.skipped is None:  # then each record is a picture of the scan
+        now = _times(scan.pictures[:count])
+    else:
+        now = _times_by_key(manifest, scan.pictures, count)
     kept = _read(output, job.fingerprint, count)
-    with_row = np.ones(count, bool)
-    for step in todo:
-        with_row[step.start : step.end] = False
-    before = now if kept is None else np.where(with_row & (kept != _UNKNOWN), kept, now)
+    before = now if kept is None else np.where(_with_row(job, partition.index, todo) & (kept != _UNKNOWN), kept, now)
     changed = np.flatnonzero((before != now) & (now != _UNKNOWN))
     if len(changed):
-        first = next(partition.manifest.entries(int(changed[0]), int(changed[0]) + 1))
+        first = next(manifest.entries(int(changed[0]), int(changed[0]) + 1))
         log.warning(
             f"{job.command}: warning: {counted(len(changed), 'picture')} changed since the rows in {output} were made, first "
-            f"{printable(first.key)}: these rows stay as they are; --overwrite runs all {count:,} pictures again"
+            f"{printable(first.key)}: these rows stay as they are; --overwrite runs all {job.num_records:,} pictures again"
         )
     return None if kept is not None and np.array_equal(kept, before) else before
 
 
+def _with_row(job: Job, partition: int, todo: Sequence[Step]) -> Array:
+    """For each record of the partition: True if this job, or this shard of it, has a row for it."""
+    found = np.zeros(job.counts[partition], bool)
+    for is_there, steps in ((True, job.ranges()[partition]), (False, todo)):
+        for step in steps:
+            found[step.start : step.end] = is_there
+    return found
+
+
 def keep_times(job: Job, output: Path, times: Array | None) -> None:
-    """Publish what warn_of_changes returned."""
+    """Publish what warn_of_changed_pictures returned."""
     if times is None:
         return
     table = pa.table({_COLUMN: pa.array(times)}).replace_schema_metadata({"fingerprint": job.fingerprint})
@@ -73,6 +83,14 @@ def keep_times(job: Job, output: Path, times: Array | None) -> None:
 def _times(pictures: Sequence[Picture | None]) -> Array:
     known = (None if picture is None else picture.mtime_ns for picture in pictures)
     return np.fromiter((_UNKNOWN if time_ns is None else time_ns for time_ns in known), np.int64, len(pictures))
+
+
+def _times_of_archives(manifest: Manifest, count: int) -> Array:
+    """A picture in an archive has the time of the archive."""
+    blocks = manifest.lines.blocks(["archive"], 0, count)
+    numbers = pa.chunked_array([block["archive"].combine_chunks() for block in blocks], pa.int32()).to_numpy()
+    times: Array = np.array([archive.mtime_ns for archive in manifest.archives], np.int64)[numbers]
+    return times
 
 
 def _times_by_key(manifest: Manifest, pictures: Sequence[Picture], count: int) -> Array:

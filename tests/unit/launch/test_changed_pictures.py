@@ -16,6 +16,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.changed_pictures import TIMES_FILE
 from bulkinfer.launch.launcher import launch
 
+from tests.archives import write_tar
 from tests.commands import records
 from tests.launches import config_of
 
@@ -169,3 +170,33 @@ def test_pictures_in_partitions_are_not_looked_at(config: LaunchConfig, tmp_path
     assert launch(other).exit_code == 0
     assert not (own_folder(Path(other.output)) / TIMES_FILE).exists()
     assert np.all(np.diff(times(config)) == 1)
+
+
+def test_pictures_of_an_archive_that_was_written_again(
+    config: LaunchConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have the time of their archive: what changed in it is not known."""
+    files = {path.name: path.read_bytes() for path in sorted(Path(config.data_dir).iterdir())}
+    names = list(files)
+    for number, part in enumerate((names[:5], names[5:])):
+        write_tar(tmp_path / "tars" / f"{number}.tar", {name: files[name] for name in part})
+    packed = replace(config, data_dir=str(tmp_path / "tars"), output=str(tmp_path / "packed"))
+    assert launch(packed).records == 10
+    assert launch(packed).exit_code == 0
+    assert warnings(capsys.readouterr().err) == []
+    os.utime(tmp_path / "tars" / "1.tar")
+    assert launch(packed).exit_code == 0
+    (line,) = warnings(capsys.readouterr().err)
+    assert "warning: 5 pictures changed since" in line
+    assert "first 1.tar/005-cyan.png" in line
+
+
+def test_a_shard_looks_at_its_own_pictures(config: LaunchConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = replace(config, shard="1/2", output=str(tmp_path / "both"))
+    assert launch(shard).records == 6
+    os.utime(photo(config, 5))
+    assert launch(shard).exit_code == 0
+    assert warnings(capsys.readouterr().err) == []
+    os.utime(photo(config, 9))
+    assert launch(shard).exit_code == 0
+    assert "first 009-red.png: these rows stay as they are; --overwrite runs all 6 pictures again" in capsys.readouterr().err
