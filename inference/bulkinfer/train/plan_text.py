@@ -46,9 +46,18 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
     }
     if others := options_text(config):
         lines["options"] = others
-    num_batches = epochs.total_steps * batches.accumulation
-    warning = slow_averages(training.model.network, num_batches, is_of_timm=options.model not in TRAINABLE)
-    return {**lines, "warning": warning} if warning and not config.init_checkpoint else lines
+    warnings = [_large_batch(batches.global_batch, epochs.num_samples)]
+    if not config.init_checkpoint:
+        num_batches = epochs.total_steps * batches.accumulation
+        warnings.append(slow_averages(training.model.network, num_batches, is_of_timm=options.model not in TRAINABLE))
+    return lines | ({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {})
+
+
+def _large_batch(global_batch: int, num_samples: int) -> str:
+    """A sentence if an update is to take more pictures than there are; else empty."""
+    if global_batch <= num_samples:
+        return ""
+    return f"the global batch of {global_batch} is larger than the {num_samples} training pictures: an update takes all of them"
 
 
 def options_text(config: TrainConfig) -> str:

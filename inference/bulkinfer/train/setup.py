@@ -147,8 +147,6 @@ def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, ha
             "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
             "value has no variance"
         )
-    if batches.global_batch > num_samples:
-        raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
     epochs = Epochs(num_samples, batches.global_batch, 1)
     start, end = epochs.window(epochs.steps_per_epoch - 1)
     if has_batch_norm and batches.micro_batch > 1 and batches.replicas > 1 and end - start < 2 * batches.replicas:

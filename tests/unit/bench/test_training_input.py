@@ -77,8 +77,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert {"command", "hardware", "versions", "plan", "open_s", "rounds"} <= kept.keys()
     assert kept["config"]["data_only"] is True
     with one_thread():
-        assert bench.main([str(home), *words]) == 2
-    assert "the global batch of 128 is larger than the 24 training pictures" in capsys.readouterr().err, "as in training"
+        assert bench.main([str(home), *words]) == 0
+    assert "batches: micro batch 128 x accumulation 1 x replicas 1 = global batch 128" in capsys.readouterr().out, (
+        "as in training"
+    )
 
 
 def test_a_picture_that_cannot_be_used_is_named(tmp_path: Path) -> None:

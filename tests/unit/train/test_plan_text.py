@@ -14,7 +14,7 @@ from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from torch import nn
 
-from tests.training import config_of
+from tests.training import assert_same_weights, config_of, trained
 
 
 def plan(home: Path, **options: Any) -> dict[str, str]:
@@ -75,6 +75,16 @@ def test_averages_that_come_too_late(tmp_path: Path) -> None:
     assert "warning" not in plan(tmp_path, steps=6, gradient_accumulation=5, micro_batch_size=8), "30 batches"
     assert "warning" not in plan(tmp_path, train_only="fc"), "no average moves"
     assert plan(tmp_path, train_only="layer3|fc")["warning"]
+
+
+def test_a_batch_of_more_pictures_than_there_are(tmp_path: Path) -> None:
+    """An update takes all 40, and an epoch is one update."""
+    found = plan(tmp_path, micro_batch_size=64, steps=60)
+    assert found["warning"].startswith("the global batch of 64 is larger than the 40 training pictures: an update takes all")
+    assert found["length"] == "60 updates, 1 an epoch"
+    run = trained(tmp_path, micro_batch_size=64, steps=2, logs_per_epoch=1.0, norm="group", norm_groups=4)
+    as_many = trained(tmp_path, micro_batch_size=40, steps=2, logs_per_epoch=1.0, norm="group", norm_groups=4)
+    assert_same_weights(run, as_many)
 
 
 @pytest.mark.parametrize("count", [1, 12, 28, 180, 298])

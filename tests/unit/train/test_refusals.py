@@ -33,7 +33,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data_dir", "empty"], "holds none of the known data sets"),
         ([*DIGITS, "--data_dir", "absent"], "does not exist: give the folder of the data set"),
         ([*DIGITS, "--global_batch_size", 12], "do not make --global_batch_size 12"),
-        ([*DIGITS, "--micro_batch_size", 64], "is larger than the 40 training pictures"),
         ([*DIGITS, "--micro_batch_size", 1], "batch norm needs --micro_batch_size 2 or more"),
         ([*DIGITS, "--micro_batch_size", 5, "--mixup_alpha", 0.2], "--micro_batch_size 5 must be even"),
         ([*DIGITS, "--replicas", 2], "put torchrun --standalone --nproc_per_node 2 --no_python in front of the command"),
