@@ -22,9 +22,9 @@ def _run(config: ValidateConfig) -> int:
     keep_freed_memory()
     with Unbroken():
         from bulkinfer.train.validation.validate import validate
-    from bulkinfer.train.ranks.group import share_cores
+    from bulkinfer.train.ranks.group import Ranks, share_cores
 
-    share_cores()
+    share_cores(Ranks())
     validate(config)
     return 0
 

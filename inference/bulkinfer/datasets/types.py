@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ class PathTable:
         return self.root + b"/" + self.names[self.ends[number] : self.ends[number + 1]]
 
 
+def short_hash(*data: bytes | Array) -> str:
+    """The first 16 digits of the sha256 of some data."""
+    found = hashlib.sha256()
+    for part in data:
+        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
+    return found.hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayPictures:
     """A data set in memory: uint8 pictures N x H x W x C (C is 1 for grey, 3 for RGB), int64 labels, names of classes.
@@ -69,6 +78,10 @@ class ArrayPictures:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def digest(self) -> str:
+        """A hash of the pixels."""
+        return short_hash(self.images_NHWC)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePictures:
@@ -84,6 +97,10 @@ class FilePictures:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """A hash of the names below the folder of the set, in their order."""
+        return short_hash(self.paths.names, self.paths.ends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
+from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
@@ -28,8 +29,10 @@ from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
 
 
-def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
+def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, dict[str, str]]:
     """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found().
+
+    A plan is for the `world`, which need not be the `ranks` that there are.
 
     Raises UsageError for everything that cannot work.
     """
@@ -63,6 +66,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
         data=data_for(config, data, num_samples, device),
         plan=Plan(config, Epochs(num_samples, batches.global_batch, steps), schedule, batches.micro_batch, world, facts),
         progress=Progress(),
+        ranks=ranks,
     )
     return training, plan_lines(training, batches, data)
 
@@ -153,7 +157,7 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     name = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     if name.startswith("cuda") and not has_gpu:
         raise UsageError(f"--device {config.device}: torch finds no GPU here")
-    if name == "cuda" and world is not None and world.replicas > 1:
+    if name == "cuda" and world is not None and world.size > 1:
         name = f"cuda:{world.local_rank}"
     try:
         device = torch.device(name)

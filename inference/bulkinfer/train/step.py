@@ -18,9 +18,17 @@ from torch.nn import functional
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
 from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.ranks.group import add_over_replicas
+from bulkinfer.train.ranks.group import Ranks
 
 log = logging.getLogger("bulkinfer")
+
+Stop = Callable[[], int]  # asked in each update; an exit code other than 0 ends the run after it
+ALONE = Ranks()
+
+
+def never() -> int:
+    """Let a run go on to its end."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,16 @@ def loss_scale_of(config: TrainConfig) -> LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an update: sums over this replica's samples, on the device. `finite`: the weights were updated."""
+    """The outcome of an update: sums over this rank's samples, on the device.
+
+    `finite`: the weights were updated. `stop` is 0, or the exit code with which the run ends after this update, on all ranks.
+    """
 
     loss: Tensor
     correct: Tensor
     count: int
     finite: bool
+    stop: int = 0
 
 
 def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -132,13 +144,15 @@ def run_step(
     rate: float,
     scale: float,
     precision: Precision,
-    replicas: int = 1,
+    ranks: Ranks = ALONE,
+    stop: Stop = never,
     buffers: Sequence[Tensor] = (),
 ) -> Outcome:
     """One update from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
-    The gradient is that of the mean loss over the `window_size` samples of all replicas, for any number of parts. If a gradient
-    is not finite on any replica, neither the weights nor the `buffers` (averages of batch norm) change.
+    The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
+    not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
+    code on any rank, all of them return it.
     """
     before = [buffer.clone() for buffer in buffers]
     optimiser.zero_grad(set_to_none=True)
@@ -152,20 +166,27 @@ def run_step(
         correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    if replicas > 1:
+    if ranks.are_many:
         for parameter in parameters:
-            if parameter.grad is None:  # this replica had no samples, but the others have gradients
+            if parameter.grad is None:  # this rank had no samples, but the others have gradients
                 parameter.grad = torch.zeros_like(parameter)
     gradients = [p.grad for p in parameters if p.grad is not None]
-    if replicas > 1:
-        add_over_replicas(gradients)
+    code = stop()
+    stopping = torch.tensor([float(code > 0)], device=gradients[0].device)  # how many ranks are to stop
+    ranks.add([*gradients, stopping])
     if scale != 1:
         torch._foreach_mul_(gradients, 1 / scale)
-    finite = bool(torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()))
+    finite, stops = torch.stack([torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()), stopping[0] > 0]).tolist()
     if finite:
         update(optimiser, rate)
     else:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
     nothing = [torch.zeros((), device=gradients[0].device)]
-    return Outcome(torch.stack(losses or nothing).sum(), torch.stack(correct or nothing).sum(), count, finite)
+    return Outcome(
+        torch.stack(losses or nothing).sum(),
+        torch.stack(correct or nothing).sum(),
+        count,
+        finite=finite,
+        stop=ranks.largest(code) if stops else 0,
+    )

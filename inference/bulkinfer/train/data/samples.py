@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bulkinfer.datasets.types import ArrayPictures, FilePictures
+from bulkinfer.datasets.types import ArrayPictures, FilePictures, short_hash
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder, read_picture
 from bulkinfer.images.preprocess import prepare
@@ -87,6 +87,9 @@ class Samples(Protocol):
     def faults(self, samples: Integers, /) -> Iterator[str]:
         """A sentence for each of these samples that cannot be used; reads them all."""
 
+    def digest(self) -> str:
+        """A hash that differs for other pictures: of their names if they are files, else of their pixels."""
+
 
 class CachedSamples:
     """All prepared pictures in memory; a batch is cut out by index."""
@@ -105,6 +108,9 @@ class CachedSamples:
     def faults(self, _samples: Integers, /) -> Iterator[str]:
         return iter(())
 
+    def digest(self) -> str:
+        return short_hash(self._images_NHWC.cpu().numpy())
+
 
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
@@ -118,6 +124,7 @@ class LoadedSamples:
         labels: np.ndarray,
         class_names: tuple[str, ...],
         *,
+        pictures: FilePictures | ArrayPictures,
         recipe: Recipe,
         num_threads: int,
         seed: int,
@@ -126,7 +133,7 @@ class LoadedSamples:
     ) -> None:
         self._picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
-        self._skips_bad, self._named = skips_bad, set[int]()
+        self._skips_bad, self._named, self._pictures = skips_bad, set[int](), pictures
 
     def move_to(self, device: torch.device) -> None:
         """Does nothing: no pictures are kept."""
@@ -184,6 +191,9 @@ class LoadedSamples:
                 found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
                 yield from filter(None, found)
 
+    def digest(self) -> str:
+        return self._pictures.digest()
+
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
         image = self._picture(sample)
         if epoch is None or self._crop_area is None:
@@ -215,6 +225,7 @@ def array_samples(
             picture,
             pictures.labels,
             pictures.class_names,
+            pictures=pictures,
             recipe=recipe,
             num_threads=num_threads,
             seed=seed,
@@ -262,6 +273,7 @@ def file_samples(
         picture,
         pictures.labels,
         pictures.class_names,
+        pictures=pictures,
         recipe=recipe,
         num_threads=num_threads,
         seed=seed,

@@ -19,6 +19,7 @@ def validate(training: Training, run: Log, *, is_saved: bool) -> None:
         precision=training.model.precision,
         mean=data.mean,
         std=data.std,
+        ranks=training.ranks,
     )
     done = progress.done
     epoch = done / plan.epochs.steps_per_epoch

@@ -6,7 +6,7 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.train.ranks.world import World, find_world
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 
 
 def world(monkeypatch: pytest.MonkeyPatch, **given: str) -> World:
@@ -19,8 +19,8 @@ def world(monkeypatch: pytest.MonkeyPatch, **given: str) -> World:
 
 def test_what_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world(monkeypatch) == World(0, 1, 0, 1)
-    found = world(monkeypatch, RANK="5", WORLD_SIZE="8", LOCAL_RANK="1", LOCAL_WORLD_SIZE="4")
-    assert (found.rank, found.replicas, found.local_rank, found.local_replicas) == (5, 8, 1, 4)
+    found = world(monkeypatch, RANK="5", WORLD_SIZE="8", LOCAL_RANK="1", LOCAL_WORLD_SIZE="4", MASTER_ADDR="a")
+    assert (found.rank, found.replicas, found.local_rank, found.local_size) == (5, 8, 1, 4)
 
 
 @pytest.mark.parametrize(("given", "told"), [
