@@ -12,6 +12,7 @@ __all__ = [
     "ENGINES",
     "EXACT",
     "SHELLS",
+    "WEIGHTS_OF",
     "CompletionConfig",
     "GetModelConfig",
     "LaunchConfig",
@@ -26,6 +27,7 @@ __all__ = [
 
 DECODE_MODES = ("exact", "fast")
 SHELLS = ("bash", "zsh", "fish")
+WEIGHTS_OF = ("auto", "ema", "raw")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
@@ -49,6 +51,7 @@ class GetModelConfig:
         "", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name", value="DIGITS"
     )
     checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints", value="RUN")
+    weights_of: str = option("auto", "of a run with --ema: the average, or the weights themselves (raw)", choices=WEIGHTS_OF)
     use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
     batch_size: int = option(
         6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1, group="graph"
@@ -99,6 +102,8 @@ class GetModelConfig:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own weights")
+        if self.weights_of != "auto" and not self.checkpoint:
+            raise UsageError(f"--weights_of {self.weights_of} belongs to --checkpoint RUN")
         if self.use_test_size and (self.onnx or self.checkpoint):
             raise UsageError("--use_test_size belongs to networks of timm")
         if self.calibration_dir and self.precision == EXACT:

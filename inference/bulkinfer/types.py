@@ -59,8 +59,34 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """A file that holds many pictures: its path, its kind (of records/sources/shards.py), its size in bytes, and the time of
+    its last change in nanoseconds. A file of another size or time is another shard: its pictures may lie elsewhere.
+    """
+
+    path: bytes
+    kind: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The place of a picture inside of a shard: `span` bytes from byte `offset` on. With an `offset` of -1 the shard names the
+    picture and does not hold it, as a link in an archive to a file that is not there.
+    """
+
+    shard: Shard
+    offset: int
+    span: int
+
+
+Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, or a part of a shard
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """One undecoded picture: its number within the partition, its key, and the path of its file.
+    """One undecoded picture: its number within the partition, its key, and the place where its bytes lie.
 
     `key` is the path relative to the root of the data set, as bytes of the file system. `label` and `category_ids` are None if
     the data set has none. A picture that ends every process has a `fault`: it must not be read again.
@@ -68,7 +94,7 @@ class Record:
 
     number: int
     key: bytes
-    path: bytes
+    place: Place
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
     fault: Fault | None = None

@@ -182,7 +182,7 @@ def read_run(work: Path) -> Callable[[Flip], set[str]]:
 
 def same_checkpoint(one: checkpoint.Checkpoint, other: checkpoint.Checkpoint) -> bool:
     """True if state and tensors have the same bits."""
-    tensors = [(one.weights, other.weights), (one.optimiser, other.optimiser)]
+    tensors = [(one.weights, other.weights), (one.optimiser, other.optimiser), (one.ema, other.ema)]
     same = all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in tensors)
     return same and one.state == other.state
 

@@ -33,8 +33,9 @@ from bulkinfer.host.cores import core_budget
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.job import Job, count_records
-from bulkinfer.launch.plan import refuse_inside_partition, unused
+from bulkinfer.launch.plan import refuse_inside_partition
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
+from bulkinfer.results.log_folder import dated
 from bulkinfer.runtime.devices import plan_workers
 from bulkinfer.runtime.session import describe_proof
 from bulkinfer.types import shell_word
@@ -50,8 +51,7 @@ def bench(config: BenchConfig) -> int:
         if config.tune:
             require_place(config.model_path, config.write_flags)
         job = open_job(config.launch_config())
-        name = f"bench-{safe_name(job.model.card.name)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        log_dir = unused(Path(config.log_path) / name)
+        log_dir = dated(Path(config.log_path), f"bench-{safe_name(job.model.card.name)}")
         refuse_inside_partition(job.dataset, log_dir)
         for left in remove_abandoned(log_dir.parent, "bench-*", keep_with=BENCH_FILE):
             log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")

@@ -26,6 +26,7 @@ from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
 from bulkinfer.records.manifest_rows import Entry, entries_table
+from bulkinfer.records.place import file_of
 from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
@@ -95,11 +96,13 @@ class Bench:
 
     def limits(self) -> Limits:
         """What the machine does at most, measured once, for the session of one worker; logs why it could not be measured."""
-        job, paths = self.job, []
+        job, places = self.job, []
         for partition in job.dataset.partitions if job.dataset else ():
-            paths += [record.path for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))]
+            places += [
+                record.place for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))
+            ]
         session = session_spec(job.config, job.model.graph, job.choice, self.plan)
-        found = measure_limits(session, self.plan.affinity[0], paths, job.config)
+        found = measure_limits(session, self.plan.affinity[0], places, job.config)
         if isinstance(found, str):
             log.warning(f"bulkinfer bench: warning: {found}")
             return Limits()
@@ -128,7 +131,7 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
     """
     stride = max(1, -(-dataset.num_records // _PICTURES))
     entries = [
-        Entry(os.path.abspath(record.path).lstrip(b"/"), None, record.label, record.category_ids)
+        Entry(os.path.abspath(file_of(record.place)).lstrip(b"/"), None, record.label, record.category_ids)
         for partition in dataset.partitions
         for start in range(0, partition.manifest.num_records, stride)
         for record in partition.manifest.records(start, start + 1)

@@ -18,6 +18,14 @@ from bulkinfer.types import Array
 SPLITS = ("train", "valid")
 
 
+def short_hash(*data: bytes | Array) -> str:
+    """The first 16 digits of the sha256 of some data."""
+    found = hashlib.sha256()
+    for part in data:
+        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
+    return found.hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PathTable:
     """Paths of many files below the folder `root`: all names in one block of bytes, and where each name ends in it.
@@ -49,13 +57,9 @@ class PathTable:
             raise IndexError(f"path {index} of {len(self)}")
         return self.root + b"/" + self.names[self.ends[number] : self.ends[number + 1]]
 
-
-def short_hash(*data: bytes | Array) -> str:
-    """The first 16 digits of the sha256 of some data."""
-    found = hashlib.sha256()
-    for part in data:
-        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
-    return found.hexdigest()[:16]
+    def digest(self) -> str:
+        """A hash of the names, in their order."""
+        return short_hash(self.names, self.ends)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,20 +91,20 @@ class ArrayPictures:
 class FilePictures:
     """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes, notes as above."""
 
-    paths: PathTable
+    places: PathTable
     labels: Array
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.labels.shape == (len(self.paths),), self.labels.shape
+        assert self.labels.shape == (len(self.places),), self.labels.shape
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def digest(self) -> str:
-        """A hash of the names below the folder of the set, in their order."""
-        return short_hash(self.paths.names, self.paths.ends)
+        """A hash of the places below the folder of the set, in their order."""
+        return self.places.digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
-from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_temporaries
+from bulkinfer.launch.claim import remove_temporaries
+from bulkinfer.launch.result_files import all_result_files, remove_if_empty
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
 from bulkinfer.launch.saved_manifest import is_kept_manifest
 from bulkinfer.launch.summary import SUMMARY_FILE
-from bulkinfer.results.find_output import RESULTS, RUN_FILE, recorded_output
 from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, recorded_output
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.types import printable_path
@@ -33,7 +34,7 @@ _WORKER_LOG = re.compile(r"worker-[0-9]+\.(log|jsonl)")
 
 
 def _is_of_a_launch(name: str) -> bool:
-    known = (RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
+    known = (LAUNCH_FILE, RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
     return name in known or is_kept_manifest(name) or _WORKER_LOG.fullmatch(name) is not None
 
 

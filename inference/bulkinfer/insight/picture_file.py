@@ -10,6 +10,7 @@ from typing import Any
 from bulkinfer.records.data_dir import DATASETS, find_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset, link_name
 from bulkinfer.records.manifest_file import open_manifest
+from bulkinfer.types import Place
 
 
 def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
@@ -28,8 +29,8 @@ class PictureFiles:
         self._is_partitioned = carries_dataset(self._root)
         self._partitions: dict[int, tuple[bytes, bool]] = {}  # the folder, and whether pictures are there by their keys
 
-    def path(self, key: bytes, partition: int) -> bytes:
-        """The path that the picture should have. Raises RunError or UsageError if the manifest is missing or damaged."""
+    def place(self, key: bytes, partition: int) -> Place:
+        """Where the picture should lie. Raises RunError or UsageError if the manifest is missing or damaged."""
         if not self._is_partitioned:
             return os.path.join(self._root, key)
         if partition not in self._partitions:

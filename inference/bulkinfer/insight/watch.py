@@ -10,7 +10,7 @@ from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, duration, line_of
 from bulkinfer.insight.find_job import newest, place_of
-from bulkinfer.results.find_output import RESULTS
+from bulkinfer.results.log_folder import RESULTS
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
 from bulkinfer.types import printable_path
 

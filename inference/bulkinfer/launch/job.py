@@ -10,13 +10,14 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.atomic import canonical_json, safe_name
+from bulkinfer.files.atomic import canonical_json
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
 from bulkinfer.records.manifest import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.results.job_kind import differences
+from bulkinfer.results.log_folder import job_name
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import Record, shell_word
@@ -52,7 +53,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """<model>-<first 8 of the fingerprint>."""
+        """See job_name."""
         return job_name(self.model.card.name, self.fingerprint)
 
     @property
@@ -65,11 +66,6 @@ class Job:
         shapes = self.model.sidecar.outputs
         values = sum(math.prod(map(int, shapes[name][1:])) for name in self.model.card.outputs if name in self.config.save)
         return values * (2 if self.config.save_precision == "fp16" else 4)
-
-
-def job_name(model_name: str, fingerprint: str) -> str:
-    """What a job and the folder of its logs are called."""
-    return f"{safe_name(model_name)}-{fingerprint[:8]}"
 
 
 def count_records(dataset: Dataset | None, limit: int) -> dict[int, int]:

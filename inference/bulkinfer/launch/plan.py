@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from bulkinfer.launch.job import (
     count_records,
     first_records,
     identity_of,
-    job_name,
     joined_identity,
     resolved_there,
 )
@@ -35,6 +33,7 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.manifest import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, plan_workers
 from bulkinfer.types import shell_word
 
@@ -125,15 +124,14 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     """
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
-    log_dir = choose_log_dir(config, job_name(asked.model.card.name, json_sha256(identity)))
-    output = None if dataset is None else Path(config.output or log_dir / "results")
+    log_dir = choose_log_dir(config, asked.model.card.name, json_sha256(identity))
+    output = None if dataset is None else Path(config.output or log_dir / RESULTS)
     if output is not None and not config.output and not config.overwrite:
-        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint names it
+        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint leads to it
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
         _refuse_pictures_inside(dataset, output)
-    if output is not None and real_path(output) == real_path(log_dir):
-        raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
+    _refuse_log_folder(output)
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
         settled = _settle_as_begun(asked, begun, output, identity)
@@ -155,18 +153,18 @@ def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: d
     return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 
 
-def choose_log_dir(config: LaunchConfig, name: str) -> Path:
-    """logs/<job>, used again by a resume; runs without pictures never resume and get the time, and a number if need be."""
-    log_dir = Path(config.log_path) / name
-    if config.input == "pictures":
-        return log_dir
-    return unused(log_dir.with_name(f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
+def choose_log_dir(config: LaunchConfig, model_name: str, fingerprint: str) -> Path:
+    """The log folder of the job, if there is one, or its name; runs without pictures never resume, and get a new one."""
+    log_path, name = Path(config.log_path), job_name(model_name, fingerprint)
+    output = Path(config.output) if config.output else None
+    found = find_log_dir(log_path, name, fingerprint, output) if config.input == "pictures" else None
+    return found or dated(log_path, name)
 
 
-def unused(folder: Path) -> Path:
-    """`folder`, with a number behind its name if it exists."""
-    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
-    return next(name for name in names if not name.exists())
+def _refuse_log_folder(output: Path | None) -> None:
+    """Raises UsageError if the results would lie among the logs of a job: readers of the results would read those too."""
+    if output is not None and any((output / name).is_file() for name in (LAUNCH_FILE, RUN_FILE)):
+        raise UsageError(f"--output {output} is the folder of a job's logs: give another folder")
 
 
 def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:

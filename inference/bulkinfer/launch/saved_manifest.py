@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.launch.job import job_name
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
+from bulkinfer.results.find_output import logs_of_listing
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps
 
@@ -34,11 +34,16 @@ def is_kept_manifest(name: str) -> bool:
     return name == MANIFEST_FILE or re.fullmatch(r"manifest-[0-9]{5,}\.parquet", name) is not None
 
 
-def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | None:
-    """The records of a job out of the manifests that its launch kept; None if it kept none, as for partitions.
+def kept_dataset(begun: JobFile, output: Path, log_path: str, data_dir: Path) -> Dataset | None:
+    """The records of the job in `output` out of the manifests that its launch kept; None if it kept none, as for partitions.
 
     A retry needs them: a picture of a plain folder that was repaired has another size, so a new scan would give another job.
     """
+    found = (_kept_in(log_dir, begun, data_dir) for log_dir in logs_of_listing(output, begun, log_path))
+    return next((dataset for dataset in found if dataset is not None), None)
+
+
+def _kept_in(log_dir: Path, begun: JobFile, data_dir: Path) -> Dataset | None:
     manifests = {}
     for index, entry in begun.partitions.items():
         path = kept_manifest(log_dir, index)
@@ -78,5 +83,4 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
         return None
     if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
         return None
-    log_dir = Path(config.log_path) / job_name(begun.model_name, begun.fingerprint)
-    return kept_dataset(begun, log_dir, dataset.root)
+    return kept_dataset(begun, Path(config.output), config.log_path, dataset.root)

@@ -17,9 +17,11 @@ from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
+from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
@@ -84,7 +86,7 @@ def train(
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
     with said_once(world):
-        config = with_data_found(config)
+        config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)
     here = World() if config.dry_run else world
     group = connected(here, device_of(config, here))
@@ -96,6 +98,7 @@ def train(
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
+            warn_if_slow(config.ema, training.plan.epochs.total_steps)
         agree(training, found)
         if config.check_pictures:
             check_pictures(training.data, ranks, skips_bad=config.on_bad_picture == "skip")

@@ -53,7 +53,6 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
     log_every = updates_between(config.logs_per_epoch, epochs)
     validate_every = validation_interval(config, epochs)
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
-    training.model.network.train()
     if progress.owes_validation:
         last = progress.done == epochs.total_steps
         validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
@@ -125,6 +124,8 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
                 buffers=buffers,
             )
             model.loss_scale.after(outcome.finite)
+            if model.ema is not None and outcome.finite:
+                model.ema.follow(model.network)
         else:
             nothing = torch.zeros((), device=training.data.device)
             outcome = Outcome(nothing, nothing, 0, finite=True, stop=training.ranks.largest(stop()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,8 @@ from torch import nn
 
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
+
+USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +60,6 @@ def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
             f"--optimizer {config.optimizer}: its epsilon {epsilon:g} is 0 in float16: give --optimizer_eps 1e-4, or keep the "
             "weights in float32 with --precision 16.32"
         )
-
-
-def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Parameter]:
-    """The parameters whose names `pattern` matches anywhere ("" is all); all others are frozen.
-
-    Raises UsageError if the pattern is wrong or matches nothing.
-    """
-    try:
-        matches = re.compile(pattern).search
-    except re.error as error:
-        raise UsageError(f"--train_only {pattern!r} is not a regular expression: {error}") from None
-    chosen = {name: parameter for name, parameter in network.named_parameters() if matches(name)}
-    if not chosen:
-        names = [name for name, _ in network.named_parameters()]
-        raise UsageError(f"--train_only {pattern!r} matches no parameter: they are called {', '.join(names[:3])} … {names[-1]}")
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name in chosen)
-    return chosen
 
 
 def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions) -> torch.optim.Optimizer:

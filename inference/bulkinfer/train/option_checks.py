@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bulkinfer.errors import UsageError
@@ -30,12 +31,17 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
     if config.momentum >= 1:
         raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
+    if config.ema >= 1:
+        raise UsageError(f"--ema {config.ema:g}: it must be below 1, or the average never moves")
     if not config.lr_decay_epochs:
         raise UsageError("--lr_decay_epochs 0: it must be above 0")
     if 0 < config.validation_epochs < 1e-6:
         raise UsageError(f"--validation_epochs {config.validation_epochs:g} must be 0, or at least a millionth")
-    if config.loss_scaling_mode == "ramp" and config.loss_scaling < 2:
-        raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
+    if config.loss_scaling_mode == "ramp" and (config.loss_scaling < 2 or not math.log2(config.loss_scaling).is_integer()):
+        given = f" {config.loss_scaling:g}" if config.loss_scaling else ""
+        raise UsageError(
+            f"--loss_scaling{given}: --loss_scaling_mode ramp doubles from 1 up to it: give a power of two, such as 1024"
+        )
     if config.half_type != "bfloat16" and config.precision == "32.32":
         raise UsageError(f"--half_type {config.half_type} belongs to --precision 16.32 or 16.16")
     if config.l2 < 0 and config.l2 != -1:

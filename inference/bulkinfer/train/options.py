@@ -11,7 +11,10 @@ from bulkinfer.train.option_checks import check_together
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 HALF_TYPES = ("bfloat16", "float16")
-OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "rmsprop_tf", "lars")
+# Optimisers, and the rate at its peak where none is given: with each of these rates a small ResNet learns.
+DEFAULT_RATES = {"sgd": 0.1, "momentum": 0.1, "nesterov": 0.1, "adam": 0.003, "adamw": 0.003, "rmsprop": 0.003,
+                 "rmsprop_tf": 0.01, "lars": 5.0}  # fmt: skip
+OPTIMISERS = tuple(DEFAULT_RATES)
 AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
@@ -26,7 +29,10 @@ class TrainConfig:
     config: str = option("", "name of a set of options in --config_path; flags given now win", group="saved options")
     config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer", value="FILE")
     model: str = option(
-        "cifar_resnet20", "network to train; any network of timm works as well", aliases=("model_name",), group="model"
+        "",
+        "network to train, here or in timm; default: resnet18 for class folders, cifar_resnet20 for other data",
+        aliases=("model_name",),
+        group="model",
     )
     model_size: str = option("", "size of the network, if --model names a family", aliases=("size",))
     image_size: int = option(0, "side of the network's input, in pixels; 0: the network's own", minimum=0)
@@ -154,10 +160,14 @@ class TrainConfig:
     lars_trust: float = option(0.001, "trust coefficient of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))
     init_checkpoint: str = option("", "start with the weights of this checkpoint or run", aliases=("init_path",))
+    ema: float = option(
+        0.0, "decay of an exponential moving average of the weights, saved and validated beside them; 0: none", minimum=0
+    )
     on_nonfinite: str = option("stop", "what happens if the loss or a gradient is not finite", choices=("stop", "skip"))
     lr: float = option(
         0.0,
-        "learning rate at its peak; 0: from --base_learning_rate, else 0.1",
+        "learning rate at its peak; 0: from --base_learning_rate, else that of the optimiser: 0.1 (sgd, momentum, nesterov), "
+        "0.003 (adam, adamw, rmsprop), 0.01 (rmsprop_tf), 5 (lars)",
         aliases=("abs_learning_rate",),
         minimum=0,
         group="learning rate",

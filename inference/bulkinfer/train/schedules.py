@@ -123,7 +123,8 @@ def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_e
 def peak_rate(config: TrainConfig, batches: Batches) -> float:
     """--lr, or 2^x times the global batch for --base_learning_rate x."""
     if not config.base_learning_rate:
-        return config.lr or 0.1
+        assert config.lr, "with_defaults() fills it in"
+        return config.lr
     try:
         exponent = float(config.base_learning_rate)
     except ValueError:

@@ -13,14 +13,17 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
+from bulkinfer.train.averages.ema import Ema
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
+from bulkinfer.train.freezing import moving_norms, train_only
 from bulkinfer.train.networks import NetworkOptions, build, network_options
-from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
+from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
+from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
@@ -30,7 +33,7 @@ from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingDa
 
 
 def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, dict[str, str]]:
-    """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found().
+    """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found() and with_defaults().
 
     A plan is for the `world`, which need not be the `ranks` that there are.
 
@@ -48,9 +51,8 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
-    network = network_of(config, options, device, precision)
-    has_batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
-    check_batches(config, batches, num_samples, has_batch_norm=has_batch_norm)
+    model = model_for(config, network_of(config, options, device, precision), precision)
+    check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
     facts = {
         "config": asdict(config),
         "network": asdict(options),
@@ -62,7 +64,7 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
         "versions": versions(),
     }
     training = Training(
-        model=model_for(config, network, precision),
+        model=model,
         data=data_for(config, data, num_samples, device),
         plan=Plan(config, Epochs(num_samples, batches.global_batch, steps), schedule, batches.micro_batch, world, facts),
         progress=Progress(),
@@ -72,14 +74,17 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
 
 
 def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
-    """The network with its optimiser, and compiled if that is asked for."""
-    parameters = chosen_parameters(network, config.train_only)
+    """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
+    parameters = train_only(network, config.train_only)
+    ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
+    recompute(network, config.recompute)
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
         optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
         precision=precision,
         loss_scale=loss_scale_of(config),
+        ema=ema,
     )
 
 
@@ -117,7 +122,6 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
-    recompute(network, config.recompute)
     return network
 
 
@@ -168,26 +172,3 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
     return device
-
-
-def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, str]:
-    """The resolved plan as it is printed and written to arguments.json: a line by name."""
-    config, epochs, schedule = training.plan.config, training.plan.epochs, training.plan.schedule
-    num_parameters = sum(parameter.numel() for parameter in training.model.network.parameters())
-    decays = "".join(
-        f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
-    )
-    held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
-    precision = training.model.precision
-    half_type = "" if precision.name == "32.32" else f" ({precision.half_type})"
-    return {
-        "network": f"{training.plan.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
-        "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
-        "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
-        f"global batch {batches.global_batch}",
-        "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
-        "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
-        f"last {schedule.rate(epochs.total_steps - 1):.4g}",
-        "optimiser": f"{config.optimizer}{decays}",
-        "precision": f"{precision.name}{half_type} on {training.data.device}",
-    }

@@ -83,8 +83,8 @@ def warn_if_emulated(precision: Precision) -> None:
 class LossScale:
     """The loss is multiplied by this scale before the backward pass, and the gradients are divided by it afterwards.
 
-    `static`: always `value`. `ramp`: doubles from 1 to `value` in equal parts of the run. `dynamic`: halved when a gradient is
-    not finite, doubled after 2,000 updates in which all were finite (Micikevicius et al., arXiv:1710.03740).
+    `static`: always `value`. `ramp`: doubles from 1 to `value`, a power of two, in equal parts of the run. `dynamic`: halved
+    when a gradient is not finite, doubled after 2,000 updates in which all were finite (Micikevicius et al., arXiv:1710.03740).
     """
 
     kind: str
@@ -95,7 +95,7 @@ class LossScale:
         """The scale at `progress` (0..1) of the run."""
         if self.kind != "ramp":
             return self.value
-        doublings = max(0, math.floor(math.log2(self.value)))
+        doublings = int(math.log2(self.value))
         return float(2 ** min(doublings, int(progress * (doublings + 1))))
 
     def after(self, finite: bool) -> None:

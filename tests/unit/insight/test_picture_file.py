@@ -15,7 +15,7 @@ from tests.launches import write_photos
 
 
 def test_a_plain_folder(tmp_path: Path) -> None:
-    assert PictureFiles(tmp_path).path(b"a/b.jpg", 0) == os.fsencode(tmp_path) + b"/a/b.jpg"
+    assert PictureFiles(tmp_path).place(b"a/b.jpg", 0) == os.fsencode(tmp_path) + b"/a/b.jpg"
 
 
 @pytest.mark.parametrize("mode", ["symlink", "copy", "manifest"])
@@ -26,11 +26,11 @@ def test_partitions(tmp_path: Path, mode: str) -> None:
     files = PictureFiles(tmp_path / "datasets")
     for partition in open_dataset(tmp_path / "datasets").partitions:
         for record in partition.manifest.records():
-            assert files.path(record.key, partition.index) == record.path
-            assert Path(os.fsdecode(record.path)).is_file()
+            assert files.place(record.key, partition.index) == record.place
+            assert Path(os.fsdecode(record.place)).is_file()
     (tmp_path / "datasets" / "1" / "manifest.parquet").unlink()
     with pytest.raises(RunError):
-        PictureFiles(tmp_path / "datasets").path(b"a", 1)
+        PictureFiles(tmp_path / "datasets").place(b"a", 1)
 
 
 def test_the_folder_is_that_of_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_a_linked_partition_can_be_moved(tmp_path: Path) -> None:
     Manifest.from_entries(ENTRIES, b"/elsewhere", "copy").write(tmp_path / "one/manifest.parquet")
     (tmp_path / "one").rename(tmp_path / "two")
     first = next(Manifest.read(tmp_path / "two/manifest.parquet").records())
-    assert first.path == os.fsencode(tmp_path / "two/a/1.jpg")
+    assert first.place == os.fsencode(tmp_path / "two/a/1.jpg")
 
 
 def test_more_records_than_a_block() -> None:
@@ -191,7 +191,7 @@ def test_open_partitions(partitioned: Path) -> None:
     assert dataset.source.endswith("photos in 3 partitions")
     records = [record for partition in dataset.partitions for record in partition.manifest.records()]
     assert [record.key for record in records] == [b"%d.jpg" % number for number in range(5)]
-    assert all(Path(os.fsdecode(record.path)).read_bytes() == b"abc" for record in records)
+    assert all(Path(os.fsdecode(record.place)).read_bytes() == b"abc" for record in records)
     assert dataset.scan is None
 
 
@@ -200,7 +200,7 @@ def test_open_a_plain_folder_as_partition_0(partitioned: Path) -> None:
     (photos / "notes.txt").write_text("x")
     dataset = open_dataset(photos)
     assert [partition.index for partition in dataset.partitions] == [0]
-    assert [record.path for record in dataset.partitions[0].manifest.records()] == [
+    assert [record.place for record in dataset.partitions[0].manifest.records()] == [
         os.fsencode(photos / f"{number}.jpg") for number in range(5)
     ]
     assert dataset.scan is not None

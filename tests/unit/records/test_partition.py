@@ -55,7 +55,7 @@ def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 def contents(output: Path) -> dict[bytes, bytes]:
     records = [record for partition in open_dataset(output).partitions for record in partition.manifest.records()]
-    return {record.key: Path(os.fsdecode(record.path)).read_bytes() for record in records}
+    return {record.key: Path(os.fsdecode(record.place)).read_bytes() for record in records}
 
 
 @long
@@ -343,8 +343,8 @@ def test_missing_pictures_keep_their_records(tmp_path: Path) -> None:
         assert published.repaired == 0
     (records,) = [list(part.manifest.records()) for part in open_dataset(tmp_path / "out").partitions]
     assert len(records) == 3
-    assert not os.path.exists(records[0].path)
-    assert os.path.isfile(records[2].path)
+    assert not os.path.exists(records[0].place)
+    assert os.path.isfile(records[2].place)
 
 
 def test_a_picture_named_like_the_manifest(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
-"""train/optimisers.py: rules against formulas, decay and L2 told apart, what is frozen."""
+"""train/optimisers.py: rules against formulas, decay and L2 told apart."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from bulkinfer.errors import UsageError
-from bulkinfer.train.optimisers import _BUILDERS, OptimiserOptions, chosen_parameters, make_optimiser, update
+from bulkinfer.train.optimisers import _BUILDERS, OptimiserOptions, make_optimiser, update
 from bulkinfer.train.options import OPTIMISERS
 from torch import nn
 
@@ -73,17 +72,6 @@ def test_parameters_of_one_dimension_are_not_decayed(option: str) -> None:
     update(optimiser, 0.1)
     for name, value in model.named_parameters():
         assert torch.allclose(value, before[name] * (0.95 if value.ndim > 1 else 1.0)), name
-
-
-def test_only_what_the_pattern_matches_is_trained() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    assert list(chosen_parameters(model, "^1")) == ["1.weight", "1.bias"]
-    assert [parameter.requires_grad for parameter in model.parameters()] == [False, False, True, True]
-    assert len(chosen_parameters(model, "")) == 4
-    with pytest.raises(UsageError, match="matches no parameter: they are called 0"):
-        chosen_parameters(model, "classifier")
-    with pytest.raises(UsageError, match="is not a regular expression"):
-        chosen_parameters(model, "(")
 
 
 def test_the_names_offered_are_those_that_are_built() -> None:

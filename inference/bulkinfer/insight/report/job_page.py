@@ -27,7 +27,6 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
-from bulkinfer.launch.job import job_name
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
 
@@ -70,7 +69,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
     return render(
         "job.html",
-        title=job_name(found.job.model_name, found.job.fingerprint),
+        title=found.name,
         found=found,
         facts=facts_of(found, summary, status),
         command=command_of(found),

@@ -24,6 +24,7 @@ from bulkinfer.train.data.samples import (
     file_samples,
     recipe_for,
 )
+from bulkinfer.train.defaults import default_model
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.types import shell_word
@@ -84,7 +85,7 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
 
 def model_of(config: TrainConfig) -> str:
     """The name of the network, from any spelling; --model_size alone may name a family as well."""
-    model = "" if config.model_size and config.model == TrainConfig.model else config.model
+    model = config.model or ("" if config.model_size else default_model(config.dataset))
     return find_trainable(spelled(model, config.model_size, config.dataset in STATISTICS))
 
 

@@ -6,7 +6,6 @@ Shape letters: N batch, H height, W width, C channels (always RGB, as in serving
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +19,13 @@ from torch import Tensor
 
 from bulkinfer.datasets.types import ArrayPictures, FilePictures, short_hash
 from bulkinfer.errors import PictureError, RecordError, RunError
-from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.images.decode import decode, prepare_decoder
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.place import place_name
+from bulkinfer.records.read_place import read_place
 from bulkinfer.train.data.augment import random_resized_crops
 from bulkinfer.train.data.draws import Integers
-from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
 
@@ -258,16 +258,15 @@ def file_samples(
     prepare_decoder()
 
     def picture(sample: int) -> Image.Image:
-        path = pictures.paths[sample]
+        place = pictures.places[sample]
         try:
             return decode(
-                read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
+                read_place(place, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
                 alpha_over=recipe.alpha_over,
             ).image  # fmt: skip
         except RecordError as error:
-            name = printable(os.fsencode(path))
             kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
-            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
+            raise kind(f"{place_name(place)} cannot be used ({error.stage}: {error.message})") from error
 
     return LoadedSamples(
         picture,

@@ -87,14 +87,14 @@ def evaluate(
     std: Tensor,
     ranks: Ranks = ALONE,
 ) -> Scores:
-    """Run every sample once, in evaluation mode; the network's mode is restored afterwards.
+    """Run every sample once, in evaluation mode; the mode of each module is restored afterwards.
 
     Batches are taken in order, by the ranks in turns; all ranks return the scores of all samples.
     """
     scores = Scores(len(samples.class_names))
     labels = torch.from_numpy(samples.labels)
     ranks.take_from_first(list(network.buffers()))  # each rank has averages of batch norm over its own pictures
-    was_training = network.training
+    in_training = [module for module in network.modules() if module.training]
     network.eval()
     start = time.perf_counter()
     try:
@@ -105,7 +105,8 @@ def evaluate(
                     logits_NK = network(images_NCHW)
                 scores.add(logits_NK, labels[work.samples].to(logits_NK.device))
     finally:
-        network.train(was_training)
+        for module in in_training:
+            module.training = True
     scores.merge(ranks)
     if not scores.count:
         raise RunError("none of the validation pictures can be used")

@@ -20,7 +20,7 @@ from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from bulkinfer.train.runs import EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision, warn_if_emulated
@@ -56,8 +56,8 @@ def _validate(config: ValidateConfig) -> None:
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
     keeps_rows = Path(os.path.abspath(config.path)) == folder and not config.data_dir
-    done = {row["name"] for row in read_table(folder / "validation.csv")} if keeps_rows and not config.again else set()
-    todo = [path for path in paths if path.name not in done]
+    done = scored(folder) if keeps_rows and not config.again else set()
+    todo = [path for path in paths if (path.name, weights_in(path, config.weights_of)) not in done]
     if len(todo) < len(paths):
         log.info(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
     held_out: Samples | None = None
@@ -65,7 +65,7 @@ def _validate(config: ValidateConfig) -> None:
     for path in todo:
         try:
             found = checkpoint.read(path)
-            network = rebuild(found.state["network"], found.weights, path)
+            network = rebuild(found.state["network"], found.tensors(found.weights_file(config.weights_of)), path)
         except BulkinferError as error:
             damaged.append(path.name)
             log.warning(f"bulkinfer validate: {error}")
@@ -74,10 +74,10 @@ def _validate(config: ValidateConfig) -> None:
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
             held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
-        scores = score(network, found, held_out, options, config)
-        log.info(f"{path.name}: {scores.sentence()}")
+        scores, weights = score(network, found, held_out, options, config), weights_in(path, config.weights_of)
+        log.info(f"{path.name}{f' ({EMA})' if weights == EMA else ''}: {scores.sentence()}")
         if not config.data_dir:
-            save_scores(folder, found, scores)
+            save_scores(folder, found, scores, weights)
     if damaged:
         raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}: remove them, or give one of the others")
 
@@ -130,14 +130,24 @@ def score(
     return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
 
 
-def save_scores(folder: Path, found: Checkpoint, scores: Scores) -> None:
+def scored(folder: Path) -> set[tuple[str, str]]:
+    """Name of the checkpoint and kind of the weights (raw or ema) of each row of validation.csv."""
+    return {(row["name"], row.get("weights") or RAW) for row in read_table(folder / "validation.csv")}
+
+
+def weights_in(path: Path, asked: str) -> str:
+    """The kind of the weights that --weights_of names, of the checkpoint in a folder."""
+    return EMA if asked == EMA or (asked == "auto" and (path / checkpoint.EMA).exists()) else RAW
+
+
+def save_scores(folder: Path, found: Checkpoint, scores: Scores, weights: str = RAW) -> None:
     """Write the checkpoint's row of validation.csv, replacing an earlier one, and the confusion matrix beside it."""
     path, name = folder / "validation.csv", found.path.name
-    rows = [row for row in read_table(path) if row["name"] != name]
-    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
+    rows = [row for row in read_table(path) if (row["name"], row.get("weights") or RAW) != (name, weights)]
+    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row(), "weights": weights}
     rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
-    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
-    confusion = folder / f"confusion-{name}.csv"
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: (int(row["step"]), row.get("weights") == EMA)))
+    confusion = folder / f"confusion-{name}{f'-{EMA}' if weights == EMA else ''}.csv"
     with naming(confusion):
         np.savetxt(confusion, scores.confusion, fmt="%d", delimiter=",")
 
@@ -150,7 +160,7 @@ def measure(config: ValidateConfig) -> None:
         log.info(f"{model}: random weights: only the speed has a meaning")
     else:
         side = found.state["recipe"]["height"]
-        network = rebuild(found.state["network"], found.weights, found.path)
+        network = rebuild(found.state["network"], found.tensors(found.weights_file(config.weights_of)), found.path)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
     network = network.to(device, precision.weights).to(memory_format=torch.channels_last)

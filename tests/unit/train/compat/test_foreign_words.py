@@ -36,14 +36,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # A command line of theirs, the data that it runs on, and what its plan must say.
 COMMANDS = [
-    ("--data-dir=./", "C", "cifar_resnet20, "),
+    ("--data-dir=./", "C", "cifar_resnet20 (default), "),
     (
         "--data-dir=./ --size x50 --dataset IMAGENET --base-learning-rate -6 --batch-size 32 --replication-factor 2 "
         "--num-ipus 2 --gradient-accumulation-factor 4 --recompute --no-prng --pipeline",
         "D",
         "resnext50, ; micro batch 32 x accumulation 4 x replicas 2 = global batch 256; 4 at its peak",
     ),
-    ("--data imagenet --imagenet-data-path .", "D", "folder: 2100 pictures, 2 classes; validation: 4 pictures"),
+    (
+        "--data imagenet --imagenet-data-path .",
+        "D",
+        "resnet18 (default), ; input 224x224; folder: 2100 pictures, 2 classes; validation: 4 pictures",
+    ),
     (
         "--data-dir . --model resnet50 --data cifar10 --normlayer group --groupnorm-group-num 32 --replicas 4 --batch-size 4 "
         "--device-iteration 2 --pipeline-splits layer1/2 layer2/3 layer3/3 --enable-pipeline-recompute --no-validation "
@@ -107,7 +111,7 @@ COMMANDS = [
     ),
     ("--synthetic-data cpu", "C", "data: generated"),
     ("--synthetic-data ipu", "C", "data: synthetic"),
-    ("--auto-loss-scaling --data-dir .", "C", "cifar_resnet20, "),
+    ("--auto-loss-scaling --data-dir .", "C", "cifar_resnet20 (default), "),
 ]
 
 

@@ -1,0 +1,38 @@
+"""Places of pictures: their file, their name for messages, and their form in JSON."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from bulkinfer.types import Member, Place, Shard, printable
+
+PlaceAsJson: TypeAlias = "str | list[str | int]"
+
+_ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
+
+
+def file_of(place: Place) -> bytes:
+    """The path of the file in which a picture lies."""
+    return place if isinstance(place, bytes) else place.shard.path
+
+
+def place_name(place: Place) -> str:
+    """A place for messages."""
+    where = printable(file_of(place))
+    return where if isinstance(place, bytes) else f"the picture at byte {place.offset} of {where}"
+
+
+def place_as_json(place: Place) -> PlaceAsJson:
+    """A place as a value of JSON."""
+    if isinstance(place, bytes):
+        return place.decode(*_ENCODING)
+    shard = place.shard
+    return [shard.path.decode(*_ENCODING), shard.kind, shard.size_bytes, shard.mtime_ns, place.offset, place.span]
+
+
+def place_from_json(value: PlaceAsJson) -> Place:
+    """The inverse of place_as_json."""
+    if isinstance(value, str):
+        return value.encode(*_ENCODING)
+    path, kind, size_bytes, mtime_ns, offset, span = value
+    return Member(Shard(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns)), int(offset), int(span))
