@@ -118,7 +118,7 @@ class TrainConfig:
     )
     replicas: int = option(
         0,
-        "processes that share an update; 0: as many as torchrun started",
+        "processes that share an update, started here unless torchrun, mpirun or srun has; 0: as many as there are",
         aliases=("num_replicas", "replication_factor"),
         minimum=0,
     )
@@ -156,6 +156,7 @@ class TrainConfig:
     optimizer_eps: float = option(
         0.0, "epsilon of the optimiser; 0: its own", aliases=("rmsprop_epsilon", "lars_epsilon"), minimum=0
     )
+    shard_optimizer: bool = option(False, "each replica keeps the optimiser's state of a part of the parameters only")
     rmsprop_decay: float = option(0.9, "decay of rmsprop's averages", minimum=0)
     lars_trust: float = option(0.001, "trust coefficient of lars", aliases=("lars_eeta",), minimum=0)
     train_only: str = option("", "train only parameters whose names this pattern matches", aliases=("variable_filter",))

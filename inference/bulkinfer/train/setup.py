@@ -51,7 +51,7 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
-    model = model_for(config, network_of(config, options, device, precision), precision)
+    model = model_for(config, network_of(config, options, device, precision), precision, ranks)
     check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
     facts = {
         "config": asdict(config),
@@ -73,7 +73,7 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     return training, plan_lines(training, batches, data)
 
 
-def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
+def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision, ranks: Ranks) -> Model:
     """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
     parameters = train_only(network, config.train_only)
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
@@ -81,7 +81,9 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
-        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+        optimiser=make_optimiser(
+            parameters.values(), optimiser_options(config), is_sharded=config.shard_optimizer and ranks.are_many
+        ),
         precision=precision,
         loss_scale=loss_scale_of(config),
         ema=ema,

@@ -67,7 +67,7 @@ _SRUN = Starter("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
 
 def find_starter() -> Starter | None:
     """The program that has started this process as one of several ranks; torchrun also if it is the only one."""
-    if _TORCHRUN.rank in os.environ or _TORCHRUN.size in os.environ:
+    if any(getattr(_TORCHRUN, name) in os.environ for name in ("rank", "size", "local_rank", "local_size")):
         return _TORCHRUN
     return next((each for each in (_MPIRUN, _SRUN) if os.environ.get(each.size, "1") != "1"), None)
 
