@@ -15,7 +15,7 @@ from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.job import Job, count_records, identity_of, new_job_file
 from bulkinfer.launch.plan import open_network, open_pictures
 from bulkinfer.launch.run import write_run
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.log_folder import LAUNCH_FILE
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import RunSpec

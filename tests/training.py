@@ -100,7 +100,7 @@ def checkpoints(run: Path) -> list[str]:
 def weights(run: Path, name: str = "") -> dict[str, torch.Tensor]:
     """The tensors of a run's checkpoint, by default those of the last one: of network, optimiser and --ema."""
     folder = run / "checkpoints" / (name or checkpoints(run)[-1])
-    files = ("weights", "optimiser", *(["ema"] if (folder / "ema.safetensors").exists() else []))
+    files = [name for name in ("weights", "optimiser", "ema") if (folder / f"{name}.safetensors").exists()]
     tensors = {name: load_file(folder / f"{name}.safetensors") for name in files}
     others = {f"{name}.{key}": value for name in files[1:] for key, value in tensors[name].items()}
     return {**tensors["weights"], **others}

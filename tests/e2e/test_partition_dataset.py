@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands.partition_dataset import main
-from bulkinfer.records.manifest import Dataset, Manifest, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.types import Record
 
 from tests.commands import UNPRIVILEGED

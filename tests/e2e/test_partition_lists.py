@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands.partition_dataset import main
-from bulkinfer.records.manifest import open_dataset
+from bulkinfer.records.dataset import open_dataset
 
 MODES = ["symlink", "hardlink", "copy", "manifest"]
 

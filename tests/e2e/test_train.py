@@ -230,7 +230,9 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
     ]
     done = train(tmp_path, *words, "--total_batch_size", 8, "--gradient-accumulation-count", 2, "--base-learning-rate", -6,
                  "--epochs", 2, "--lr-schedule", "stepped", "--warmup_epochs", 1)  # fmt: skip
+    data = str(tmp_path / "data")
     assert done.stdout.splitlines() == [
+        "note: not given, so ours: norm batch, optimiser nesterov, L2 0.0005, precision 32.32; --like tf1 takes its defaults",
         "network: resnet18, 11,181,642 parameters, input 32x32",
         "norm: batch (default), momentum 0.1, epsilon 1e-05",
         "data: digits: 40 pictures, 10 classes; validation: 360 pictures",
@@ -239,6 +241,8 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
         "rate: stepped, 0.125 at its peak, first 0.025, last 0.00125",
         "optimiser: nesterov (default), momentum 0.9, L2 0.0005 (default)",
         "precision: 32.32 on cpu",
+        f"options: --model resnet --model_size 18 --image_size 32 --dataset digits --data_dir {data} --gradient_accumulation 2 "
+        "--global_batch_size 8 --epochs 2 --base_learning_rate -6 --lr_schedule stepped --warmup_epochs 1",
         "warning: batch norm's averages still keep 12 % of their first values after 20 batches, and a validation takes them: "
         "train longer, or give --norm_momentum 0.2",
     ]

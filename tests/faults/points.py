@@ -34,7 +34,7 @@ class Point:
 
 
 POINTS = (
-    Point("dataset opened", LAUNCHER, "records.manifest", "open_dataset", touches_files=True),
+    Point("dataset opened", LAUNCHER, "records.dataset", "open_dataset", touches_files=True),
     Point("manifest read", LAUNCHER, "records.manifest", "Manifest.read", touches_files=True),
     Point("network found", LAUNCHER, "model.card", "check_graph_files", touches_files=True),
     Point("log folder taken", LAUNCHER, "results.log_folder", "take_log_dir", touches_files=True),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from bulkinfer.model.card import check_graph_files
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.reader import read_results
 from bulkinfer.results.verify import verify
 from bulkinfer.train import checkpoint

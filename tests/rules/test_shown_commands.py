@@ -14,7 +14,7 @@ from bulkinfer.commands.run_command import run_command
 from tests.pages import DOCUMENTS, TYPED, blocks, command_lines
 from tests.rules.source import shown
 
-LANGUAGES = {"sh", "python", "text", "json", "indented"}
+LANGUAGES = {"sh", "python", "text", "json", "yaml", "indented"}
 SHOWN = [
     pytest.param(name, words, id=f"{shown(page)}: {name} {' '.join(words)}"[:120])
     for page in DOCUMENTS

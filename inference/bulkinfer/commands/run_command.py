@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 from bulkinfer.commands.outcome import exit_code_of, leave
 from bulkinfer.commands.parse import Config, HelpRequested, parse, parse_values
 from bulkinfer.host.console import print_log_lines, say, say_lines
 from bulkinfer.host.stop_signals import is_own_process
+
+Translate: TypeAlias = Callable[[Sequence[str]], tuple[list[str], list[str]]]
 
 
 def run_command(
@@ -22,7 +24,7 @@ def run_command(
     positional: str = "",
     first_word: str = "",
     defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
-    translate: Callable[[Sequence[str]], tuple[list[str], list[str]]] | None = None,
+    translate: Translate | None = None,
     uses_arrow: bool = False,
 ) -> int:
     """Parse the command line, run `action(config)`, which returns the exit code, and return that code.
@@ -34,13 +36,13 @@ def run_command(
     Without `argv` the words are those of this process, and the process ends here (see leave).
     """
     print_log_lines()
-    words, notes = list(sys.argv[1:] if argv is None else argv), list[str]()
-    if translate is not None:
-        words, notes = translate(words)
 
     def act() -> int:
-        for note in notes:
-            say(note)
+        words = list(sys.argv[1:] if argv is None else argv)
+        if translate is not None:
+            words, notes = translate(words)
+            for note in notes:
+                say(note)
         try:
             defaults: Mapping[str, Any] = {}
             if defaults_of is not None:  # the given values may be valid only together with these

@@ -18,10 +18,10 @@ from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.host.versions import versions
-from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
+from bulkinfer.launch.job import Job, new_job_file, resolved_there, warn_of_changes
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
+from bulkinfer.launch.shards import join_shards
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
 from bulkinfer.results.log_folder import RESULTS, take_log_dir
@@ -66,9 +66,11 @@ def claim(plan: Plan) -> Iterator[Launch]:
             return
         with results_lock(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
             if _is_gone(output) or are_parts_gone(output):
-                _forget_gone_results(output)
+                forget_gone_results(output)
             output.mkdir(exist_ok=True)
             job_file = claim_output(job, output)
+            if job.shard is not None:
+                join_shards(job, output)
             todo = remaining_steps(job, output, job_file)
             job_file.write(output)
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
@@ -109,7 +111,7 @@ def _is_gone(output: Path) -> bool:
     return False
 
 
-def _forget_gone_results(output: Path) -> None:
+def forget_gone_results(output: Path) -> None:
     """Before a results folder is made or filled: what an earlier one of this name left in the own folder is not of this one.
 
     If that folder was only renamed, its _job.json is still needed: it stays under another name (see require_job).
@@ -195,14 +197,7 @@ def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
     if ran != (choice.provider, choice.precision, choice.entry.backend_version):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
     _check_graph(job, output, resolved)
-    changes = version_changes(begun.versions, versions())
-    if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
-        there = ", ".join(map(str, before)) if isinstance(before, list) else before
-        changes.append(f"{there} (now {', '.join(job.choice.models)})")
-    if changes:
-        log.warning(
-            f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
-        )
+    warn_of_changes(job, output, begun)
     _collect_own_files(output)
     begun.reopen()
     return begun
@@ -259,7 +254,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
 def _missing(job: Job, done: list[Step]) -> list[Step]:
     """The ranges of all partitions that no file in `done` covers."""
     shares = by_partition(done)
-    return [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, shares.get(index, ()))]
+    return [step for index, wanted in sorted(job.ranges().items()) for step in missing_ranges(wanted, shares.get(index, ()))]
 
 
 def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:

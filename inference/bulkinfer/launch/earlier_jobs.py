@@ -13,7 +13,7 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import canonical_json, safe_name
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name
 from bulkinfer.types import shell_word

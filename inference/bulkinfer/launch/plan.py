@@ -27,11 +27,12 @@ from bulkinfer.launch.job import (
     resolved_there,
 )
 from bulkinfer.launch.saved_manifest import listed_before
+from bulkinfer.launch.shards import refuse_other_job, shard_of, shards_beside, with_shard
 from bulkinfer.launch.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, plan_workers
@@ -57,6 +58,7 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
+    config = with_shard(config)
     for name in ("log_path", "output"):
         place = Path(getattr(config, name))
         require_folder_place(place, f"--{name}")
@@ -68,7 +70,10 @@ def plan_launch(config: LaunchConfig) -> Plan:
     if not has_pictures:
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
-    plan = plan_job(asked, open_pictures(asked, begun), begun)
+    shards, dataset = shards_beside(config, begun), open_pictures(asked, begun)
+    if shards is not None:
+        refuse_other_job(shards, joined_identity(identity_of(asked, dataset), shards.job))
+    plan = plan_job(asked, dataset, begun or (shards.job if shards else None))
     if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
         check_settled(plan.job)
     return plan
@@ -143,7 +148,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
-    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command)
+    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command, shard_of(config))
     return Plan(job, threads, log_dir, output, begun)
 
 
@@ -208,8 +213,10 @@ def announce(plan: Plan) -> None:
 def _announce_pictures(job: Job, dataset: Dataset) -> None:
     if skipped := dataset.skipped:
         log.info(f"--skip_done: {skipped.num_records} records have ok rows in {', '.join(skipped.outputs)}")
-    limited = f", the first {job.num_records} of them" if job.config.limit else ""
+    limited = f", the first {sum(job.counts.values())} of them" if job.config.limit else ""
     log.info(f"input: {dataset.source}: {dataset.num_records} records{limited}")
+    if job.shard is not None:
+        log.info(f"shard: {job.shard}, {job.num_records} of these records")
     for line in dataset.scan.summary() if dataset.scan else ():
         log.info(f"  {line}")
     for line in dataset.scan.unreadable_lines() if dataset.scan else ():

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from bulkinfer.config import LaunchConfig, RetryConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
@@ -19,6 +19,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import new_job_file
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
 from bulkinfer.launch.result_files import remove_if_empty, result_files
 from bulkinfer.launch.retry_merge import failed_rows, merge
@@ -27,7 +28,7 @@ from bulkinfer.launch.saved_manifest import kept_dataset
 from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Partition
+from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.part_names import STAGING, part_name, part_step
@@ -94,7 +95,7 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     dataset = replace(job.dataset, partitions=partitions, is_listed=False)
     counts = {index: len(numbers) for index, numbers in failed.items()}
     config = replace(job.config, batches_per_step=0, max_failures=0)
-    job = replace(job, dataset=dataset, counts=counts, config=config)
+    job = replace(job, dataset=dataset, counts=counts, config=config, shard=None)
     staging.mkdir(exist_ok=True)
     job_file = new_job_file(job)
     job_file.write(staging)

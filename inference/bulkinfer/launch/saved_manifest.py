@@ -11,8 +11,11 @@ from typing import Any, TypedDict
 from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.records.archive_dataset import archive_root
+from bulkinfer.records.dataset import Dataset, Partition, Skipped
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
-from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.moved_pictures import changed_archives, found_again, warn_of_changes
 from bulkinfer.results.find_output import logs_of_listing
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps
@@ -52,7 +55,7 @@ def _kept_in(log_dir: Path, begun: JobFile, data_dir: Path) -> Dataset | None:
         manifest = Manifest.read(path)
         if manifest.content_hash != entry.get("manifest_sha256"):
             return None
-        manifests[index] = replace(manifest, root=_root(data_dir, index, manifest))
+        manifests[index] = _with_changes(replace(manifest, root=_root(data_dir, index, manifest)))
     skipped = begun.skipped
     if skipped is not None and mismatch(skipped, _Skipped):
         return None
@@ -65,9 +68,17 @@ def _kept_in(log_dir: Path, begun: JobFile, data_dir: Path) -> Dataset | None:
 def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
     """Where the pictures of a kept manifest lie now: the data set may have been moved since the job began."""
     root = os.path.abspath(os.fsencode(data_dir))
-    if not carries_dataset(root):  # a plain folder
-        return root
+    if not carries_dataset(root):  # a plain folder, or archives
+        return archive_root(data_dir) if manifest.archives else root
     return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition
+
+
+def _with_changes(manifest: Manifest) -> Manifest:
+    """The manifest with the places that its pictures have now, if its archives have changed."""
+    if not (changed := changed_archives(manifest)):
+        return manifest
+    warn_of_changes(changed)
+    return found_again(manifest)
 
 
 def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset, begun: JobFile) -> Dataset | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from bulkinfer.types import Member, Place, Shard, printable
+from bulkinfer.types import Archive, Member, Place, printable
 
 PlaceAsJson: TypeAlias = "str | list[str | int]"
 
@@ -13,7 +13,7 @@ _ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
 
 def file_of(place: Place) -> bytes:
     """The path of the file in which a picture lies."""
-    return place if isinstance(place, bytes) else place.shard.path
+    return place if isinstance(place, bytes) else place.archive.path
 
 
 def place_name(place: Place) -> str:
@@ -22,17 +22,27 @@ def place_name(place: Place) -> str:
     return where if isinstance(place, bytes) else f"the picture at byte {place.offset} of {where}"
 
 
+def archive_as_json(archive: Archive) -> list[str | int]:
+    """An archive as a value of JSON."""
+    return [archive.path.decode(*_ENCODING), archive.kind, archive.size_bytes, archive.mtime_ns]
+
+
+def archive_from_json(value: list[str | int]) -> Archive:
+    """The inverse of archive_as_json."""
+    path, kind, size_bytes, mtime_ns = value
+    return Archive(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns))
+
+
 def place_as_json(place: Place) -> PlaceAsJson:
     """A place as a value of JSON."""
     if isinstance(place, bytes):
         return place.decode(*_ENCODING)
-    shard = place.shard
-    return [shard.path.decode(*_ENCODING), shard.kind, shard.size_bytes, shard.mtime_ns, place.offset, place.span]
+    return [*archive_as_json(place.archive), place.offset, place.span]
 
 
 def place_from_json(value: PlaceAsJson) -> Place:
     """The inverse of place_as_json."""
     if isinstance(value, str):
         return value.encode(*_ENCODING)
-    path, kind, size_bytes, mtime_ns, offset, span = value
-    return Member(Shard(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns)), int(offset), int(span))
+    *archive, offset, span = value
+    return Member(archive_from_json(archive), int(offset), int(span))

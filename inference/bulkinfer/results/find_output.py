@@ -11,6 +11,7 @@ from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
 from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, named_folders, recorded_output
 from bulkinfer.results.parquet_parts import listed_steps
+from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
@@ -19,13 +20,15 @@ log = logging.getLogger("bulkinfer")
 def find_output(given: Path) -> Path:
     """`given` if it is a results folder; else that of the job whose log folder `given`, or the folder above `given`, is.
 
-    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone.
+    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone, or if
+    `given` holds the shards of a job.
     """
     if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
         return given
     folder = given.parent if given.name == RESULTS and not given.exists() else given
     output = recorded_output(folder)
     if output is None:
+        refuse_shard_set(given)
         return given
     if not output.is_dir():
         raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")

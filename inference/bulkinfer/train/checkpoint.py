@@ -1,7 +1,8 @@
 """Checkpoints: weights and optimiser as safetensors, the rest as JSON; each a folder that is whole or absent.
 
 <run>/checkpoints/step-<updates done>/ holds weights.safetensors, optimiser.safetensors and state.json; with --ema also the
-average of the weights, ema.safetensors.
+average of the weights, ema.safetensors. average-<updates done>-<number>-<mode>/, the average of several checkpoints, has no
+optimiser and continues no run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, fsync_director
 from bulkinfer.files.json_file import write_json
 from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.optimisers import own_state
-from bulkinfer.train.state import CHECKPOINT_NAME, OPTIMISER_KEY, read_state
+from bulkinfer.train.state import AVERAGE_NAME, CHECKPOINT_NAME, OPTIMISER_KEY, read_state
 from bulkinfer.train.state import FILE as STATE
 
 if TYPE_CHECKING:
@@ -73,26 +74,41 @@ def name_of(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def average_name(step: int, count: int, mode: str) -> str:
+    """The name of an average of so many checkpoints, the newest of which is of `step` updates."""
+    return f"average-{step:08d}-{count}-{mode}"
+
+
 def save(
     run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any], ema: Ema | None = None
 ) -> Path:
     """Publish the checkpoint of `state["step"]` updates; returns its folder."""
-    final = run / FOLDER / name_of(state["step"])
+    tensors, numbers = flatten_optimiser(optimiser)
+    files, state = {WEIGHTS: network.state_dict(), OPTIMISER: tensors}, {**state, "optimiser_numbers": numbers}
+    if ema is not None:
+        files[EMA], state["ema_updates"] = ema.tensors(), ema.updates
+    return _publish(run / FOLDER / name_of(state["step"]), files, state)
+
+
+def save_average(run: Path, name: str, weights: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    """Publish an average of checkpoints under this name, with the `state` of the newest of them; returns its folder."""
+    left_out = ("ema_updates", "window", "owes_validation")  # of the run that it does not continue
+    kept = {key: value for key, value in state.items() if key not in left_out}
+    return _publish(run / FOLDER / name, {WEIGHTS: weights}, {**kept, "optimiser_numbers": {}})
+
+
+def _publish(final: Path, files: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> Path:
+    """Write the files with these tensors and state.json to the folder `final`, which appears when it is whole."""
     final.parent.mkdir(exist_ok=True)
     temporary = temporary_path(final)
     temporary.mkdir()
     try:
-        tensors, numbers = flatten_optimiser(optimiser)
-        files = {WEIGHTS: _on_cpu(network.state_dict()), OPTIMISER: tensors}
-        if ema is not None:
-            files[EMA] = _on_cpu(ema.tensors())
-            state = {**state, "ema_updates": ema.updates}
         for name, content in files.items():
-            save_file(content, temporary / name)
+            save_file(_on_cpu(content), temporary / name)
         hashes = {name: file_sha256(temporary / name) for name in files}
         for name in hashes:
             _fsync(temporary / name)
-        write_json(temporary / STATE, {**state, "optimiser_numbers": numbers, "sha256": hashes})
+        write_json(temporary / STATE, {**state, "sha256": hashes})
         if final.exists():
             shutil.rmtree(final)  # of the same step: this run was once continued from an earlier checkpoint
         os.rename(temporary, final)
@@ -122,7 +138,7 @@ def flatten_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tenso
     for index, entries in optimiser.state_dict()["state"].items():
         for name, value in entries.items():
             if isinstance(value, Tensor):
-                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+                tensors[f"{index}.{name}"] = value
             elif value is not None:
                 numbers[f"{index}.{name}"] = value
     return tensors, numbers
@@ -160,6 +176,12 @@ def steps_of(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
+def averages_of(run: Path) -> list[Path]:
+    """The averages of checkpoints of a run, in the order of updates."""
+    found = [path for path in (run / FOLDER).glob("average-*") if AVERAGE_NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (int(path.name.split("-")[1]), path.name))
+
+
 def read(path: Path) -> Checkpoint:
     """Read the checkpoint in a folder. Raises RunError if it is damaged, UsageError if there is none."""
     try:
@@ -169,7 +191,7 @@ def read(path: Path) -> Checkpoint:
             tensors = {name: _tensors(path / name, sha256) for name, sha256 in state["sha256"].items() if name in _FILES}
     except OSError as error:
         raise RunError(f"{path} cannot be read ({os_error_sentence(error)}): {_ADVICE}") from error
-    return Checkpoint(path, tensors[WEIGHTS], tensors[OPTIMISER], state, tensors.get(EMA, {}))
+    return Checkpoint(path, tensors[WEIGHTS], tensors.get(OPTIMISER, {}), state, tensors.get(EMA, {}))
 
 
 def _tensors(path: Path, sha256: str) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
+from bulkinfer.train.averages.average import average_at_end
 from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
@@ -29,8 +31,9 @@ from bulkinfer.train.ranks.agreement import agree
 from bulkinfer.train.ranks.group import connected, noticing_lost_ranks
 from bulkinfer.train.ranks.start import ranks_to_start, start_ranks
 from bulkinfer.train.ranks.world import World, find_world
-from bulkinfer.train.resume import changed_options, refuse_later, restore
+from bulkinfer.train.resume import changed_options, find_last, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
+from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import device_of, set_up
 from bulkinfer.train.step import Stop, never, warn_if_emulated
 from bulkinfer.train.training import Training
@@ -81,7 +84,7 @@ def train(
         result = start_ranks(config, count, shows_progress=shows_progress)
         paths = {name: Path(result[name]) for name in ("folder", "checkpoint") if result[name] is not None}
         return TrainResult(**{**result, **paths})
-    found = checkpoint.find(Path(config.resume)) if config.resume else None
+    found = find_last(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
@@ -111,6 +114,10 @@ def train(
         try:
             with stopping() as stop, noticing_lost_ranks(lambda: how_to_go_on(training, run)):
                 code = run_updates(training, run, stop)
+            if world.is_first and not code:
+                average_at_end(config, run)
+            if config.remove_checkpoints and not code:
+                remove_all(training, run)
         except Exception as error:
             if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
                 raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
@@ -191,7 +198,8 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     """The log of a new run, or of one that is continued; it holds the lock of the folder until it is closed."""
     config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
-        folder = new_run(Path(config.log_path), facts["network"]["model"], facts["dataset"], config.name_suffix)
+        place = Path(config.log_path if config.keep_run else tempfile.mkdtemp(prefix="bulkinfer-run-"))
+        folder = new_run(place, facts["network"]["model"], facts["dataset"], config.name_suffix)
     else:
         folder = found.path.parent.parent
     lock = lock_run(folder)

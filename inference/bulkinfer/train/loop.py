@@ -50,7 +50,7 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
 def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> int:
     config, epochs, progress = training.plan.config, training.plan.epochs, training.progress
     save_every = updates_between(config.checkpoints_per_epoch, epochs)
-    log_every = updates_between(config.logs_per_epoch, epochs)
+    log_every = config.log_updates or updates_between(config.logs_per_epoch, epochs)
     validate_every = validation_interval(config, epochs)
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
     if progress.owes_validation:
@@ -147,11 +147,11 @@ def plan_work(training: Training) -> Iterator[Work]:
     """The micro batches of this replica from update `progress.done` on: functions of the seed and the update alone."""
     plan = training.plan
     epochs, seed, world = plan.epochs, plan.config.seed, plan.world
-    epoch = -1
+    epoch = -1  # a pass over the pictures, which draws go by, whatever counts as an epoch elsewhere
     for step in range(training.progress.done, epochs.total_steps):
-        if epochs.epoch_of(step) != epoch:
-            epoch = epochs.epoch_of(step)
-            epoch_order = training.data.chosen[order(seed, epoch, epochs.num_samples)]
+        if epochs.pass_of(step) != epoch:
+            epoch = epochs.pass_of(step)
+            epoch_order = training.data.chosen[order(seed, epoch, epochs.num_samples, shuffle=plan.config.shuffle)]
         start, end = share(*epochs.window(step), world.replica, world.replicas)
         pieces = micro_batches(start, end, plan.micro_batch)
         for one, other in pieces or [(start, end)]:  # a replica for which nothing is left takes part all the same

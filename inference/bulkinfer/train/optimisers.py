@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
 
 USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
+
+_NORM_PARTS = {"beta": "bias", "gamma": "weight"}  # TensorFlow's names of a norm's parameters -> ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +64,52 @@ def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
         )
 
 
+def has_one_dimension(parameter: nn.Parameter) -> bool:
+    """Whether a parameter is one of those that have no decay: a weight of a norm, or a bias."""
+    return parameter.ndim <= 1
+
+
+def plain_for_lars(parameters: Mapping[str, nn.Parameter], skip: Sequence[str]) -> Callable[[nn.Parameter], bool]:
+    """Whether lars leaves a parameter as plain momentum would have it, without decay: --lars_skip, or those of one dimension.
+
+    Each of `skip` is a part of a name; beta is the bias of a norm and gamma its weight. Raises UsageError for one that matches
+    nothing.
+    """
+    if not skip:
+        return has_one_dimension
+    found = {word: {id(p) for name, p in parameters.items() if _is_meant(word, name, parameters)} for word in skip}
+    if unused := [word for word, ids in found.items() if not ids and word not in _NORM_PARTS]:
+        names = ", ".join(parameters)
+        raise UsageError(f"--lars_skip {unused[0]}: no parameter has this in its name: give a part of one of {names}")
+    return lambda parameter: any(id(parameter) in ids for ids in found.values())
+
+
+def _is_meant(word: str, name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
+    module, _, own = name.rpartition(".")
+    weight = parameters.get(f"{module}.weight")
+    is_of_norm = weight is not None and weight.ndim == 1
+    return (is_of_norm and own == _NORM_PARTS.get(word)) or word in name
+
+
 def make_optimiser(
-    parameters: Iterable[nn.Parameter], options: OptimiserOptions, *, is_sharded: bool = False
+    parameters: Iterable[nn.Parameter],
+    options: OptimiserOptions,
+    is_plain: Callable[[nn.Parameter], bool] = has_one_dimension,
+    *,
+    is_sharded: bool = False,
 ) -> torch.optim.Optimizer:
-    """The optimiser with two groups of parameters: decayed ones, and those of one dimension, which have no decay.
+    """The optimiser with two groups of parameters: decayed ones, and plain ones, which have no decay, nor are scaled by lars.
 
     The rate is 0 here, and set before each update. If it is sharded, each rank keeps and computes the state of some parameters
     only, and sends the others the new weights (Rajbhandari et al., arXiv:1910.02054, stage 1).
     """
     groups: list[dict[str, Any]] = [
-        {"params": [], "l2": options.l2, "shrink": options.weight_decay},
-        {"params": [], "l2": 0.0, "shrink": 0.0},
+        {"params": [], "l2": options.l2, "shrink": options.weight_decay, "always_adapt": True},
+        {"params": [], "l2": 0.0, "shrink": 0.0, "always_adapt": False},
     ]
     for parameter in parameters:
-        groups[parameter.ndim <= 1]["params"].append(parameter)
-    groups = [
-        {**group, "weight_decay": group["l2"], "always_adapt": group["params"][0].ndim > 1}
-        for group in groups
-        if group["params"]
-    ]
+        groups[is_plain(parameter)]["params"].append(parameter)
+    groups = [{**group, "weight_decay": group["l2"]} for group in groups if group["params"]]
     kind, settings = _kind(options)
     if is_sharded:
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -119,7 +148,7 @@ def _kind(options: OptimiserOptions) -> tuple[Any, dict[str, Any]]:
     """The class of an optimiser, and its settings.
 
     rmsprop_tf is TensorFlow's form: epsilon inside the root, averages that start at 1, the rate inside the momentum. lars
-    scales rates by the norms of weight and gradient (You et al., arXiv:1708.03888), but for parameters of one dimension.
+    scales rates by the norms of weight and gradient (You et al., arXiv:1708.03888), but for plain parameters.
     """
     from timm.optim.lars import Lars
     from timm.optim.rmsprop_tf import RMSpropTF

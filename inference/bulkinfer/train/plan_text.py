@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 from torch import nn
 
@@ -16,7 +17,9 @@ from bulkinfer.train.options import DEFAULT_RATES, TrainConfig
 from bulkinfer.train.plan import Batches
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.training import Training
+from bulkinfer.types import shell_word
 
+_NOT_SHOWN = ("dry_run", "resume")
 _MOST_OF_FIRST = 0.05  # share of their first values that batch norm's averages may keep at the end of a run
 
 
@@ -40,9 +43,27 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
         "optimiser": _optimiser(config),
         "precision": f"{precision.name}{half_type} on {training.data.device}",
     }
+    if others := options_text(config):
+        lines["options"] = others
     num_batches = epochs.total_steps * batches.accumulation
     warning = slow_averages(training.model.network, num_batches, is_of_timm=options.model not in TRAINABLE)
     return {**lines, "warning": warning} if warning and not config.init_checkpoint else lines
+
+
+def options_text(config: TrainConfig) -> str:
+    """The options that are not the default, as they are typed, but for those that say where others came from."""
+    shown_elsewhere = {"model": default_model(config.dataset), "lr": DEFAULT_RATES[config.optimizer]}  # filled in
+    given = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _NOT_SHOWN}
+    given = {name: value for name, value in given.items() if value != shown_elsewhere.get(name)}
+    return " ".join(_typed(name, value) for name, value in given.items() if value != getattr(TrainConfig, name))
+
+
+def _typed(name: str, value: object) -> str:
+    """An option as it is typed."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no{name}"
+    words = [f"{value:g}" if isinstance(value, float) else str(value)] if not isinstance(value, tuple) else value
+    return f"--{name} {' '.join(map(shell_word, words))}"
 
 
 def _norm(options: NetworkOptions) -> str:

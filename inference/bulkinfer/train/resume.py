@@ -13,13 +13,14 @@ from bulkinfer.train.networks import load_weights
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.training import Training
+from bulkinfer.types import shell_word
 
 # Options that the updates already done depend on.
 _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
-    "train_only", "ema", "seed", "class_order",
+    "train_only", "train_from", "ema", "seed", "class_order", "updates_per_epoch", "shuffle", "lars_skip",
 )  # fmt: skip
 _AGAIN = {
     "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
@@ -30,7 +31,21 @@ _AGAIN = {
 
 def options_of(path: str) -> dict[str, Any]:
     """The options of the run that --resume names. Raises UsageError or RunError if there is no such run."""
-    return options_of_state(checkpoint.find(Path(path), warns=False).state)
+    return options_of_state(find_last(Path(path), warns=False).state)
+
+
+def find_last(path: Path, *, warns: bool = True) -> Checkpoint:
+    """The checkpoint that a run goes on from, at a path as checkpoint.find() takes it.
+
+    Raises UsageError if there is none, or if it is an average, which has no optimiser.
+    """
+    found = checkpoint.find(path, warns=warns)
+    if "average" in found.state:
+        raise UsageError(
+            f"--resume: {found.path} is an average of checkpoints and continues no run: a new run begins with its weights by "
+            f"--init_checkpoint {shell_word(found.path)}"
+        )
+    return found
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+
+from bulkinfer.files.atomic import naming
 from bulkinfer.train import checkpoint
 from bulkinfer.train.optimisers import gather_state
 from bulkinfer.train.runs import Log
@@ -21,3 +24,14 @@ def save(training: Training, run: Log) -> None:
     progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state, model.ema)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")
+
+
+def remove_all(training: Training, run: Log) -> None:
+    """The first replica removes all checkpoints of the run. Raises RunError for one that cannot be removed."""
+    if not training.plan.world.is_first:
+        return
+    for path in checkpoint.steps_of(run.folder):
+        with naming(path):
+            shutil.rmtree(path)
+    training.progress.checkpoint = None
+    run.say("checkpoints: removed, as --remove_checkpoints asks")

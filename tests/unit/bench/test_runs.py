@@ -14,7 +14,8 @@ from bulkinfer.bench.runs import Bench, decoding_plan, enough_records, repeated
 from bulkinfer.commands import partition_dataset
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.dataset import open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.worker.protocol import RunSpec
 
 from tests.launches import config_of, job_of, plan_of, write_photos

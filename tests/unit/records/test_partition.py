@@ -16,10 +16,12 @@ import pytest
 from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files.atomic import temporary_path
 from bulkinfer.host.process_identity import Table, this_table
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.links import WAYS
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.make_partitions import check_places
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Entry
-from bulkinfer.records.partition import Published, check_places, publish_partitions
+from bulkinfer.records.partition import Published, publish_partitions
 from bulkinfer.records.sources.folder import scan_folder
 from bulkinfer.records.sources.list_file import Listing, read_list
 from bulkinfer.records.split import even_split

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, update
+from bulkinfer.errors import UsageError
+from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, plain_for_lars, update
 from bulkinfer.train.options import OPTIMISERS
 from torch import nn
 
@@ -60,6 +61,36 @@ def test_lars_moves_by_the_ratio_of_norms() -> None:
     weight.grad = torch.full((2, 2), 5.0)
     update(optimiser, 1.0)
     assert weight.detach().numpy() == pytest.approx(np.full((2, 2), 3 - 0.001 * 3 / 5 * 5), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("skip", "plain"),
+    [
+        ((), {"0.bias", "1.weight", "1.bias"}),
+        (("beta", "gamma", "bias"), {"0.bias", "1.weight", "1.bias"}),
+        (("beta",), {"1.bias"}),
+        (("gamma",), {"1.weight"}),
+        (("0.",), {"0.weight", "0.bias"}),
+    ],
+)
+def test_parameters_that_lars_neither_scales_nor_decays(skip: tuple[str, ...], plain: set[str]) -> None:
+    parameters = dict(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).named_parameters())
+    optimiser = make_optimiser(parameters.values(), OptimiserOptions("lars", l2=0.5), plain_for_lars(parameters, skip))
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    scaled, left = optimiser.param_groups
+    assert {names[id(parameter)] for parameter in left["params"]} == plain
+    assert {names[id(parameter)] for parameter in scaled["params"]} == set(parameters) - plain
+    assert (scaled["always_adapt"], scaled["weight_decay"], left["always_adapt"], left["weight_decay"]) == (
+        True,
+        0.5,
+        False,
+        0.0,
+    )
+
+
+def test_a_part_of_no_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="--lars_skip fc: no parameter has this in its name"):
+        plain_for_lars({"0.weight": nn.Parameter(torch.ones(1, 1))}, ("fc",))
 
 
 @pytest.mark.parametrize("option", ["l2", "weight_decay"])

@@ -47,6 +47,9 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "negative seconds": lambda state: state.update(total_s=float("-inf")),
     "an average without its file": lambda state: state.update(ema_updates=3),
     "a file of an average without its count": lambda state: state["sha256"].update({"ema.safetensors": "0" * 64}),
+    "an average of text": lambda state: state.update(average="mean"),
+    "an average with an optimiser": lambda state: state.update(average={"mode": "mean", "decay": 0.9, "of": []}),
+    "no optimiser": lambda state: state["sha256"].pop("optimiser.safetensors"),
     "no pictures": lambda state: state.update(num_samples=0),
 }
 

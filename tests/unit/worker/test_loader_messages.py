@@ -6,14 +6,14 @@ import os
 import threading
 
 import pytest
-from bulkinfer.types import Facts, Member, Shard
+from bulkinfer.types import Archive, Facts, Member
 from bulkinfer.worker.loader_messages import Pipes, Reply, Request
 
 REQUEST = Request(
     1 << 40,
     3,
     1 << 50,
-    [b"/a/b.jpg", b"", b'caf\xe9\xff/\x00\n".png', "ü".encode(), Member(Shard(b"/0.tar", "tar", 9, 8), 7, 6)],
+    [b"/a/b.jpg", b"", b'caf\xe9\xff/\x00\n".png', "ü".encode(), Member(Archive(b"/0.tar", "tar", 9, 8), 7, 6)],
 )
 REPLIES = [
     Reply(),

@@ -27,6 +27,7 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
+from bulkinfer.records.archive_dataset import is_archive_file
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
 
@@ -124,7 +125,7 @@ def _with_pictures(
 def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
     """What makes the thumbnails; or None, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
-    if not folder.is_dir():
+    if not (folder.is_dir() or is_archive_file(folder)):
         return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
     return Thumbnails(folder, found.job.identity), ""
 

@@ -67,6 +67,9 @@ class Ranks:
         self.gather(None)
 
 
+ALONE = Ranks()
+
+
 @contextmanager
 def connected(world: World, device: torch.device) -> Iterator[Ranks]:
     """Connect this rank with the others until the block ends, which it does for all ranks at the same time.
@@ -119,7 +122,7 @@ def _connect(world: World, device: torch.device) -> None:
         ) from error
 
 
-def share_cores(ranks: Ranks) -> None:
+def share_cores(ranks: Ranks = ALONE) -> None:
     """Set torch's threads of this rank: the cores that it may use, divided among the ranks of this host that may use them."""
     cores = core_budget()
     places = ranks.gather((socket.gethostname(), cores.affinity))

@@ -19,6 +19,8 @@ class ValidateConfig:
         group="input",
         value="RUN",
     )
+    config: str = option("", "name of a set of options of train in --config_path, those that validate has; flags given now win")
+    config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer", value="FILE")
     again: bool = option(False, "validate again the checkpoints that are in validation.csv of the run")
     data_dir: str = option("", "folder of the data set; default: that of the run")
     dataset: str = option("", "without PATH: name of the data set, if --data_dir may hold several", aliases=("data",))

@@ -17,8 +17,8 @@ from torch.nn import functional
 from bulkinfer.errors import RunError
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.samples import Samples, Work
-from bulkinfer.train.ranks.group import Ranks
-from bulkinfer.train.step import ALONE, Precision
+from bulkinfer.train.ranks.group import ALONE, Ranks
+from bulkinfer.train.step import Precision
 
 
 @dataclass

@@ -20,7 +20,7 @@ from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
+from bulkinfer.train.runs import AVERAGE, EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision, warn_if_emulated
@@ -92,14 +92,14 @@ def validate_network(config: ValidateConfig) -> None:
 
 
 def checkpoints_of(path: Path) -> list[Path]:
-    """The checkpoints at a path, ascending. Raises UsageError if there are none."""
+    """The checkpoints at a path, ascending, and behind them their averages. Raises UsageError if there are none."""
     path = Path(os.path.abspath(path))
     if path.is_file():
         path = path.parent
     if (path / state.FILE).exists():
         return [path]
     if found := checkpoint.steps_of(path):
-        return found
+        return [*found, *checkpoint.averages_of(path)]
     raise UsageError(f"{path} holds no checkpoint: give a run folder below logs/, or one of its checkpoints")
 
 
@@ -136,17 +136,20 @@ def scored(folder: Path) -> set[tuple[str, str]]:
 
 
 def weights_in(path: Path, asked: str) -> str:
-    """The kind of the weights that --weights_of names, of the checkpoint in a folder."""
+    """The kind of the weights (for the column of validation.csv) that --weights_of names, of the checkpoint in a folder."""
+    if state.AVERAGE_NAME.fullmatch(path.name):
+        return AVERAGE
     return EMA if asked == EMA or (asked == "auto" and (path / checkpoint.EMA).exists()) else RAW
 
 
 def save_scores(folder: Path, found: Checkpoint, scores: Scores, weights: str = RAW) -> None:
     """Write the checkpoint's row of validation.csv, replacing an earlier one, and the confusion matrix beside it."""
     path, name = folder / "validation.csv", found.path.name
-    rows = [row for row in read_table(path) if (row["name"], row.get("weights") or RAW) != (name, weights)]
+    rows = [{**row, "weights": row.get("weights") or RAW} for row in read_table(path)]
+    rows = [row for row in rows if (row["name"], row["weights"]) != (name, weights)]
     row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row(), "weights": weights}
     rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
-    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: (int(row["step"]), row.get("weights") == EMA)))
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: (int(row["step"]), row["weights"] == EMA)))
     confusion = folder / f"confusion-{name}{f'-{EMA}' if weights == EMA else ''}.csv"
     with naming(confusion):
         np.savetxt(confusion, scores.confusion, fmt="%d", delimiter=",")

@@ -13,7 +13,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.ranks.agreement import compare, facts_of
-from bulkinfer.train.ranks.group import Ranks
+from bulkinfer.train.ranks.group import ALONE
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 
@@ -33,7 +33,7 @@ def test_the_first_rank_that_differs_is_named() -> None:
 
 def facts(home: Path, **options: Any) -> dict[str, str]:
     config = with_defaults(with_data_found(config_of(home, **options)))
-    return facts_of(set_up(config, World(), Ranks())[0], None)
+    return facts_of(set_up(config, World(), ALONE)[0], None)
 
 
 def test_what_must_be_equal(tmp_path: Path) -> None:
