@@ -22,7 +22,7 @@ from bulkinfer.train.first_weights import load_first_weights
 from bulkinfer.train.freezing import freeze, moving_norms
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options, plain_for_lars
-from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
+from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.group import Ranks
@@ -119,9 +119,8 @@ def batches_of(config: TrainConfig, world: World) -> Batches:
     """The batch sizes. A plan leaves the number of replicas open, if the other numbers determine it."""
     is_open = config.dry_run and not config.replicas and world.replicas == 1
     replicas = 0 if is_open else world.replicas
-    return solve(
-        config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size, default_micro_batch=128
-    )
+    given = (config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size)
+    return solve(*given, default_micro_batch=MICRO_BATCH)
 
 
 def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:

@@ -17,12 +17,11 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.options import training_data_dir
+from bulkinfer.train.data.recipes import STATISTICS, recipe_for
 from bulkinfer.train.data.samples import (
-    STATISTICS,
     Samples,
     array_samples,
     file_samples,
-    recipe_for,
 )
 from bulkinfer.train.data.which import FAKE, dataset_of
 from bulkinfer.train.defaults import default_model
