@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from array import array
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files import guarded
-from bulkinfer.types import Array
+from bulkinfer.types import Archive, Array, Member, Place
+
+if TYPE_CHECKING:
+    from bulkinfer.datasets.boxes import BoxTable
+    from bulkinfer.records.archive_index import ArchiveIndex
 
 SPLITS = ("train", "valid")
 
@@ -50,6 +56,10 @@ class PathTable:
     def __len__(self) -> int:
         return len(self.ends) - 1
 
+    def relative_names(self) -> Iterator[bytes]:
+        """The names, in order."""
+        return (self.names[start:end] for start, end in pairwise(self.ends.tolist()))
+
     def __getitem__(self, index: int) -> bytes:
         """The full path of one file. Raises IndexError beyond the last."""
         number = index if index >= 0 else index + len(self)
@@ -60,6 +70,45 @@ class PathTable:
     def digest(self) -> str:
         """A hash of the names, in their order."""
         return short_hash(self.names, self.ends)
+
+
+class Places(Protocol):
+    """Where the pictures of a data set lie, by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Place: ...
+
+    def digest(self) -> str:
+        """A hash of the places below the folder of the set, in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberTable:
+    """Places of many pictures in archives: the number of each one's archive, and the part of it. Some 20 bytes a picture."""
+
+    archives: tuple[Archive, ...]
+    numbers: Array
+    offsets: Array
+    spans: Array
+
+    @classmethod
+    def of(cls, index: ArchiveIndex, numbers: Array, offsets: Array, spans: Array) -> MemberTable:
+        """The table of pictures in archives of `index`."""
+        archives = tuple(replace(archive, path=index.root + b"/" + archive.path) for archive in index.archives)
+        return cls(archives, numbers.astype(np.int32), offsets.astype(np.int64), spans.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Member:
+        """The place of one picture."""
+        return Member(self.archives[self.numbers[index]], int(self.offsets[index]), int(self.spans[index]))
+
+    def digest(self) -> str:
+        """A hash of the names of the archives, and of the place of each picture in them."""
+        names = b"\0".join(os.path.basename(archive.path) for archive in self.archives)
+        return short_hash(names, self.numbers, self.offsets, self.spans)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,12 +138,17 @@ class ArrayPictures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePictures:
-    """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes, notes as above."""
+    """A data set in files or archives: places, sorted by class and then by name; int64 labels, names of classes, notes as
+    above.
 
-    places: PathTable
+    `boxes` are those of the objects in each picture, if they were asked for and the data set has any.
+    """
+
+    places: Places
     labels: Array
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    boxes: BoxTable | None = None
 
     def __post_init__(self) -> None:
         assert self.labels.shape == (len(self.places),), self.labels.shape

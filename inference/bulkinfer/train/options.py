@@ -84,6 +84,7 @@ class TrainConfig:
         "auto", "augmentation of training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS
     )
     crop_area: tuple[str, ...] = option(("0.08", "1"), "least and largest share of a picture that resized_crop takes")
+    use_boxes: bool = option(False, "resized_crop takes parts that hold a tenth of an object's box, in data sets with boxes")
     label_smoothing: float = option(0.0, "share of a target spread over all classes", minimum=0)
     mixup_alpha: float = option(0.0, "alpha of mixup's Beta distribution; 0: no mixup", minimum=0)
     cutmix_alpha: float = option(0.0, "alpha of cutmix's Beta distribution; 0: no cutmix", minimum=0)

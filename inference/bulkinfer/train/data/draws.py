@@ -27,10 +27,13 @@ class Draw(IntEnum):
     MADE_UP = 10
 
 
-def uniform(seed: int, epoch: int, samples: Integers, draw: Draw) -> Floats:
-    """One number in [0, 1) for each sample index, by chained splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+def uniform(seed: int, epoch: int, samples: Integers, draw: Draw, attempt: int = 0) -> Floats:
+    """One number in [0, 1) for each sample index, by chained splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+
+    Each `attempt` has its own numbers.
+    """
     state = _mix(np.array([seed], np.uint64))
-    for value in (epoch, int(draw)):
+    for value in (epoch, int(draw), attempt)[: 3 if attempt else 2]:
         state = _mix(state ^ np.uint64(value))
     return (_mix(state ^ samples.astype(np.uint64)) >> np.uint64(11)).astype(np.float64) / float(1 << 53)
 

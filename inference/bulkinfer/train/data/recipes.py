@@ -1,4 +1,4 @@
-"""How the pictures of a data set are prepared for a network."""
+"""How pictures for training and validation are prepared: their statistics and recipe."""
 
 from __future__ import annotations
 

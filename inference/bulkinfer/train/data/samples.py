@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bulkinfer.datasets.boxes import BoxTable
 from bulkinfer.datasets.types import ArrayPictures, FilePictures, short_hash
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder
@@ -26,7 +27,7 @@ from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.place import place_name
 from bulkinfer.records.read_place import read_place
-from bulkinfer.train.data.augment import random_resized_crops
+from bulkinfer.train.data.augment import crop_of_object, random_resized_crops
 from bulkinfer.train.data.draws import Integers
 
 log = logging.getLogger("bulkinfer")
@@ -92,7 +93,8 @@ class CachedSamples:
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
 
-    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once. With `boxes` the parts that are
+    cut out hold some of an object.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class LoadedSamples:
         seed: int,
         crop_area: tuple[float, float] | None,
         skips_bad: bool = False,
+        boxes: BoxTable | None = None,
     ) -> None:
         self.picture, self.labels, self.class_names = picture, pictures.labels, pictures.class_names
+        self._boxes = boxes
         self._recipe, self.num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
         self._skips_bad, self._named, self._pictures = skips_bad, set[int](), pictures
 
@@ -180,7 +184,10 @@ class LoadedSamples:
         if epoch is None or self._crop_area is None:
             prepare(image, self._recipe, slot_HWC)
             return
-        (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
+        if self._boxes is not None:
+            box = crop_of_object(self._seed, epoch, sample, image.size, self._crop_area, self._boxes[sample])
+        else:
+            (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
         size = (self._recipe.width, self._recipe.height)
         corners = (box.left, box.top, box.left + box.width, box.top + box.height)
         slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
@@ -276,4 +283,5 @@ def file_samples(
         seed=seed,
         crop_area=crop_area,
         skips_bad=skips_bad,
+        boxes=pictures.boxes,
     )
