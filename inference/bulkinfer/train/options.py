@@ -19,6 +19,7 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
+ROUNDINGS = ("auto", "on", "off")
 MICRO_BATCH = 128  # where no option says more
 AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
@@ -131,6 +132,11 @@ class TrainConfig:
     shuffle: bool = option(True, "another order of the pictures in each epoch")
     precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
     half_type: str = option("bfloat16", "the type of 16 bits in --precision", choices=HALF_TYPES)
+    stochastic_rounding: str = option(
+        "auto",
+        "weights of 16 bits are rounded up or down at random, so that small changes count; auto: on with --precision 16.16",
+        choices=ROUNDINGS,
+    )
     loss_scaling: float = option(
         0.0, "loss scale: its value (static), its end (ramp) or its start (dynamic); 0: 1, or 65536 for dynamic", minimum=0
     )

@@ -14,14 +14,14 @@ from bulkinfer.train.training import Training
 def save(training: Training, run: Log) -> None:
     """The first rank saves a checkpoint, which takes all ranks, and removes older ones that are not to be kept."""
     model, plan, progress = training.model, training.plan, training.progress
-    gather_state(model.optimiser)
+    gather_state(model.updater.optimiser)
     if not plan.world.is_first:
         return
     scale = {"value": model.loss_scale.value, "good_steps": model.loss_scale.good_steps}
     epoch = progress.done / plan.epochs.steps_per_epoch
     state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
              "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
-    progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state, model.ema)
+    progress.checkpoint = checkpoint.save(run.folder, model.network, model.updater.optimiser, state, model.ema)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
-from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks.group import ALONE, Ranks
+from bulkinfer.train.updating import Updater
 
 log = logging.getLogger("bulkinfer")
 
@@ -138,10 +138,11 @@ def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torc
 
 def run_step(
     network: Callable[[Tensor], Tensor],
-    optimiser: torch.optim.Optimizer,
+    updater: Updater,
     parts: Iterable[tuple[Tensor, Tensor, Tensor]],
     *,
     window_size: int,
+    step: int,
     rate: float,
     scale: float,
     precision: Precision,
@@ -149,29 +150,25 @@ def run_step(
     stop: Stop = never,
     buffers: Sequence[Tensor] = (),
 ) -> Outcome:
-    """One update from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
+    """Update number `step` from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
     The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
     not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
     code on any rank, all of them return it.
     """
     before = [buffer.clone() for buffer in buffers]
-    optimiser.zero_grad(set_to_none=True)
+    updater.forget_gradients()
     losses, correct, count = [], [], 0
     for images_NCHW, targets_NK, labels_N in parts:
         with precision.autocast():
             logits_NK = network(images_NCHW)
         loss = functional.cross_entropy(logits_NK.float(), targets_NK, reduction="sum")
         (loss * (scale / window_size)).backward()  # type: ignore[no-untyped-call]
+        updater.add_gradients()
         losses.append(loss.detach())
         correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    if ranks.are_many:
-        for parameter in parameters:
-            if parameter.grad is None:  # this rank had no samples, but the others have gradients
-                parameter.grad = torch.zeros_like(parameter)
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = updater.gradients(of_all=ranks.are_many)  # a rank without samples takes part, as the others have gradients
     code = stop()
     stopping = torch.tensor([float(code > 0)], device=gradients[0].device)  # how many ranks are to stop
     ranks.add([*gradients, stopping])
@@ -179,7 +176,7 @@ def run_step(
         torch._foreach_mul_(gradients, 1 / scale)
     finite, stops = torch.stack([torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()), stopping[0] > 0]).tolist()
     if finite:
-        update(optimiser, rate)
+        updater.update(rate, step)
     else:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -25,6 +26,7 @@ class Draw(IntEnum):
     MIX_Y = 8
     MIX_X = 9
     MADE_UP = 10
+    ROUNDING = 11
 
 
 def uniform(seed: int, epoch: int, samples: Integers, draw: Draw, attempt: int = 0) -> Floats:
@@ -56,6 +58,14 @@ def step_seed(seed: int, step: int, rank: int) -> int:
     for value in (step, rank):
         state = _mix(state ^ np.uint64(value))
     return int(state[0] >> np.uint64(1))
+
+
+def rounding_seeds(seed: int, step: int, names: Sequence[int]) -> list[int]:
+    """Torch's seeds for the rounding of parameters in one update; `names` has a number of 64 bits for the name of each."""
+    state = _mix(np.array([seed], np.uint64))
+    for value in (step, int(Draw.ROUNDING)):
+        state = _mix(state ^ np.uint64(value))
+    return [int(number) for number in _mix(state ^ np.array(names, np.uint64)) >> np.uint64(1)]
 
 
 def _mix(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

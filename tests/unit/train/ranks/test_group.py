@@ -12,16 +12,17 @@ import torch
 from bulkinfer.train.checkpoint import flatten_optimiser
 from bulkinfer.train.data.samples import CachedSamples
 from bulkinfer.train.networks import NetworkOptions, build
-from bulkinfer.train.optimisers import OptimiserOptions, gather_state, make_optimiser
+from bulkinfer.train.optimisers import OptimiserOptions, gather_state
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.step import Precision, run_step, targets_of
+from bulkinfer.train.updating import Updater
 from bulkinfer.train.validation.scores import evaluate
 from torch import nn
 
 from tests.forms import long
 from tests.rank_processes import run_ranks
 
-FP32 = Precision("32.32", "cpu")
+FP32, BF16 = Precision("32.32", "cpu"), Precision("16.16", "cpu")
 RATES = {"sgd": 0.1, "nesterov": 0.1, "lars": 5.0, "rmsprop_tf": 0.003}
 CASES = list(itertools.product(("group", "none"), RATES, (False, True)))  # norm, optimiser, sharded
 GLOBAL = 8
@@ -37,16 +38,21 @@ def batch(random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     return torch.randn(GLOBAL, 3, 8, 8, generator=random), targets_of(labels, 10, 0.1), labels
 
 
-def train(ranks: Ranks, norm: str, name: str, *, is_sharded: bool) -> dict[str, Any]:
+def train(ranks: Ranks, norm: str, name: str, *, is_sharded: bool, precision: Precision = FP32) -> dict[str, Any]:
     """Weights and the optimiser's state after ten updates of 8 samples, which the ranks share."""
-    network, random = small_network(norm), torch.Generator().manual_seed(1)
-    optimiser = make_optimiser(network.parameters(), OptimiserOptions(name, l2=1e-4), is_sharded=is_sharded and ranks.are_many)
+    network, random = small_network(norm).to(precision.weights), torch.Generator().manual_seed(1)
+    updater = Updater(
+        dict(network.named_parameters()), OptimiserOptions(name, l2=1e-4), rounding_seed=0,
+        is_sharded=is_sharded and ranks.are_many,
+    )  # fmt: skip
     own = slice(ranks.world.rank * GLOBAL // ranks.world.size, (ranks.world.rank + 1) * GLOBAL // ranks.world.size)
-    for _ in range(10):
-        part = tuple(tensor[own] for tensor in batch(random))
-        run_step(network, optimiser, [part], window_size=GLOBAL, rate=RATES[name], scale=1.0, precision=FP32, ranks=ranks)  # type: ignore[list-item]
-    gather_state(optimiser)
-    return {**network.state_dict(), **(flatten_optimiser(optimiser)[0] if ranks.world.is_first else {})}
+    for step in range(10):
+        images, targets, labels = (tensor[own] for tensor in batch(random))
+        part = (images.to(precision.input), targets, labels)
+        run_step(network, updater, [part], window_size=GLOBAL, step=step, rate=RATES[name], scale=1.0, precision=precision,
+                 ranks=ranks)  # fmt: skip
+    gather_state(updater.optimiser)
+    return {**network.state_dict(), **(flatten_optimiser(updater.optimiser)[0] if ranks.world.is_first else {})}
 
 
 def validate(ranks: Ranks) -> tuple[dict[str, Any], np.ndarray]:
@@ -70,8 +76,8 @@ def update(ranks: Ranks, *, fault_of: int = -1, stop_of: int = -1) -> tuple[bool
     if ranks.world.rank == fault_of:
         images[0, 0, 0, 0] = torch.inf
     outcome = run_step(
-        network, make_optimiser(network.parameters(), OptimiserOptions("sgd")), [(images, targets, labels)],
-        window_size=2 * GLOBAL, rate=0.1, scale=1.0, precision=FP32, ranks=ranks,
+        network, Updater(dict(network.named_parameters()), OptimiserOptions("sgd")), [(images, targets, labels)],
+        window_size=2 * GLOBAL, step=0, rate=0.1, scale=1.0, precision=FP32, ranks=ranks,
         stop=lambda: 143 if ranks.world.rank == stop_of else 0,
     )  # fmt: skip
     changed = any(not torch.equal(one, other) for one, other in zip(before, network.parameters(), strict=True))
@@ -82,6 +88,7 @@ def everything(ranks: Ranks, folder: Path) -> None:
     """What the tests look at, from each rank in a file; connecting takes longer than all of it."""
     found = {
         "trained": {case: train(ranks, case[0], case[1], is_sharded=case[2]) for case in CASES},
+        "in 16 bits": [train(ranks, "group", "nesterov", is_sharded=shards, precision=BF16) for shards in (False, True)],
         "validated": validate(ranks),
         "gathered": ranks.gather(f"rank {ranks.world.rank}"),
         "largest": ranks.largest(5 - ranks.world.rank),
@@ -112,6 +119,16 @@ def test_two_ranks_are_one_process(case: tuple[str, str, bool], found: dict[str,
     assert all(torch.equal(value, first[name]) for name, value in second.items()), "the ranks have the same bits"
     whole = found["2-0"]["trained"][(*case[:2], False)]
     assert all(torch.equal(value, whole[name]) for name, value in first.items()), "sharded or not"
+
+
+@long
+def test_sixteen_bits_are_the_same_on_all_ranks(found: dict[str, Any]) -> None:
+    """Sums of gradients in float32 and draws of the rounding, sharded or not."""
+    (first, sharded), (other, other_sharded) = (found[name]["in 16 bits"] for name in ("2-0", "2-1"))
+    assert all(value.dtype == torch.bfloat16 for value in other.values())
+    for name, value in first.items():
+        assert torch.equal(value, sharded[name]), name
+        assert name not in other or (torch.equal(value, other[name]) and torch.equal(value, other_sharded[name])), name
 
 
 @long
