@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.stop_signals import STOP_SIGNALS, Stopped
 from bulkinfer.train.options import TrainConfig
@@ -61,7 +62,9 @@ def start_ranks(config: TrainConfig, count: int, *, shows_progress: bool) -> dic
         options = Path(folder, "options.json")
         write_json(options, {"config": asdict(config), "shows_progress": shows_progress}, is_durable=False)
         number, endings = _launch(count, folder, "-P", "-m", "bulkinfer.train.ranks.process", str(os.getpid()), str(options))
-        replies = {int(path.parent.name): json.loads(path.read_text()) for path in Path(folder).glob("**/error.json")}
+        replies = {
+            int(path.parent.name): json.loads(read_text(path, TEXT_BYTES)) for path in Path(folder).glob("**/error.json")
+        }
     endings = [each for each in endings if each.rank not in replies]
     endings += [Ending(rank, **reply["ending"]) for rank, reply in replies.items() if "ending" in reply]
     if cause := cause_of(endings):
