@@ -55,6 +55,7 @@ def test_c48_an_output_of_an_earlier_version_goes_on_and_its_own_files_move(tmp_
     assert sorted(path.name for path in own_folder(output).iterdir()) == [
         JOB_FILE,
         "_part-00000-0000000004-0000000008.parquet.damaged",
+        "_times.parquet",
         STATUS_FILE,
     ]
     assert (records(output), {path.name[:5] for path in output.iterdir()}) == (found, {"part-"})
