@@ -24,6 +24,7 @@ _TESTS = Instead("it runs these tests")
 _MEASURES = Instead("it measures for minutes or hours")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
+_BATCH_32 = Instead("it takes long; another page has it at the default batch size")
 _OPTION = Instead("it names options of a command, whose others are in a block of the page")
 
 # The command as it is shown, where * is any text -> what is done with it
@@ -46,6 +47,8 @@ INSTEAD = {
     "get_model --model_name timm:resnet50.a1_in1k": _DOWNLOADS,
     "infer_launch --model_name timm:resnet50.a1_in1k *": _DOWNLOADS,
     "get_model * --batch_size 64 --precision fp16 *": Instead("it takes long at this batch size; another page has 6"),
+    "get_model --checkpoint logs/RUN --name fashion --batch_size 32": _BATCH_32,
+    "infer_launch --model_name fashion --batch_size 32 *": _BATCH_32,
     "infer_launch * --device cuda*": _GPU,
     "bulkinfer bench * --device cuda *": _GPU,
     "torchrun *": Instead("it downloads CIFAR-10; tests/e2e/test_train.py runs two replicas"),

@@ -1,4 +1,4 @@
-"""Every command that a document shows is run by tests/e2e/test_pages.py, or listed in tests/instead.py; then its options are right."""
+"""Commands that documents show: tests/e2e/test_pages.py runs them, or tests/instead.py lists them and their options are right."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_does_not_run_is_shown_and_has_its_reason() -> None:
     python = [(page, block.text) for page in PAGES for block in blocks(page) if block.language == "python"]
     there = [command for _, command in IN_BLOCKS + IN_SPANS + python]
     assert [entry for entry in INSTEAD if not any(matches(entry, command) for command in there)] == []
-    named = {path for instead in INSTEAD.values() for path in re.findall(r"\b(?:tests|docs|tools)/[\w./]+\w", instead.why)}
+    named = {path for instead in INSTEAD.values() for path in re.findall(r"\b(?:tests|tools)/[\w./]+\w", instead.why)}
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
