@@ -12,19 +12,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Instead:
-    """Why a command does not run as it stands, and what runs in its place, where {} is the command; nothing if it is empty."""
+    """Why a command does not run as it stands, or on one page only, and what runs instead ({}: the command; empty: nothing)."""
 
     why: str
     run: str = ""
+    only_on: str = ""  # the one page on which this runs; empty: on each
 
 
+_TRAIN = "docs/how-to/train.md"
 _GPU = Instead("it needs NVIDIA GPUs")
 _INSTALLS = Instead("it installs packages; tests/e2e/test_wheel.py does that")
 _TESTS = Instead("it runs these tests")
 _MEASURES = Instead("it measures for minutes or hours")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
-_BATCH_32 = Instead("it takes long; another page has it at the default batch size")
+_LARGE = Instead("it takes long; another page has it at the default batch size")
 _OPTION = Instead("it names options of a command, whose others are in a block of the page")
 
 # The command as it is shown, where * is any text -> what is done with it
@@ -46,11 +48,14 @@ INSTEAD = {
     ),
     "get_model --model_name timm:resnet50.a1_in1k": _DOWNLOADS,
     "infer_launch --model_name timm:resnet50.a1_in1k *": _DOWNLOADS,
-    "get_model * --batch_size 64 --precision fp16 *": Instead("it takes long at this batch size; another page has 6"),
-    "get_model --checkpoint logs/RUN --name fashion --batch_size 32": _BATCH_32,
-    "infer_launch --model_name fashion --batch_size 32 *": _BATCH_32,
+    "get_model * --batch_size 64": _LARGE,
+    "get_model * --batch_size 64 --precision fp16 *": _LARGE,
+    "get_model --checkpoint logs/RUN --name fashion --batch_size 32": _LARGE,
+    "infer_launch --model_name fashion --batch_size 32 *": _LARGE,
     "infer_launch * --device cuda*": _GPU,
     "bulkinfer bench * --device cuda *": _GPU,
+    "bulkinfer get_dataset fashion_mnist --data_dir data": Instead("its data are used on one page", "{}", only_on=_TRAIN),
+    "get_model --checkpoint logs/RUN --name fashion": Instead("it takes long", "{}", only_on=_TRAIN),
     "torchrun *": Instead("it downloads CIFAR-10; tests/e2e/test_train.py runs two replicas"),
     "python tools/demo_photos.py photos": Instead("it downloads photographs; tests/e2e/test_demo.py runs it"),
     "python tools/bench/*": _MEASURES,
@@ -60,12 +65,14 @@ INSTEAD = {
     "tools/soak *": _MEASURES,
     "tools/fuzz *": Instead("it makes an environment first; tests/fuzz runs every target"),
     "bulkinfer bench --model_name efficientnet_lite0 --data_dir photos": Instead(
-        "it measures for minutes", "{} --seconds 1 --rounds 1"
+        "it measures for minutes; tests/e2e/test_bench.py runs it, and another page with one second"
     ),
     "bulkinfer bench * --tune --write_flags tuned.flags": _TUNES,
     "infer_launch --flagfile tuned.flags *": _TUNES,
     "bulkinfer bench * --seconds 3 --rounds 9 *": _MEASURES,
-    "bulkinfer train --config fashion_resnet20 --data_dir data": Instead("it trains for most of an hour", "{} --epochs 2"),
+    "bulkinfer train --config fashion_resnet20 --data_dir data": Instead(
+        "it trains for most of an hour", "{} --epochs 2", only_on=_TRAIN
+    ),
     'bulkinfer train --config digits_resnet8 --data_dir "$digits"': Instead(
         "it trains long", "{} --epochs 2 --dataset_percentage 10"
     ),

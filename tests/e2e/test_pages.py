@@ -32,15 +32,19 @@ def commands_of(page: Path) -> list[list[str]]:
     for block in blocks(page):
         if block.language == "python" and instead_of(block.text) is None:
             typed.append([sys.executable, "-c", block.text])
-        elif block.language == "sh" and (lines := list(filter(None, map(as_run, block_commands(block))))):
+        elif block.language == "sh" and (
+            lines := [line for command in block_commands(block) if (line := as_run(command, page))]
+        ):
             typed.append(["bash", "-euo", "pipefail", "-c", "\n".join(lines)])
-    return typed + [["bash", "-euc", line] for line in filter(None, map(as_run, span_commands(page)))]
+    return typed + [["bash", "-euc", line] for command in span_commands(page) if (line := as_run(command, page))]
 
 
-def as_run(command: str) -> str:
-    """A shown command as it runs here; empty if it does not."""
+def as_run(command: str, page: Path) -> str:
+    """A command of a page as it runs here; empty if it does not."""
     if (instead := instead_of(command)) is None:
         return command
+    if instead.only_on not in ("", shown(page)):
+        return ""
     return instead.run.replace("{}", command)
 
 

@@ -1,4 +1,4 @@
-"""Commands that documents show: tests/e2e/test_pages.py runs them, or tests/instead.py lists them and their options are right."""
+"""Commands of documents: tests/e2e/test_pages.py runs them, or tests/instead.py lists them and their options are right."""
 
 from __future__ import annotations
 
