@@ -81,7 +81,7 @@ INSTEAD = {
     "python -m bulkinfer COMMAND": Instead("it stands for every command"),
     "bulkinfer seal FILE...": Instead("it names a file", "bulkinfer seal models/efficientnet_lite0/card.json"),
     "bulkinfer validate logs/RUN --data_dir FOLDER": Instead(
-        "it names a folder", "bulkinfer validate logs/RUN --data_dir data"
+        "it names a folder", "bulkinfer validate logs/RUN --data_dir digits"
     ),
     "bulkinfer validate logs/RUN/checkpoints/step-N": Instead(
         "it names a checkpoint", "bulkinfer validate logs/RUN/checkpoints/$(ls logs/RUN/checkpoints | tail -1)"
