@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import struct
 import tarfile
@@ -12,6 +13,14 @@ from pathlib import Path
 import numpy as np
 
 PLANE = 1024  # pixels of a CIFAR picture
+
+
+def sklearn_digits() -> Path:
+    """The folder with scikit-learn's 1,797 digits, in its package."""
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    return Path(package.submodule_search_locations[0]) / "datasets" / "data"
 
 
 def marked_rows(count: int) -> bytes:

@@ -24,6 +24,8 @@ _GPU = Instead("it needs NVIDIA GPUs")
 _INSTALLS = Instead("it installs packages; tests/e2e/test_wheel.py does that")
 _TESTS = Instead("it runs these tests")
 _MEASURES = Instead("it measures for minutes or hours")
+_IMAGENET = Instead("it trains on ImageNet for days; tests/e2e/test_half_resolution.py does on small data")
+_CLUSTER = Instead("it needs a cluster; tests/e2e/test_shards.py runs shards as its machines would")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
 _LARGE = Instead("it takes long; another page has it at the default batch size")
@@ -56,9 +58,18 @@ INSTEAD = {
     "bulkinfer bench * --device cuda *": _GPU,
     "bulkinfer get_dataset fashion_mnist --data_dir data": Instead("its data are used on one page", "{}", only_on=_TRAIN),
     "get_model --checkpoint logs/RUN --name fashion": Instead("it takes long", "{}", only_on=_TRAIN),
+    "bulkinfer train --model resnet50 --data_dir imagenet *": _IMAGENET,
+    "bulkinfer average logs/RUN --last 5": Instead(
+        "it needs five checkpoints", "bulkinfer average logs/RUN --last 2 --batches 1"
+    ),
+    "bulkinfer train --like tf1 *": Instead("it needs ImageNet; tests/unit/train/compat/test_command_line.py plans it"),
+    "srun *": _CLUSTER,
+    "bulkinfer merge /shared/out": _CLUSTER,
     "torchrun *": Instead("it downloads CIFAR-10; tests/e2e/test_train.py runs two replicas"),
     "python tools/demo_photos.py photos": Instead("it downloads photographs; tests/e2e/test_demo.py runs it"),
     "python tools/bench/*": _MEASURES,
+    "python -m tools.bench.*": _MEASURES,
+    "python -m tools.simulate_scale *": _MEASURES,
     "py-spy record *": _MEASURES,
     "tools/faults --runs *": _MEASURES,
     "tools/faults --list": Instead("it makes an environment first", "python tools/faults.py --list"),
@@ -69,6 +80,7 @@ INSTEAD = {
     ),
     "bulkinfer bench * --tune --write_flags tuned.flags": _TUNES,
     "infer_launch --flagfile tuned.flags *": _TUNES,
+    "bulkinfer bench data --data_only *": Instead("it measures for a minute; tests/unit/bench/test_training_input.py does"),
     "bulkinfer bench * --seconds 3 --rounds 9 *": _MEASURES,
     "bulkinfer train --config fashion_resnet20 --data_dir data": Instead(
         "it trains for most of an hour", "{} --epochs 2", only_on=_TRAIN
@@ -93,8 +105,10 @@ INSTEAD = {
         "it names a network", "bulkinfer validate --model cifar_resnet8 --generated_data --repeat 1 --valid_batch_size 1"
     ),
     "get_model --checkpoint logs/RUN --name NAME": _OPTION,
+    "bulkinfer bench --data_only": _OPTION,
     "bulkinfer bench --tune*": _OPTION,
     "bulkinfer bench --seconds 3 *": _OPTION,
+    "bulkinfer train --average *": _OPTION,
     "bulkinfer train --config_path": _OPTION,
     "bulkinfer train --tensorboard": _OPTION,
     "bulkinfer validate --generated_data --repeat": _OPTION,
@@ -106,6 +120,7 @@ INSTEAD = {
     "infer_launch --generated": _OPTION,
     "infer_launch --num_devices *": _OPTION,
     "infer_launch --overwrite": _OPTION,
+    "infer_launch --shard *": _OPTION,
     "infer_launch --precision fp32": _OPTION,
     "infer_launch --skip_done JOB --output FOLDER": _OPTION,
     "infer_launch --synthetic*": _OPTION,

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.auto.choose import find_network
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.job import Job, count_records, identity_of, new_job_file
 from bulkinfer.launch.plan import open_network, open_pictures
 from bulkinfer.launch.run import write_run
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
+from bulkinfer.results.log_folder import LAUNCH_FILE
 from bulkinfer.types import Step
 from bulkinfer.worker.protocol import RunSpec
 from PIL import Image
@@ -74,6 +76,17 @@ def launch_of(folder: Path, **options: Any) -> Launch:
     job_file = new_job_file(job)
     job_file.write(output)
     return Launch(job, plan_of(), log_dir, output, job_file, [Step(0, 0, job.num_records)], ())
+
+
+def as_an_earlier_version(log_dir: Path | None) -> Path:
+    """The log folder under the name that earlier versions gave, and without launch.json."""
+    assert log_dir is not None
+    old = log_dir.with_name(log_dir.name.rpartition("-")[0])
+    (log_dir / LAUNCH_FILE).unlink()
+    for path in (log_dir / "run.json", log_dir / "summary.json"):
+        record = read_json(path)
+        write_json(path, record | {"output": record["output"].replace(log_dir.name, old.name)})
+    return log_dir.rename(old)
 
 
 def spec_of(launch: Launch) -> RunSpec:

@@ -31,7 +31,7 @@ _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)\n```$", re.DOTALL | 
 _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}[^\n]*\n)+")
 _SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _OURS = rf"(?:{'|'.join(SCRIPTS)}|(?:python -m )?bulkinfer)"
-_OTHERS = r"(?:apt-get|git|mkdocs|pip|py-spy|pytest|python3?|source|\./tools/\w+|tools/\w+|torchrun)"
+_OTHERS = r"(?:apt-get|git|mkdocs|pip|py-spy|pytest|python3?|source|srun|\./tools/\w+|tools/\w+|torchrun)"
 _COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )?(?:{_OURS}|{_OTHERS})(?= |$)")
 _NAME = re.compile(r"(?:bulkinfer )?[\w./]+|python -m bulkinfer")  # of a command or a script, alone
 
@@ -60,7 +60,7 @@ def block_commands(block: Block) -> list[str]:
             found.append(begun)
             begun = ""
     assert not begun, f"{begun} has no end"
-    return [command for command in found if command.strip()]
+    return [command for command in found if command.strip() and not command.startswith("#")]
 
 
 def span_commands(page: Path) -> list[str]:
@@ -77,9 +77,9 @@ def is_command(line: str) -> bool:
 
 
 def our_commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The command of bulkinfer in a shown command: its name in COMMANDS, and its words. torchrun and py-spy are left out."""
+    """The command of bulkinfer in a shown command: its name in COMMANDS, and its words. torchrun and the like are left out."""
     text = re.sub(r"^[A-Z_]+=\S+ ", "", text.replace("\\\n", " "))
-    if re.match("torchrun|py-spy", text) and (found := re.search(rf" ({_OURS} .*)", text)):
+    if re.match("torchrun|py-spy|srun", text) and (found := re.search(rf" ({_OURS} .*)", text)):
         text = found[1]
     if not re.match(rf"{_OURS} ", text):
         return

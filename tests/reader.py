@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests import pictures
 from tests.cached_graphs import write_conv_model
-from tests.data_sets import mnist_files, write_files
+from tests.data_sets import mnist_files, tar, write_files
 from tests.foreign_graphs import foreign_graph
 from tests.rules.source import ROOT
 from tests.training import write_digits
@@ -37,6 +37,8 @@ def furnish(folder: Path, lite0: Path) -> Path:
         shutil.copy(folder / "photos" / "daisy" / f"{number}.jpg", folder / "photos" / name)
     write_files(folder / "data" / "fashion_mnist", mnist_files(128))
     write_digits(folder / "digits")
+    (folder / "imagenet-val").mkdir()
+    (folder / "imagenet-val" / "000000.tar").write_bytes(tar({name: pictures.jpeg(seed=n) for n, name in enumerate(NAMES)}, ""))
     _write_own_network(folder)
     _write_coco(folder)
     return folder

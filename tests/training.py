@@ -98,10 +98,12 @@ def checkpoints(run: Path) -> list[str]:
 
 
 def weights(run: Path, name: str = "") -> dict[str, torch.Tensor]:
-    """The tensors of a run's checkpoint, by default those of the last one: of network and optimiser."""
+    """The tensors of a run's checkpoint, by default those of the last one: of network, optimiser and --ema."""
     folder = run / "checkpoints" / (name or checkpoints(run)[-1])
-    optimiser = {f"optimiser.{key}": value for key, value in load_file(folder / "optimiser.safetensors").items()}
-    return {**load_file(folder / "weights.safetensors"), **optimiser}
+    files = [name for name in ("weights", "optimiser", "ema") if (folder / f"{name}.safetensors").exists()]
+    tensors = {name: load_file(folder / f"{name}.safetensors") for name in files}
+    others = {f"{name}.{key}": value for name in files[1:] for key, value in tensors[name].items()}
+    return {**tensors["weights"], **others}
 
 
 def assert_same_weights(one: Path, other: Path) -> None:

@@ -1,4 +1,5 @@
-"""Write docs/reference/commands.md and docs/reference/options-<command>.md from the commands and the config dataclasses.
+"""Write the pages of docs/reference/ that follow from the source: commands.md and options-<command>.md from the commands and
+the config dataclasses, other-trainers.md from the table of other trainers' flags.
 
     python -m tools.reference_pages     # in the checkout
 
@@ -23,6 +24,15 @@ from bulkinfer.__main__ import COMMANDS  # noqa: E402 (the package of this check
 from bulkinfer.commands.flags import default_text  # noqa: E402
 from bulkinfer.commands.help import operand_name, option_groups, spellings  # noqa: E402
 from bulkinfer.commands.shell_scripts import SCRIPTS, config_class  # noqa: E402
+from bulkinfer.train.compat.reference_flags import (  # noqa: E402
+    LEFT_OUT,
+    REFUSED,
+    TRAINERS,
+    Block,
+    Row,
+    blocks,
+    rows,
+)
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "This page is made from the source by `python -m tools.reference_pages`."
@@ -50,6 +60,19 @@ In commands that documents, help and messages show, a word in capitals stands fo
 | `NAME` | a name, which the sentence around it explains |
 | `N` | a number |
 | `COMMAND` | a command of the table above |"""
+
+TRAINERS_TITLE = "# Flags of other trainers"
+TRAINERS_INTRODUCTION = """`bulkinfer train` and `bulkinfer validate` take the flags of four trainers of CNNs for Graphcore's
+IPU, from [graphcore/examples](https://github.com/graphcore/examples): popart (`applications/popart/resnet`), poptorch
+(`applications/pytorch/cnns/train`, `vision/cnns/pytorch`), tf1 (`applications/tensorflow/cnns/training`) and tf2
+(`vision/cnns/tensorflow2`). [Training](../training.md#from-other-trainers) says how they work together.
+
+- What is left out cannot change a result; a note says why it is left out.
+- What is refused is an error that says why.
+- Every other flag sets the options of the third column. Values that it does not name stay as they are.
+- `--no-x` is `--x false`."""
+TRAINERS_DEFAULTS = """What `--like TRAINER` takes, in its own flags: of the lines that apply, later ones win, and what is given
+wins over all. Small data are pictures of about 32 x 32 pixels, large data those in class folders."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,8 @@ def command(name: str) -> Command:
 
 def pages() -> dict[str, str]:
     """All pages: name below docs/reference -> text."""
-    return {"commands.md": _commands_page()} | {f"options-{name}.md": _options_page(command(name)) for name in COMMANDS}
+    made = {"commands.md": _commands_page(), "other-trainers.md": _trainers_page()}
+    return made | {f"options-{name}.md": _options_page(command(name)) for name in COMMANDS}
 
 
 def _commands_page() -> str:
@@ -114,6 +138,62 @@ def _row(field: dataclasses.Field[Any]) -> str:
     legal = f" ({kind} {', '.join(f'`{choice}`' for choice in choices)})" if choices else ""
     default = f"`{default_text(field)}`" if default_text(field) else ""
     return f"| {', '.join(f'`{name}`' for name in spellings(field))} | {default} | {_plain(field.metadata['doc'])}{legal} |"
+
+
+def _trainers_page() -> str:
+    """The flags of other trainers, and what --like takes of each, from references.yml."""
+    lines = [
+        TRAINERS_TITLE,
+        "",
+        TRAINERS_INTRODUCTION,
+        "",
+        "## Flags",
+        "",
+        "| flag | of | here | remark |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `--{_dashed(row.flag)}` | {', '.join(row.of)} | {_here(row)} | {_remark(row)} |" for row in _by_name()]
+    lines += ["", "## Defaults", "", TRAINERS_DEFAULTS, ""]
+    for trainer in TRAINERS:
+        lines += [f"### {trainer}", "", "| where | taken |", "|---|---|"]
+        lines += [f"| {_where(block)} | {', '.join(_taken(block))} |" for block in blocks(trainer)] + [""]
+    return "\n".join([*lines, MADE, ""])
+
+
+def _by_name() -> list[Row]:
+    """The rows by name, small letters and large ones together; a row that holds with --like alone comes behind the other."""
+    return sorted(rows(), key=lambda row: (row.flag.lower(), row.with_like))
+
+
+def _here(row: Row) -> str:
+    """What a flag is here."""
+    if row.kind in (LEFT_OUT, REFUSED):
+        return row.kind
+    options = ", ".join(f"`--{name}`" for name in row.ours)
+    mapped = ", ".join(f"{theirs} is {ours or 'the default'}" for theirs, ours in row.map.items())
+    return ": ".join(filter(None, (options, mapped))) + (" (with `--like` alone)" if row.with_like else "")
+
+
+def _remark(row: Row) -> str:
+    """What there is to say about a flag."""
+    implied = ", ".join(f"sets `--{name} {value}`, if that is not given" for name, value in row.implies.items())
+    excepted = ", ".join(row.map) if row.kind == REFUSED else ""
+    return _plain("; ".join(filter(None, (row.why, implied, excepted and f"nothing to do for {excepted}"))))
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _where(block: Block) -> str:
+    """The conditions of a part of what --like takes."""
+    return " and ".join(f"{_dashed(name)} {' or '.join(values)}" for name, values in block.when.items()) or "always"
+
+
+def _taken(block: Block) -> list[str]:
+    return [
+        f"`--{_dashed(name)} {str(value).lower() if isinstance(value, bool) else value}`" for name, value in block.take.items()
+    ]
 
 
 def _plain(text: str) -> str:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from bulkinfer.export.get_model import get_model
     from bulkinfer.launch.launcher import launch
     from bulkinfer.launch.open_model import open_model
+    from bulkinfer.records.dataset import open_dataset
     from bulkinfer.records.make_partitions import partition_dataset
-    from bulkinfer.records.manifest import open_dataset
     from bulkinfer.results.reader import read_results
     from bulkinfer.results.verify import verify
     from bulkinfer.train.launch import train
@@ -62,7 +62,7 @@ _LAZY = {  # name -> the module that it is loaded from
     "TrainConfig": "bulkinfer.train.options",
     "get_model": "bulkinfer.export.get_model",
     "launch": "bulkinfer.launch.launcher",
-    "open_dataset": "bulkinfer.records.manifest",
+    "open_dataset": "bulkinfer.records.dataset",
     "open_model": "bulkinfer.launch.open_model",
     "partition_dataset": "bulkinfer.records.make_partitions",
     "read_results": "bulkinfer.results.reader",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bulkinfer.errors import STAGES, UsageError
+from bulkinfer.errors import UsageError
 from bulkinfer.types import check_values, option
 
 __all__ = [
@@ -12,11 +12,11 @@ __all__ = [
     "ENGINES",
     "EXACT",
     "SHELLS",
+    "WEIGHTS_OF",
     "CompletionConfig",
     "GetModelConfig",
     "LaunchConfig",
     "PartitionConfig",
-    "RetryConfig",
     "RunConfig",
     "SealConfig",
     "VerifyConfig",
@@ -26,6 +26,7 @@ __all__ = [
 
 DECODE_MODES = ("exact", "fast")
 SHELLS = ("bash", "zsh", "fish")
+WEIGHTS_OF = ("auto", "ema", "raw")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
@@ -49,6 +50,7 @@ class GetModelConfig:
         "", "sha256 (64 digits) that the weights file must have; empty: the prefix in its name", value="DIGITS"
     )
     checkpoint: str = option("", "instead of --model_name: a run of bulkinfer train, or one of its checkpoints", value="RUN")
+    weights_of: str = option("auto", "of a run with --ema: the average, or the weights themselves (raw)", choices=WEIGHTS_OF)
     use_test_size: bool = option(False, "for a network of timm: pictures of the size at which its authors test it")
     batch_size: int = option(
         6, "pictures per batch of the fixed graph", aliases=("micro_batch_size",), minimum=1, group="graph"
@@ -99,6 +101,8 @@ class GetModelConfig:
             raise UsageError("--model_name chooses from the list, --onnx takes a file that --name names: leave one out")
         if self.onnx and (self.weights != "auto" or self.weights_sha256):
             raise UsageError("--weights belongs to networks of the list: an ONNX file holds its own weights")
+        if self.weights_of != "auto" and not self.checkpoint:
+            raise UsageError(f"--weights_of {self.weights_of} belongs to --checkpoint RUN")
         if self.use_test_size and (self.onnx or self.checkpoint):
             raise UsageError("--use_test_size belongs to networks of timm")
         if self.calibration_dir and self.precision == EXACT:
@@ -190,6 +194,11 @@ class LaunchConfig:
     )
     save_precision: str = option("fp32", "numbers of saved outputs: float32 or float16", choices=("fp32", "fp16"))
     top_k: int = option(5, "classes kept per picture", minimum=1)
+    shard: str = option(
+        "",
+        "one of several launchers: 3/16 runs the third of 16 shards, into a folder of --output; slurm, kubernetes/16: its task",
+        value="I/N",
+    )
     overwrite: bool = option(False, "remove the results in the output folder first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
     batches_per_step: int = option(
@@ -274,21 +283,3 @@ class SealConfig:
     """
 
     file: tuple[str, ...] = option((), "control files (also as plain arguments)", group="input")
-
-
-@dataclass(frozen=True)
-class RetryConfig:
-    """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
-
-    output: str = option("", "results directory (also as a plain argument)", group="input", value="FOLDER")
-    stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
-    data_dir: str = option("", "where the pictures are now; default as the job began")
-    model_path: str = option("", "folder of model folders; default as the job began")
-    num_devices: int = option(
-        0, "worker processes, one per device; 0: what suits this machine", aliases=("num_ipus",), minimum=0, group="device"
-    )
-    log_path: str = option("", "folder of job logs; default as the job began", group="output")
-    dry_run: bool = option(False, "print how many error rows would be run again, and stop")
-    num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0, group="tuning")
-    streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
-    stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0, group="advanced")

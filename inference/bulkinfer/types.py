@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bulkinfer.errors import UsageError, escaped
 
@@ -59,8 +59,34 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """A file that holds many pictures: its path, its kind (of records/sources/archives.py), its size in bytes, and the time of
+    its last change in nanoseconds. A file of another size or time is another archive: its pictures may lie elsewhere.
+    """
+
+    path: bytes
+    kind: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The place of a picture inside of an archive: `span` bytes from byte `offset` on. With an `offset` of -1 the archive names
+    the picture and does not hold it, as a link in an archive to a file that is not there.
+    """
+
+    archive: Archive
+    offset: int
+    span: int
+
+
+Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, or a part of an archive
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """One undecoded picture: its number within the partition, its key, and the path of its file.
+    """One undecoded picture: its number within the partition, its key, and the place where its bytes lie.
 
     `key` is the path relative to the root of the data set, as bytes of the file system. `label` and `category_ids` are None if
     the data set has none. A picture that ends every process has a `fault`: it must not be read again.
@@ -68,7 +94,7 @@ class Record:
 
     number: int
     key: bytes
-    path: bytes
+    place: Place
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
     fault: Fault | None = None
@@ -146,6 +172,28 @@ def option(
     facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
     facts["words"] = words or bool(choices)
     return field(default=default, metadata=facts)
+
+
+class Given(NamedTuple):
+    """A flag of a command line: the option that it sets, or the flag of another program; its value as text; the word itself.
+
+    Names have underscores. A switch is "true" or "false", a list has commas.
+    """
+
+    name: str
+    value: str
+    word: str
+
+
+class ForeignFlag(NamedTuple):
+    """A flag of another program that a command takes as well.
+
+    `values` says how many it takes: none (a switch), one, many (one or more), any (none or more), or optional, which is none or
+    one: of the `known` words, if there are any.
+    """
+
+    values: str
+    known: tuple[str, ...] = ()
 
 
 def _is_of(value: Any, kind: type[Any]) -> bool:

@@ -21,8 +21,8 @@ from tests.models import write_tiny_model
 TYPED = (
     *("get_model", "partition_dataset", "infer_launch", "bulkinfer run", "bulkinfer verify", "bulkinfer retry"),
     *("bulkinfer show", "bulkinfer rows", "bulkinfer score", "bulkinfer compare", "bulkinfer report", "bulkinfer watch"),
-    *("bulkinfer jobs", "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer validate", "bulkinfer doctor"),
-    *("bulkinfer completion", "bulkinfer clean"),
+    *("bulkinfer jobs", "bulkinfer merge", "bulkinfer seal", "bulkinfer bench", "bulkinfer train", "bulkinfer average"),
+    *("bulkinfer validate", "bulkinfer doctor", "bulkinfer completion", "bulkinfer clean"),
 )
 
 
@@ -37,8 +37,10 @@ def test_the_examples_work(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", 12)
     keys = sorted(str(path.relative_to(tmp_path / "photos")) for path in (tmp_path / "photos").rglob("*") if path.is_file())
     (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in ["key,class", *(f"{key},1" for key in keys)]))
+    before = {"bulkinfer merge": ("infer_launch photos --model_name efficientnet_lite0 --batches_per_step 1 --output shards "
+                                  "--shard 1/1",)}  # fmt: skip
     for name in TYPED:
-        for example in EXAMPLES[name]:
+        for example in (*before.get(name, ()), *EXAMPLES[name]):
             done = subprocess.run(
                 ["bash", "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
                 env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "HOME": str(tmp_path)},

@@ -87,7 +87,9 @@ def test_rows_and_jobs(home: Path) -> None:
     assert ODD in {json.loads(line)["key"] for line in (home / "rows.jsonl").read_text().splitlines()}
     done = run_here("bulkinfer", "jobs", cwd=home)
     total = NUM_OK + NUM_ERRORS
-    assert re.search(rf"tiny-\w{{8}} +finished +{total} of {total} +{NUM_ERRORS} +\d\d-\d\d \d\d:\d\d +\d", done.stdout)
+    assert re.search(
+        rf"tiny-\w{{8}}-\w{{16}} +finished +{total} of {total} +{NUM_ERRORS} +\d\d-\d\d \d\d:\d\d +\d", done.stdout
+    )
 
 
 def test_the_lines_at_the_end_of_a_launch_work_when_typed(tmp_path: Path) -> None:

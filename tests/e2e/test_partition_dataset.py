@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands.partition_dataset import main
-from bulkinfer.records.manifest import Dataset, Manifest, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.types import Record
 
 from tests.commands import UNPRIVILEGED
@@ -52,7 +53,7 @@ def records(dataset: Dataset) -> list[Record]:
 
 def keys(output: Path) -> set[bytes]:
     found = records(open_dataset(output))
-    assert all(Path(os.fsdecode(record.path)).read_bytes() == JPEG for record in found)
+    assert all(Path(os.fsdecode(record.place)).read_bytes() == JPEG for record in found)
     assert len({record.key for record in found}) == len(found)
     return {record.key for record in found}
 
@@ -216,7 +217,7 @@ def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
         ]
         found = records(open_dataset(tmp_path / "datasets"))
         assert [record.key for record in found] == [b"1.jpg", b"2.jpg", b"shut file.jpg"]
-        assert all(os.path.lexists(record.path) for record in found)
+        assert all(os.path.lexists(record.place) for record in found)
 
 
 def test_b20_a_folder_that_is_shut_altogether(tmp_path: Path) -> None:
@@ -307,7 +308,7 @@ def test_killed_at_any_moment_and_run_again(tmp_path: Path, monkeypatch: pytest.
     assert killed.returncode == -9, killed
     for folder in (tmp_path / "datasets").glob("[0-9]*"):
         whole = Manifest.read(folder / "manifest.parquet")
-        assert all(os.path.isfile(record.path) for record in whole.records())
+        assert all(os.path.isfile(record.place) for record in whole.records())
     assert main([*arguments, "2"]) == 0
     assert layout(tmp_path / "datasets") == layout(tmp_path / "undisturbed")
     assert len(keys(tmp_path / "datasets")) == 5

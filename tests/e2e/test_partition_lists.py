@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands.partition_dataset import main
-from bulkinfer.records.manifest import open_dataset
+from bulkinfer.records.dataset import open_dataset
 
 MODES = ["symlink", "hardlink", "copy", "manifest"]
 
@@ -125,7 +125,7 @@ def test_missing_files_keep_their_records(folder: Path, capsys: pytest.CaptureFi
     (folder / "photos/nowhere.jpg").write_bytes(b"now it is there")
     assert "will be error rows: 2 pictures" in told(capsys, 3, *arguments)[1]
     (record,) = list(open_dataset(folder / "datasets").partitions[1].manifest.records())[1:]
-    assert Path(os.fsdecode(record.path)).read_bytes() == b"now it is there"
+    assert Path(os.fsdecode(record.place)).read_bytes() == b"now it is there"
 
 
 def test_with_manifests_alone_files_are_not_looked_at(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

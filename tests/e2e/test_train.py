@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import torch
 from PIL import Image
 
 from tests.commands import SCRIPTS, command, get_model, records, run, run_here
+from tests.data_sets import sklearn_digits
 from tests.forms import long
 from tests.training import VALID, assert_same_weights, checkpoints, runs_in, table, weights, write_digits
 
@@ -78,11 +78,7 @@ def test_generated_pictures(tmp_path: Path) -> None:
 
 @long
 def test_scikit_learns_digits_reach_97_percent(tmp_path: Path) -> None:
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    folder = Path(package.submodule_search_locations[0]) / "datasets" / "data"
-    train(tmp_path, "--config", "digits_resnet8", "--data_dir", folder)
+    train(tmp_path, "--config", "digits_resnet8", "--data_dir", sklearn_digits())
     rows = table(only_run(tmp_path), "validation.csv", "epoch", "accuracy", "count")
     assert [row[0] for row in rows] == [str(epoch) for epoch in range(1, 16)]
     assert {row[2] for row in rows} == {"360"}
@@ -236,14 +232,21 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
     ]
     done = train(tmp_path, *words, "--total_batch_size", 8, "--gradient-accumulation-count", 2, "--base-learning-rate", -6,
                  "--epochs", 2, "--lr-schedule", "stepped", "--warmup_epochs", 1)  # fmt: skip
+    data = str(tmp_path / "data")
     assert done.stdout.splitlines() == [
+        "note: not given, so ours: norm batch, optimiser nesterov, L2 0.0005, precision 32.32; --like tf1 takes its defaults",
         "network: resnet18, 11,181,642 parameters, input 32x32",
+        "norm: batch (default), momentum 0.1, epsilon 1e-05",
         "data: digits: 40 pictures, 10 classes; validation: 360 pictures",
         "batches: micro batch 4 x accumulation 2 x replicas 1 = global batch 8",
         "length: 10 updates, 5 an epoch",
         "rate: stepped, 0.125 at its peak, first 0.025, last 0.00125",
-        "optimiser: nesterov, L2 0.0005",
+        "optimiser: nesterov (default), momentum 0.9, L2 0.0005 (default)",
         "precision: 32.32 on cpu",
+        f"options: --model resnet --model_size 18 --image_size 32 --dataset digits --data_dir {data} --gradient_accumulation 2 "
+        "--global_batch_size 8 --epochs 2 --base_learning_rate -6 --lr_schedule stepped --warmup_epochs 1",
+        "warning: batch norm's averages still keep 12 % of their first values after 20 batches, and a validation takes them: "
+        "train longer, or give --norm_momentum 0.2",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

@@ -22,7 +22,8 @@ ROLES = {point.name: point.role for point in POINTS} | {
 SAME_MOMENT = {
     ("network found", "after"): "before dataset opened",
     ("manifest read", "before"): "before dataset opened",
-    ("dataset opened", "after"): "before lock taken",
+    ("dataset opened", "after"): "before log folder taken",
+    ("log folder taken", "after"): "before lock taken",
     ("output claimed", "before"): "after lock taken",
     ("remainder found", "before"): "after output claimed",
     ("remainder found", "after"): "before job begun",

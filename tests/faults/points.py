@@ -34,9 +34,10 @@ class Point:
 
 
 POINTS = (
-    Point("dataset opened", LAUNCHER, "records.manifest", "open_dataset", touches_files=True),
+    Point("dataset opened", LAUNCHER, "records.dataset", "open_dataset", touches_files=True),
     Point("manifest read", LAUNCHER, "records.manifest", "Manifest.read", touches_files=True),
     Point("network found", LAUNCHER, "model.card", "check_graph_files", touches_files=True),
+    Point("log folder taken", LAUNCHER, "results.log_folder", "take_log_dir", touches_files=True),
     Point("output claimed", LAUNCHER, "launch.claim", "claim_output", touches_files=True),
     Point("remainder found", LAUNCHER, "launch.claim", "remaining_steps", touches_files=True),
     Point("logs begun", LAUNCHER, "launch.summary", "begin", touches_files=True),

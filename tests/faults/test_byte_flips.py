@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from bulkinfer.model.card import check_graph_files
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.reader import read_results
 from bulkinfer.results.verify import verify
 from bulkinfer.train import checkpoint
@@ -182,7 +182,7 @@ def read_run(work: Path) -> Callable[[Flip], set[str]]:
 
 def same_checkpoint(one: checkpoint.Checkpoint, other: checkpoint.Checkpoint) -> bool:
     """True if state and tensors have the same bits."""
-    tensors = [(one.weights, other.weights), (one.optimiser, other.optimiser)]
+    tensors = [(one.weights, other.weights), (one.optimiser, other.optimiser), (one.ema, other.ema)]
     same = all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in tensors)
     return same and one.state == other.state
 

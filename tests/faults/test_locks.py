@@ -42,3 +42,19 @@ def test_a_launcher_that_has_lost_its_lock_stops(tmp_path: Path) -> None:
     found = run("infer_launch", *words, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert run("bulkinfer", "verify", "out", cwd=tmp_path).returncode == 0
+
+
+def test_two_launchers_that_begin_one_job_at_the_same_moment(tmp_path: Path) -> None:
+    """Without --output the results lie in the log folder: one launcher makes it, and the other finds it."""
+    write_tiny_model(tmp_path / "models")
+    write_photos(tmp_path / "photos", 30)
+    words = command("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--device", "cpu", "--precision", "fp32",
+                    "--num_devices", 1)  # fmt: skip
+    started = [subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
+    told = [process.communicate(timeout=300)[0].decode() for process in started]
+    codes = sorted(process.returncode for process in started)
+    assert codes in ([0, 0], [0, 1]), told
+    assert codes == [0, 0] or any("is in use by a launcher on" in text for text in told), told
+    (log_dir,) = (path for path in (tmp_path / "logs").iterdir() if not path.is_symlink())
+    assert len(list((log_dir / "results").glob("part-*"))) > 0
+    assert run("bulkinfer", "verify", log_dir, cwd=tmp_path).returncode == 0

@@ -94,7 +94,7 @@ def test_a_script_takes_its_options(script: str, words: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_commands_stand_in_blocks_that_are_run(page: Path) -> None:
-    assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "json", "mermaid"}
+    assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "json", "yaml", "mermaid"}
     others = [block.text for block in blocks(page) if block.language not in ("sh", "python")]
     assert [line for text in others for line in text.splitlines() if is_command(line) and "[options]" not in line] == []
 

@@ -21,10 +21,12 @@ import numpy as np
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, RecordError
 from bulkinfer.host.isolated_call import answer, ask
-from bulkinfer.images.decode import read_picture
 from bulkinfer.images.jpeg import turbo_pixels
+from bulkinfer.records.place import PlaceAsJson, place_as_json, place_from_json
+from bulkinfer.records.read_place import read_place
 from bulkinfer.runtime.providers import SessionSpec, entry_of
 from bulkinfer.runtime.session import Session, warm_up
+from bulkinfer.types import Place
 
 _MEASURE_S = 1.0
 _ROWS = 1024  # of the matrices that are multiplied
@@ -48,12 +50,12 @@ class Limits:
     turbo_cpu_s: float = 0.0
 
 
-def measure_limits(session: SessionSpec, cores: Sequence[int], pictures: Sequence[bytes], config: LaunchConfig) -> Limits | str:
+def measure_limits(session: SessionSpec, cores: Sequence[int], pictures: Sequence[Place], config: LaunchConfig) -> Limits | str:
     """The limits for a session on these cores, and for the JPEGs among `pictures`; a sentence if they cannot be measured."""
     question = {
         "session": asdict(session),
         "cores": list(cores),
-        "pictures": [os.fsdecode(path) for path in pictures],
+        "pictures": [place_as_json(place) for place in pictures],
         "most": [config.max_file_bytes, config.max_pixels],
     }
     found = ask("bulkinfer.bench.limits", question, "the limits of this machine")
@@ -114,12 +116,12 @@ def _copied(threads: int) -> float:
     return sum(counts) / (time.perf_counter() - start)
 
 
-def _turbo(pictures: Sequence[str], max_file_bytes: int, max_pixels: int) -> float:
+def _turbo(pictures: Sequence[PlaceAsJson], max_file_bytes: int, max_pixels: int) -> float:
     """CPU seconds of one picture in libjpeg-turbo, on one thread; 0 if there is no JPEG that it takes."""
     spent, decoded, start = 0.0, 0, time.perf_counter()
-    for path in pictures:
+    for place in pictures:
         try:
-            data = read_picture(os.fsencode(path), max_file_bytes)
+            data = read_place(place_from_json(place), max_file_bytes)
         except RecordError:
             continue
         begun = time.thread_time()

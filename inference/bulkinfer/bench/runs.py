@@ -23,9 +23,12 @@ from bulkinfer.launch.job import Job, count_records, first_records, identity_of
 from bulkinfer.launch.plan import open_network
 from bulkinfer.launch.run import write_run
 from bulkinfer.records.data_dir import resolve_data_dir
+from bulkinfer.records.dataset import Dataset, Partition, open_dataset
 from bulkinfer.records.layout import MANIFEST_FILE
-from bulkinfer.records.manifest import Dataset, Manifest, Partition, open_dataset
-from bulkinfer.records.manifest_rows import Entry, entries_table
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, PLACE_COLUMNS, Entry, entries_table
+from bulkinfer.records.place import file_of
+from bulkinfer.types import Archive, Member, Record
 from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
@@ -95,11 +98,13 @@ class Bench:
 
     def limits(self) -> Limits:
         """What the machine does at most, measured once, for the session of one worker; logs why it could not be measured."""
-        job, paths = self.job, []
+        job, places = self.job, []
         for partition in job.dataset.partitions if job.dataset else ():
-            paths += [record.path for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))]
+            places += [
+                record.place for record in partition.manifest.records(0, min(self.pictures, job.counts[partition.index]))
+            ]
         session = session_spec(job.config, job.model.graph, job.choice, self.plan)
-        found = measure_limits(session, self.plan.affinity[0], paths, job.config)
+        found = measure_limits(session, self.plan.affinity[0], places, job.config)
         if isinstance(found, str):
             log.warning(f"bulkinfer bench: warning: {found}")
             return Limits()
@@ -127,18 +132,40 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
     Workers read it like any other manifest: the measured path holds no code of bench.
     """
     stride = max(1, -(-dataset.num_records // _PICTURES))
-    entries = [
-        Entry(os.path.abspath(record.path).lstrip(b"/"), None, record.label, record.category_ids)
+    records = [
+        record
         for partition in dataset.partitions
         for start in range(0, partition.manifest.num_records, stride)
         for record in partition.manifest.records(start, start + 1)
     ]
-    table = pa.concat_tables([entries_table(entries)] * -(-num_records // len(entries)))
-    manifest = Manifest.from_entries(table, b"/.", "manifest")  # to which the whole paths are relative
+    table, archives = _as_table(records)
+    table = pa.concat_tables([table] * -(-num_records // len(records)))
+    manifest = Manifest.from_entries(table, b"/.", "manifest", archives)  # to which the whole paths are relative
     path = folder / "0" / MANIFEST_FILE
     path.parent.mkdir(parents=True)
     manifest.write(path)
-    return Dataset(folder, (Partition(0, manifest, manifest.root),), dataset.source, manifest.content_hash), len(entries)
+    return Dataset(folder, (Partition(0, manifest, manifest.root),), dataset.source, manifest.content_hash), len(records)
+
+
+def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Archive, ...]]:
+    """The records as lines of a manifest, keys and archives by their whole paths."""
+    entries = [
+        Entry(os.path.abspath(file_of(record.place)).lstrip(b"/"), None, record.label, record.category_ids)
+        for record in records
+    ]
+    members = [record.place for record in records if isinstance(record.place, Member)]
+    table = entries_table(entries)
+    if not members:
+        return table, ()
+    archives = list(dict.fromkeys(member.archive for member in members))
+    columns = (
+        [archives.index(each.archive) for each in members],
+        [each.offset for each in members],
+        [each.span for each in members],
+    )
+    for name, values in zip(PLACE_COLUMNS, columns, strict=True):
+        table = table.append_column(ARCHIVE_SCHEMA.field(name), pa.array(values, ARCHIVE_SCHEMA.field(name).type))
+    return table, tuple(replace(archive, path=os.path.abspath(archive.path).lstrip(b"/")) for archive in archives)
 
 
 def enough_records(budget: CoreBudget, seconds: int) -> int:

@@ -27,6 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1",
         "bulkinfer validate --model cifar_resnet20 --generated_data --repeat 1 --valid_batch_size 16",
     ),
+    "bulkinfer average": (
+        "bulkinfer average logs/latest",
+        "bulkinfer average logs/latest --mode exponential --decay 0.9",
+    ),
     "bulkinfer show": (
         "bulkinfer show out --least_sure 3",
         "bulkinfer show out --errors",
@@ -62,6 +66,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bulkinfer verify": (
         "bulkinfer verify out",
         "bulkinfer verify logs/latest/results",
+    ),
+    "bulkinfer merge": (
+        "bulkinfer merge shards",
+        "bulkinfer merge shards --output whole",
     ),
     "bulkinfer seal": (
         "bulkinfer seal models/efficientnet_lite0/card.json",

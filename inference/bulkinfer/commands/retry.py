@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import RetryConfig
+from bulkinfer.launch.options import RetryConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ _KINDS = {
     "card.json": (JSON_BYTES, "bulkinfer.model.card:card_of"),
     "model.json": (JSON_BYTES, "bulkinfer.model.card:sidecar_of"),
     "model_*.json": (JSON_BYTES, "bulkinfer.model.card:sidecar_of"),
-    "dataset.json": (JSON_BYTES, "bulkinfer.records.manifest:description_of"),
+    "dataset.json": (JSON_BYTES, "bulkinfer.records.dataset:description_of"),
     "_job.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),
     "_job-*.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),  # kept by a later job in the same place
     "state.json": (JSON_BYTES, "bulkinfer.train.state:check_state"),

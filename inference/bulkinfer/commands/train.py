@@ -7,30 +7,29 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 from bulkinfer.commands import validate
-from bulkinfer.commands.parse import parse
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import say
+from bulkinfer.commands.train_words import COMMAND, options_of_run, read, resolve
+from bulkinfer.commands.words import asks_for_help, boolean, split_flag
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import STOP_SIGNALS, Unbroken
-from bulkinfer.train.compat.foreign_words import translate, words_to_validate
+from bulkinfer.train.compat.translation import rivals
+from bulkinfer.train.compat.validation_words import without_training
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-COMMAND = "bulkinfer train"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    words = words_to_validate(sys.argv[1:] if argv is None else argv)
-    if words is not None:
-        return validate.main(words)
-    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=translate)
+    if _is_validation_alone(sys.argv[1:] if argv is None else argv):
+        return validate.run(argv, _as_validation)
+    return run_command(COMMAND, TrainConfig, _run, argv, defaults_of=_defaults, translate=_as_ours)
 
 
 def _run(config: TrainConfig) -> int:
@@ -38,7 +37,7 @@ def _run(config: TrainConfig) -> int:
     keep_freed_memory()
     with Unbroken():
         from bulkinfer.train.launch import train
-    from bulkinfer.train.replicas import share_cores
+    from bulkinfer.train.ranks.group import share_cores
 
     share_cores()
     result = train(config, stopping=_stop_signals, shows_progress=True)
@@ -75,37 +74,40 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
             signal.signal(number, handler)
 
 
-# Options that set the same thing. If one is given, a run or --config does not set the others.
-_RIVALS = (
-    ("epochs", "steps"),
-    ("lr", "base_learning_rate"),
-    ("norm_groups", "norm_channels_per_group"),
-)
+def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words as options of ours, with those of --config and --like, and notes to print."""
+    given = read(argv)
+    if asks_for_help(given):
+        return [f"--{given[0].name}"], []
+    made = resolve(given)
+    return made.words, made.notes
+
+
+def _is_validation_alone(words: Sequence[str]) -> bool:
+    """Whether --training False is among the words."""
+    for word, following in pairwise([*words, ""]):
+        name, value = split_flag(word)
+        if name == "training" and boolean(following if value is None else value) is False:
+            return True
+    return bool({"--no-training", "--no_training", "--notraining"}.intersection(words))
+
+
+def _as_validation(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line without training as those of validate, and notes to print."""
+    given = read(argv)
+    if asks_for_help(given):
+        return [f"--{given[0].name}"], []
+    options, notes = without_training(given, lambda others: resolve(others).options)
+    return [f"--{name}={value}" for name, value in options.items()], notes
 
 
 def _defaults(config: Any) -> Mapping[str, Any]:
-    """The options of the run that is continued, or those of --config."""
-    found: dict[str, Any] = {}
+    """The options of the run that is continued, but for those that one that is given contradicts."""
+    if not config.resume:
+        return {}
     refuse_beside_resume(config)
-    if config.resume:
-        spin_briefly()
-        with Unbroken():
-            from bulkinfer.train.resume import options_of
-
-        found = options_of(config.resume)
-    elif config.config:
-        from dataclasses import asdict
-
-        from bulkinfer.train.compat.named_configs import words_of
-
-        words, notes = translate(words_of(config.config, config.config_path))
-        for note in notes:
-            say(note)
-        found = asdict(parse(COMMAND, TrainConfig, words))
-    for names in _RIVALS:
-        if any(getattr(config, name) for name in names):
-            found = {name: value for name, value in found.items() if name not in names}
-    return found
+    given = {name for name, value in vars(config).items() if value and value != getattr(TrainConfig, name)}
+    return {name: value for name, value in options_of_run(config.resume).items() if name in given or name not in rivals(given)}
 
 
 if __name__ == "__main__":

@@ -31,11 +31,13 @@ def _run(config: VerifyConfig) -> int:
     from bulkinfer.files.user_path import real_path
     from bulkinfer.results.compare_outputs import compare_outputs
     from bulkinfer.results.find_output import find_output
+    from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.results.verify import verify
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
-    outputs = [find_output(Path(output)) for output in config.output]
+    given = map(Path, config.output)
+    outputs = [output if (output / SHARDS_FILE).exists() else find_output(output) for output in given]
     if len({real_path(output) for output in outputs}) < len(outputs):
         raise UsageError("one output directory is given twice: name each once")
     verdicts = []

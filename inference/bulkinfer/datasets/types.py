@@ -74,13 +74,13 @@ class ArrayPictures:
 class FilePictures:
     """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes, notes as above."""
 
-    paths: PathTable
+    places: PathTable
     labels: Array
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.labels.shape == (len(self.paths),), self.labels.shape
+        assert self.labels.shape == (len(self.places),), self.labels.shape
 
     def __len__(self) -> int:
         return len(self.labels)

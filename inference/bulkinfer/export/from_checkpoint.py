@@ -27,11 +27,12 @@ log = logging.getLogger("bulkinfer")
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A checkpoint that was read whole."""
+    """A checkpoint that was read whole, and the name of the file whose weights are exported."""
 
     config: GetModelConfig
     name: str
     checkpoint: Checkpoint
+    weights_file: str
     kind: str = "checkpoint"
     card: None = None
     instead: str = ""
@@ -42,7 +43,7 @@ class TrainedNetwork:
 
     @property
     def _sha256(self) -> str:
-        return str(self.checkpoint.state["sha256"]["weights.safetensors"])
+        return str(self.checkpoint.state["sha256"][self.weights_file])
 
     def differences(self, existing: ModelCard) -> list[str]:
         """Why an export is not the one of this checkpoint; empty if it is."""
@@ -57,13 +58,15 @@ class TrainedNetwork:
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
-        log.info(f"exporting {self.name} with the weights of {found.path}, {found.step} updates")
+        weights = found.tensors(self.weights_file)
+        shown = f"{self.weights_file} of {found.path}" if found.ema else f"the weights of {found.path}"
+        log.info(f"exporting {self.name} with {shown}, {found.step} updates")
         log_input_range(self._recipe)
-        export = export_network(rebuild(state["network"], found.weights, found.path), self._recipe, self.config.input)
+        export = export_network(rebuild(state["network"], weights, found.path), self._recipe, self.config.input)
         card = ModelCard(
             name=self.name,
             recipe=self._recipe,
-            weights=Weights("weights.safetensors", self._sha256, os.path.abspath(found.path)),
+            weights=Weights(self.weights_file, self._sha256, os.path.abspath(found.path)),
             licence=self.config.licence or NO_LICENCE,
             origin=f"trained on {state['dataset']}, {state['num_samples']} pictures, {found.step} updates",
             input=self.config.input,
@@ -81,11 +84,13 @@ class TrainedNetwork:
 
 
 def find(config: GetModelConfig) -> TrainedNetwork:
-    """The network of --checkpoint. Raises UsageError where there is none or the name is illegal, RunError if it is damaged."""
+    """The network of --checkpoint. Raises UsageError where it is not there or lacks what --weights_of asks for, and for an
+    illegal name; RunError if it is damaged.
+    """
     from bulkinfer.train import checkpoint
 
     found = checkpoint.find(Path(config.checkpoint))
     architecture = str(found.state["network"]["model"]).removeprefix("timm_")  # this prefix is reserved for timm's networks
     name = config.name or f"{architecture}-{found.state['dataset']}"
     model_folder.check_own_name(name)
-    return TrainedNetwork(config, name, found)
+    return TrainedNetwork(config, name, found, found.weights_file(config.weights_of))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from bulkinfer.host.process_identity import Owner, process_start_ticks, this_tab
 
 FORMAT = 1  # of the metadata of Parquet files, and of lock files
 TEMPORARY_PREFIX = "_tmp-"
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without hard links
 _TEMPORARY_NAME = re.compile(rf"{TEMPORARY_PREFIX}([0-9a-f]{{12}})-(\d+)-(\d+)-[0-9a-f]+", re.ASCII)
 
 
@@ -69,6 +71,35 @@ def publishing(final: Path, folder: Path | None = None, *, is_durable: bool = Tr
             raise
     if is_durable:
         fsync_directory(final.parent)
+
+
+def publish_new(final: Path, data: bytes) -> bool:
+    """Publish a file that is complete at once, unless there is one of this name; returns whether it was published.
+
+    Of several processes one succeeds. Where the file system has no hard links, the last one of those that try at the same
+    moment replaces the file of the others.
+    """
+    temporary = temporary_path(final)
+    with naming(final):
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, final)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                if final.exists():
+                    return False
+                os.rename(temporary, final)
+        finally:
+            temporary.unlink(missing_ok=True)
+    fsync_directory(final.parent)
+    return True
 
 
 def temporary_owner(name: str) -> Owner | None:

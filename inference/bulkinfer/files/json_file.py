@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import DamagedError, UsageError, first_line
-from bulkinfer.files.atomic import canonical_json, publishing
+from bulkinfer.files.atomic import canonical_json, publish_new, publishing
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 from bulkinfer.types import printable_path, shell_word
 
@@ -30,10 +30,19 @@ def write_json(path: Path, value: dict[str, Any], *, is_durable: bool = True) ->
 
     One that is not durable is still complete or absent for readers, but may be lost or empty after a power cut.
     """
+    with publishing(path, is_durable=is_durable) as temporary:
+        temporary.write_text(_text(value))
+
+
+def write_new_json(path: Path, value: dict[str, Any]) -> bool:
+    """The same unless there is a file of this name; returns whether it was written. Of several processes one writes it."""
+    return publish_new(path, _text(value).encode())
+
+
+def _text(value: dict[str, Any]) -> str:
     content = json.loads(json.dumps({**value, "format": JSON_FORMAT}))  # as it will be read: tuples are lists, keys are text
     content = {"format": content.pop("format"), **content, "checksum": _checksum(content)}
-    with publishing(path, is_durable=is_durable) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n")
+    return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
 
 
 def read_json(path: Path, *, most_bytes: int = JSON_BYTES) -> dict[str, Any]:

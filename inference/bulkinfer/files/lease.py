@@ -6,7 +6,6 @@ its heir may do: the process that holds the lock file `<lock>.heir-<token>` and 
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
-from bulkinfer.files.atomic import FORMAT, naming, temporary_path
+from bulkinfer.files.atomic import FORMAT, NO_LINKS, naming, temporary_path
 from bulkinfer.files.guarded import open_regular, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.host.process_identity import Table, is_running, process_start_ticks, this_table
@@ -29,7 +28,6 @@ log = logging.getLogger("bulkinfer")
 
 BEAT_S = 10.0  # how often a holder renews (touches) its lock
 LEASE_S = 60.0  # a holder whose process we cannot look up counts as dead if it does not renew its lock for so long
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of file systems without hard links
 _WRITING_S = 2.0  # a lock that is just being written may look damaged for so long
 _CONTENTION_S = 10.0  # several processes that want the same lock may take so long to agree
 _HEIR = ".heir-"
@@ -190,7 +188,7 @@ def _is_published(path: Path, content: bytes) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         return _is_created(path, content)
     finally:

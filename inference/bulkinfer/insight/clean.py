@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bulkinfer.errors import LockedError
+from bulkinfer.errors import LockedError, UsageError
 from bulkinfer.files.atomic import remove_abandoned, remove_stale_temporaries
 from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
@@ -19,21 +19,24 @@ from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
-from bulkinfer.launch.claim import all_result_files, remove_if_empty, remove_temporaries
+from bulkinfer.launch.claim import remove_temporaries
+from bulkinfer.launch.result_files import all_result_files, remove_if_empty
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
 from bulkinfer.launch.saved_manifest import is_kept_manifest
 from bulkinfer.launch.summary import SUMMARY_FILE
-from bulkinfer.results.find_output import RESULTS, RUN_FILE, recorded_output
 from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, recorded_output
 from bulkinfer.results.part_names import STAGING
+from bulkinfer.results.shard import SHARDS_FILE
+from bulkinfer.results.shard_set import read_shard_set
 from bulkinfer.results.status_file import STATUS_FILE
-from bulkinfer.types import printable_path
+from bulkinfer.types import printable_path, shell_word
 
 _WORKER_LOG = re.compile(r"worker-[0-9]+\.(log|jsonl)")
 
 
 def _is_of_a_launch(name: str) -> bool:
-    known = (RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
+    known = (LAUNCH_FILE, RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
     return name in known or is_kept_manifest(name) or _WORKER_LOG.fullmatch(name) is not None
 
 
@@ -83,18 +86,26 @@ def _log_folders(log_dir: Path) -> list[Path]:
 
 
 def plan_removals(words: tuple[str, ...], what: str, log_path: str) -> list[Removal]:
-    """What is to be removed of each job; `what` is both, logs or output.
+    """What is to be removed of each job; `what` is both, logs or output. A folder of shards stands for all of them.
 
     Raises UsageError for a word that is no job, LockedError for a job that is running.
     """
-    found = {
-        real_path(output or log_dir or ""): (output, log_dir) for output, log_dir in (_of(word, log_path) for word in words)
-    }
+    every = (_of(place, log_path) for word in words for place in _places(word))
+    found = {real_path(output or log_dir or ""): (output, log_dir) for output, log_dir in every}
     for output, _ in found.values():
         if output is not None and (launcher := launcher_in(output)):
             raise LockedError(f"{printable_path(output)} is in use by {launcher}: nothing is removed")
     takes_output, takes_logs = what != "logs", what != "output"
     return [Removal(output if takes_output else None, log_dir if takes_logs else None) for output, log_dir in found.values()]
+
+
+def _places(word: str) -> list[str]:
+    """`word`, or the shards in the folder that it names."""
+    if (shards := read_shard_set(Path(word))) is None:
+        return [word]
+    if found := [str(output) for shard in shards if (output := shards.output(shard)).is_dir()]:
+        return found
+    raise UsageError(f"{printable_path(word)} holds no shard any more: remove {shell_word(Path(word) / SHARDS_FILE)}")
 
 
 def _of(word: str, log_path: str) -> tuple[Path | None, Path | None]:
@@ -126,6 +137,9 @@ def remove(removal: Removal) -> list[Path]:
     if output is not None and own is not None:
         for folder in (own / STAGING, own, output):
             remove_if_empty(folder)
+        if (shared := output.parent / SHARDS_FILE).exists() and not any(output.parent.glob("shard-*-of-*")):
+            shared.unlink()
+            remove_if_empty(output.parent)
     if log_dir is not None:
         _remove_log_folders(log_dir)
     kept = {output, own} if log_dir is None else {output, own, log_dir / RESULTS, own_folder(log_dir / RESULTS)}

@@ -9,10 +9,10 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import real_path, user_path
-from bulkinfer.launch.job import job_name
 from bulkinfer.launch.summary import SUMMARY_FILE
-from bulkinfer.results.find_output import RESULTS, RUN_FILE, find_output, recorded_output, require_job
+from bulkinfer.results.find_output import find_output, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.log_folder import RESULTS, RUN_FILE, has_name, job_name, named_folders, recorded_output
 from bulkinfer.types import printable_path
 
 
@@ -23,6 +23,13 @@ class FoundJob:
     output: Path
     log_dir: Path | None
     job: JobFile
+
+    @property
+    def name(self) -> str:
+        """That of the log folder; without one the same but the time."""
+        if self.log_dir is None:
+            return job_name(self.job.model_name, self.job.fingerprint)
+        return linked_folder(self.log_dir).name
 
 
 def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJob:
@@ -47,17 +54,20 @@ def newest(log_path: str) -> Path:
 
 
 def place_of(word: str, log_path: str) -> Path:
-    """The folder that a user names: an output, or a log folder, also by its name below `log_path`. It need not be of a job.
+    """The folder that a user names: an output, or a log folder, also by its name below `log_path`, with or without the time.
 
-    Raises UsageError if there is none.
+    It need not be of a job. Raises UsageError if there is none, or if several have that name.
     """
     given = user_path(word, "the job")
     if given.is_dir():
         return given
     if given.exists():
         raise UsageError(f"{printable_path(given)} is a file: name a job by its output or its log folder")
-    if "/" not in word and (named := Path(log_path) / word).is_dir():
-        return named
+    if "/" not in word and (named := named_folders(Path(log_path), word)):
+        if named[-1].name != word and len(named) > 1:
+            names = ", ".join(folder.name for folder in reversed(named))
+            raise UsageError(f"{word} may be each of {names} in {printable_path(log_path)}: give the whole name")
+        return named[-1]
     if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
         return given
     raise UsageError(f"{printable_path(given)} does not exist: name a job by its output or its log folder")
@@ -66,16 +76,13 @@ def place_of(word: str, log_path: str) -> Path:
 def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | None:
     """The log folder of the job in `output`: `given`, the folder above, or the one that its launch logged to.
 
-    Jobs that differ only in --output have log folders of one name, and one `log_path` has room for the last of them: a log
-    folder whose records name another output is not of this job.
+    One whose records name another output is not of this job: with earlier versions, jobs that differ only in --output shared a
+    log folder.
     """
     name = job_name(job.model_name, job.fingerprint)
-    recorded = job.config.get("log_path")
-    places = [given, given.parent, output.parent, Path(log_path) / name]
-    if isinstance(recorded, str):
-        places.append(Path(recorded) / name)
-    named = (place for place in places if name in (place.name, real_path(place).name) and is_log_dir(place))
-    return next((place for place in named if _is_of_output(place, output)), None)
+    named = (place for place in (given, given.parent) if has_name(place, name) or has_name(real_path(place), name))
+    mine = (place for place in named if is_log_dir(place) and _is_of_output(place, output))
+    return next(mine, None) or log_dir_of(output, job, log_path)
 
 
 def _is_of_output(log_dir: Path, output: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Where the picture of a row lies: in the folder of pictures that its job names, or in a partition of it."""
+"""Where the picture of a row lies: in the folder of pictures or the archives that its job names, or in a partition of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.records.archive_dataset import ArchiveLines, archive_root
+from bulkinfer.records.archive_index import open_index
+from bulkinfer.records.archive_labels import ArchiveLabels
 from bulkinfer.records.data_dir import DATASETS, find_data_dir
-from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset, link_name
-from bulkinfer.records.manifest_file import open_manifest
+from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.sources.archive_names import kind_by_name
+from bulkinfer.types import Place
 
 
 def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
@@ -21,25 +26,32 @@ def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
 
 
 class PictureFiles:
-    """Finds the files of pictures below `data_dir`: a plain folder, or partitions, whose manifests are opened when needed."""
+    """Finds the pictures of rows below `data_dir`: a plain folder, archives, or partitions, which are opened when needed."""
 
     def __init__(self, data_dir: Path) -> None:
         self._root = os.path.abspath(os.fsencode(data_dir))
         self._is_partitioned = carries_dataset(self._root)
-        self._partitions: dict[int, tuple[bytes, bool]] = {}  # the folder, and whether pictures are there by their keys
+        self._partitions: dict[int, Manifest] = {}
+        self._archives: dict[bytes, Manifest] = {}
 
-    def path(self, key: bytes, partition: int) -> bytes:
-        """The path that the picture should have. Raises RunError or UsageError if the manifest is missing or damaged."""
+    def place(self, key: bytes, partition: int) -> Place:
+        """Where the picture should lie. Raises RunError or UsageError if a manifest or archive is missing or damaged."""
         if not self._is_partitioned:
-            return os.path.join(self._root, key)
+            return self._in_archive(key) or os.path.join(self._root, key)
         if partition not in self._partitions:
-            self._partitions[partition] = self._opened(partition)
-        folder, is_by_key = self._partitions[partition]
-        return os.path.join(folder, key if is_by_key else link_name(key))
+            folder = Path(os.fsdecode(self._root), str(partition))
+            self._partitions[partition] = Manifest.opened(folder / MANIFEST_FILE)
+        manifest = self._partitions[partition]
+        return (manifest.find(key) or self._root) if manifest.archives else manifest.path(key)
 
-    def _opened(self, partition: int) -> tuple[bytes, bool]:
-        folder = os.path.join(self._root, b"%d" % partition)
-        _, metadata = open_manifest(Path(os.fsdecode(folder), MANIFEST_FILE))
-        if metadata["mode"] == "manifest":
-            return bytes.fromhex(metadata["root"]), True
-        return bytes.fromhex(metadata["root"]) or folder, False
+    def _in_archive(self, key: bytes) -> Place | None:
+        """The place of a picture whose key begins with the name of an archive; None for another."""
+        root = archive_root(self._root)
+        ends = [at for at, byte in enumerate(key) if byte == ord("/")]
+        for name in (key[:end] for end in ends if kind_by_name(key[:end])):
+            if name not in self._archives and os.path.isfile(os.path.join(root, name)):
+                index = open_index(root, [name])
+                self._archives[name] = Manifest(ArchiveLines(index, ArchiveLabels(())), root, "manifest", "", index.archives)
+            if name in self._archives:
+                return self._archives[name].find(key)
+        return None

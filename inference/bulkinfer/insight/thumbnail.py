@@ -10,8 +10,9 @@ from PIL import Image
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, os_error_sentence
-from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.images.decode import decode, prepare_decoder
 from bulkinfer.insight.picture_file import PictureFiles
+from bulkinfer.records.read_place import read_place
 
 
 class ThumbnailReader:
@@ -29,7 +30,7 @@ class ThumbnailReader:
     def read(self, key: bytes, partition: int) -> Image.Image | str:
         """The picture, RGB; or the reason why it cannot be shown: one bad picture costs one thumbnail."""
         try:
-            data = read_picture(self._files.path(key, partition), LaunchConfig.max_file_bytes)
+            data = read_place(self._files.place(key, partition), LaunchConfig.max_file_bytes)
             image = decode(data, orientation=self._orientation, max_pixels=self._max_pixels, at_least=self._side).image.copy()
         except BulkinferError as error:
             return str(error)

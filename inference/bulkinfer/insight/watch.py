@@ -10,7 +10,8 @@ from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, duration, line_of
 from bulkinfer.insight.find_job import newest, place_of
-from bulkinfer.results.find_output import RESULTS
+from bulkinfer.results.log_folder import RESULTS
+from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
 from bulkinfer.types import printable_path
 
@@ -90,4 +91,5 @@ def find_watched(word: str, log_path: str) -> Path:
     for place in places:
         if (place / STATUS_FILE).is_file() or living_holder(place) is not None:
             return place
+    refuse_shard_set(given)
     raise UsageError(f"{printable_path(given)} has no {STATUS_FILE}: name a job by its results or log folder")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +18,15 @@ from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.host.versions import versions
-from bulkinfer.launch.job import Job, new_job_file, resolved_there, version_changes
+from bulkinfer.launch.job import Job, new_job_file, resolved_there, warn_of_changes
 from bulkinfer.launch.plan import Plan
+from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
+from bulkinfer.launch.shards import join_shards
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
+from bulkinfer.results.log_folder import RESULTS, take_log_dir
 from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
-from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name, part_step
+from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name
 from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
@@ -55,23 +56,35 @@ def claim(plan: Plan) -> Iterator[Launch]:
 
     Raises LockedError if another launch owns them, and what `claim_output` and `remaining_steps` raise.
     """
-    job, log_dir, output = plan.job, plan.log_dir, plan.output
-    log_dir.mkdir(parents=True, exist_ok=True)
+    job, (log_dir, output) = plan.job, _made_folders(plan)
     replaces = job.config.overwrite
     is_launch = job.command == "infer_launch"  # a retry works in the folders of its job
-    flags = "--log_path and another --output" if output is not None and job.config.output else "--log_path"
-    with output_lock(log_dir, flag=flags if is_launch else "", replaces_damaged=replaces) as log_lease:
+    flag = "--log_path" if output is None else "--output"  # each output has logs of its own
+    with output_lock(log_dir, flag=flag if is_launch else "", replaces_damaged=replaces) as log_lease:
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
         with results_lock(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
             if _is_gone(output) or are_parts_gone(output):
-                _forget_gone_results(output)
+                forget_gone_results(output)
             output.mkdir(exist_ok=True)
             job_file = claim_output(job, output)
+            if job.shard is not None:
+                join_shards(job, output)
             todo = remaining_steps(job, output, job_file)
             job_file.write(output)
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
+
+
+def _made_folders(plan: Plan) -> tuple[Path, Path | None]:
+    """The log folder, made, and the output: by default in the log folder, which another launch may have made by now."""
+    job = plan.job
+    if plan.output is None:
+        plan.log_dir.mkdir(parents=True, exist_ok=True)
+        return plan.log_dir, None
+    given = Path(job.config.output) if job.config.output else None
+    log_dir = take_log_dir(plan.log_dir, job.name, job.fingerprint, given)
+    return log_dir, given or log_dir / RESULTS
 
 
 def claim_output(job: Job, output: Path) -> JobFile:
@@ -98,7 +111,7 @@ def _is_gone(output: Path) -> bool:
     return False
 
 
-def _forget_gone_results(output: Path) -> None:
+def forget_gone_results(output: Path) -> None:
     """Before a results folder is made or filled: what an earlier one of this name left in the own folder is not of this one.
 
     If that folder was only renamed, its _job.json is still needed: it stays under another name (see require_job).
@@ -184,14 +197,7 @@ def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
     if ran != (choice.provider, choice.precision, choice.entry.backend_version):
         raise RunError(f"another launch began the job in {output} meanwhile: run the command again")
     _check_graph(job, output, resolved)
-    changes = version_changes(begun.versions, versions())
-    if (before := resolved.get("devices", job.choice.models)) != job.choice.models:
-        there = ", ".join(map(str, before)) if isinstance(before, list) else before
-        changes.append(f"{there} (now {', '.join(job.choice.models)})")
-    if changes:
-        log.warning(
-            f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
-        )
+    warn_of_changes(job, output, begun)
     _collect_own_files(output)
     begun.reopen()
     return begun
@@ -215,37 +221,6 @@ def remove_results(output: Path) -> None:
         path.unlink()
     for folder in (output, own_folder(output)):
         remove_if_empty(folder / STAGING)
-
-
-def all_result_files(output: Path) -> dict[Path, str]:
-    """The files of bulkinfer in a results folder and in its own folder, each with its kind in words."""
-    found = dict[Path, str]()
-    for folder in (output, own_folder(output)):
-        found |= result_files(folder / STAGING, " of an unfinished retry") | result_files(folder)
-    return found
-
-
-def result_files(folder: Path, where: str = "") -> dict[Path, str]:
-    """The files of bulkinfer in a results folder, each with its kind in words; `where` is appended to the kind."""
-    found = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
-        kind = kind or ("part that was set aside" if is_set_aside(path.name) else "")
-        if kind and (path.is_symlink() or not path.is_dir()):
-            found[path] = kind + where
-    return found
-
-
-def describe_files(found: dict[Path, str]) -> str:
-    """The number of files of each kind, in words."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(found.values()).items()))
-    return f"{len(found)} files ({kinds})"
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that bulkinfer made, unless it holds files of somebody else."""
-    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
@@ -279,7 +254,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
 def _missing(job: Job, done: list[Step]) -> list[Step]:
     """The ranges of all partitions that no file in `done` covers."""
     shares = by_partition(done)
-    return [step for index, count in sorted(job.counts.items()) for step in missing_ranges(index, count, shares.get(index, ()))]
+    return [step for index, wanted in sorted(job.ranges().items()) for step in missing_ranges(wanted, shares.get(index, ()))]
 
 
 def check_part(output: Path, step: Step, recorded: PartEntry | None, fingerprint: str) -> Part:

@@ -11,12 +11,11 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import canonical_json, safe_name
-from bulkinfer.launch.job import job_name
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
-from bulkinfer.records.manifest import Dataset
-from bulkinfer.results.find_output import RESULTS
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, json_sha256
+from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -30,8 +29,9 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
     `identity` is that of the job on `dataset`. Logs a warning where another job is gone on with, and where a finished one holds
     rows of these pictures, with the command that reuses them.
     """
-    own = Path(config.log_path) / job_name(str(identity["model_name"]), json_sha256(identity)) / RESULTS
-    if dataset.scan is None or JobFile.read(own) is not None:
+    fingerprint = json_sha256(identity)
+    own = find_log_dir(Path(config.log_path), job_name(str(identity["model_name"]), fingerprint), fingerprint, None)
+    if dataset.scan is None or (own is not None and JobFile.read(own / RESULTS) is not None):
         return dataset
     for output, begun in _earlier(config, identity, dataset):
         if (listed := listed_before(replace(config, output=str(output)), identity, dataset, begun)) is not None:

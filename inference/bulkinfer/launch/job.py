@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,17 +11,22 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.atomic import canonical_json, safe_name
+from bulkinfer.files.atomic import canonical_json
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
-from bulkinfer.records.manifest import Dataset
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.results.job_kind import differences
+from bulkinfer.results.log_folder import job_name
+from bulkinfer.results.shard import Shard
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
-from bulkinfer.types import Record, shell_word
+from bulkinfer.types import Record, Step, shell_word
 
+log = logging.getLogger("bulkinfer")
+
+_ANOTHER_OUTPUT = "give another --output, or --overwrite to remove them"
 # What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
 # Packages that decide what a row holds, each as versions() names it; Python and pyarrow do not.
@@ -34,7 +40,7 @@ class Job:
     """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
 
     `identity` is that of the network asked for, `model` the graph that runs, which may be a variant. `command` is the one that
-    runs the job: its warnings begin with that.
+    runs the job: its warnings begin with that. `shard` is the part of the job that a launch runs; None: all of it.
     """
 
     config: LaunchConfig
@@ -44,6 +50,7 @@ class Job:
     counts: dict[int, int]
     identity: dict[str, Any]
     command: str = "infer_launch"
+    shard: Shard | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -52,12 +59,19 @@ class Job:
 
     @property
     def name(self) -> str:
-        """<model>-<first 8 of the fingerprint>."""
+        """See job_name."""
         return job_name(self.model.card.name, self.fingerprint)
 
     @property
     def num_records(self) -> int:
-        return sum(self.counts.values())
+        """Those of the shard, if it is one."""
+        return sum((self.shard.num_records(self.counts) if self.shard else self.counts).values())
+
+    def ranges(self) -> dict[int, list[Step]]:
+        """What the launch is to run, by partition: all of it, or the steps of its shard."""
+        if self.shard is not None:
+            return self.shard.ranges(self.counts)
+        return {index: [Step(index, 0, count)] for index, count in self.counts.items()}
 
     @property
     def row_bytes(self) -> int:
@@ -65,11 +79,6 @@ class Job:
         shapes = self.model.sidecar.outputs
         values = sum(math.prod(map(int, shapes[name][1:])) for name in self.model.card.outputs if name in self.config.save)
         return values * (2 if self.config.save_precision == "fp16" else 4)
-
-
-def job_name(model_name: str, fingerprint: str) -> str:
-    """What a job and the folder of its logs are called."""
-    return f"{safe_name(model_name)}-{fingerprint[:8]}"
 
 
 def count_records(dataset: Dataset | None, limit: int) -> dict[int, int]:
@@ -130,6 +139,7 @@ def new_job_file(job: Job) -> JobFile:
             **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
             "num_records": job.num_records,
             "partitions": _describe_partitions(job),
+            **({"shard": job.shard.as_json(job.counts)} if job.shard else {}),
             "complete": False,
             "parts": {},
         }
@@ -151,10 +161,11 @@ def resolved_of(job: Job) -> dict[str, Any]:
 
 def _describe_partitions(job: Job) -> dict[str, Any]:
     """By partition number: a PartitionEntry, and the hash of the manifest."""
+    ranges = job.ranges()
     return {
         str(partition.index): {
-            "num_records": job.counts[partition.index],
-            "keys_sha256": partition.manifest.keys_sha256(job.counts[partition.index]),
+            "num_records": sum(map(len, ranges[partition.index])),
+            "keys_sha256": partition.manifest.keys_sha256(ranges[partition.index]),
             "manifest_sha256": partition.manifest.content_hash,
         }
         for partition in (job.dataset.partitions if job.dataset else ())
@@ -193,8 +204,11 @@ def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> di
     return begun.resolved
 
 
-def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> None:
-    """Raises UsageError that names each differing field if `begun`, found in `output`, is another job than `identity`."""
+def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any], otherwise: str = _ANOTHER_OUTPUT) -> None:
+    """Raises UsageError that names each differing field if `begun`, found in `output`, is another job than `identity`.
+
+    `otherwise` says what to do about it.
+    """
     if begun.fingerprint == json_sha256(identity):
         return
     differing = differences(begun.identity, identity)
@@ -205,8 +219,20 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any]) -> No
         advice = f"{rest}; the job there is on {begun.source}"
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
-        "give another --output, or --overwrite to remove them" + (f"; {advice}" if advice else "")
+        f"{otherwise}{f'; {advice}' if advice else ''}"
     )
+
+
+def warn_of_changes(job: Job, output: Path, begun: JobFile) -> None:
+    """One warning if packages or devices differ from those with which `begun`, found in `output`, began."""
+    changes = version_changes(begun.versions, versions())
+    if (before := begun.resolved.get("devices", job.choice.models)) != job.choice.models:
+        there = ", ".join(map(str, before)) if isinstance(before, list) else before
+        changes.append(f"{there} (now {', '.join(job.choice.models)})")
+    if changes:
+        log.warning(
+            f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
+        )
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

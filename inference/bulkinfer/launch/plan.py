@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,18 @@ from bulkinfer.launch.job import (
     count_records,
     first_records,
     identity_of,
-    job_name,
     joined_identity,
     resolved_there,
 )
 from bulkinfer.launch.saved_manifest import listed_before
+from bulkinfer.launch.shards import refuse_other_job, shard_of, shards_beside, with_shard
 from bulkinfer.launch.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, plan_workers
 from bulkinfer.types import shell_word
 
@@ -58,6 +58,7 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
+    config = with_shard(config)
     for name in ("log_path", "output"):
         place = Path(getattr(config, name))
         require_folder_place(place, f"--{name}")
@@ -69,7 +70,10 @@ def plan_launch(config: LaunchConfig) -> Plan:
     if not has_pictures:
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
-    plan = plan_job(asked, open_pictures(asked, begun), begun)
+    shards, dataset = shards_beside(config, begun), open_pictures(asked, begun)
+    if shards is not None:
+        refuse_other_job(shards, joined_identity(identity_of(asked, dataset), shards.job))
+    plan = plan_job(asked, dataset, begun or (shards.job if shards else None))
     if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
         check_settled(plan.job)
     return plan
@@ -125,15 +129,14 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
     """
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
-    log_dir = choose_log_dir(config, job_name(asked.model.card.name, json_sha256(identity)))
-    output = None if dataset is None else Path(config.output or log_dir / "results")
+    log_dir = choose_log_dir(config, asked.model.card.name, json_sha256(identity))
+    output = None if dataset is None else Path(config.output or log_dir / RESULTS)
     if output is not None and not config.output and not config.overwrite:
-        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint names it
+        begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint leads to it
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
         _refuse_pictures_inside(dataset, output)
-    if output is not None and real_path(output) == real_path(log_dir):
-        raise UsageError(f"--output {output} is the folder of this job's logs: give another folder")
+    _refuse_log_folder(output)
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
         settled = _settle_as_begun(asked, begun, output, identity)
@@ -145,7 +148,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
-    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command)
+    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command, shard_of(config))
     return Plan(job, threads, log_dir, output, begun)
 
 
@@ -155,18 +158,18 @@ def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: d
     return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 
 
-def choose_log_dir(config: LaunchConfig, name: str) -> Path:
-    """logs/<job>, used again by a resume; runs without pictures never resume and get the time, and a number if need be."""
-    log_dir = Path(config.log_path) / name
-    if config.input == "pictures":
-        return log_dir
-    return unused(log_dir.with_name(f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
+def choose_log_dir(config: LaunchConfig, model_name: str, fingerprint: str) -> Path:
+    """The log folder of the job, if there is one, or its name; runs without pictures never resume, and get a new one."""
+    log_path, name = Path(config.log_path), job_name(model_name, fingerprint)
+    output = Path(config.output) if config.output else None
+    found = find_log_dir(log_path, name, fingerprint, output) if config.input == "pictures" else None
+    return found or dated(log_path, name)
 
 
-def unused(folder: Path) -> Path:
-    """`folder`, with a number behind its name if it exists."""
-    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
-    return next(name for name in names if not name.exists())
+def _refuse_log_folder(output: Path | None) -> None:
+    """Raises UsageError if the results would lie among the logs of a job: readers of the results would read those too."""
+    if output is not None and any((output / name).is_file() for name in (LAUNCH_FILE, RUN_FILE)):
+        raise UsageError(f"--output {output} is the folder of a job's logs: give another folder")
 
 
 def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
@@ -210,8 +213,10 @@ def announce(plan: Plan) -> None:
 def _announce_pictures(job: Job, dataset: Dataset) -> None:
     if skipped := dataset.skipped:
         log.info(f"--skip_done: {skipped.num_records} records have ok rows in {', '.join(skipped.outputs)}")
-    limited = f", the first {job.num_records} of them" if job.config.limit else ""
+    limited = f", the first {sum(job.counts.values())} of them" if job.config.limit else ""
     log.info(f"input: {dataset.source}: {dataset.num_records} records{limited}")
+    if job.shard is not None:
+        log.info(f"shard: {job.shard}, {job.num_records} of these records")
     for line in dataset.scan.summary() if dataset.scan else ():
         log.info(f"  {line}")
     for line in dataset.scan.unreadable_lines() if dataset.scan else ():

@@ -10,23 +10,25 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from bulkinfer.config import LaunchConfig, RetryConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.own_folder import own_folder
-from bulkinfer.launch.claim import Launch, claim, remove_if_empty, result_files
+from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
-from bulkinfer.launch.job import job_name, new_job_file
+from bulkinfer.launch.job import new_job_file
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
+from bulkinfer.launch.result_files import remove_if_empty, result_files
 from bulkinfer.launch.retry_merge import failed_rows, merge
 from bulkinfer.launch.run import run_engine
 from bulkinfer.launch.saved_manifest import kept_dataset
 from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
-from bulkinfer.records.manifest import Partition
+from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import find_output, require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.part_names import STAGING, part_name, part_step
@@ -93,7 +95,7 @@ def _staged(launch: Launch, staging: Path, failed: dict[int, list[int]]) -> Laun
     dataset = replace(job.dataset, partitions=partitions, is_listed=False)
     counts = {index: len(numbers) for index, numbers in failed.items()}
     config = replace(job.config, batches_per_step=0, max_failures=0)
-    job = replace(job, dataset=dataset, counts=counts, config=config)
+    job = replace(job, dataset=dataset, counts=counts, config=config, shard=None)
     staging.mkdir(exist_ok=True)
     job_file = new_job_file(job)
     job_file.write(staging)
@@ -144,8 +146,7 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     asked = open_network(again, lambda: resolve_data_dir(again))
-    log_dir = Path(again.log_path) / job_name(begun.model_name, begun.fingerprint)
-    dataset = kept_dataset(begun, log_dir, resolve_data_dir(again)) or open_pictures(asked, None)
+    dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
     return plan_job(asked, dataset, begun, "bulkinfer retry")
 
 

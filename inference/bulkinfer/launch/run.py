@@ -20,8 +20,8 @@ from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.status import StatusWriter
 from bulkinfer.launch.summary import begin
 from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.records.dataset import Dataset
 from bulkinfer.records.layout import MANIFEST_FILE
-from bulkinfer.records.manifest import Dataset
 from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 

@@ -11,9 +11,12 @@ from typing import Any, TypedDict
 from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.launch.job import job_name
+from bulkinfer.records.archive_dataset import archive_root
+from bulkinfer.records.dataset import Dataset, Partition, Skipped
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
-from bulkinfer.records.manifest import Dataset, Manifest, Partition, Skipped
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.moved_pictures import changed_archives, found_again, warn_of_changes
+from bulkinfer.results.find_output import logs_of_listing
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import published_steps
 
@@ -34,11 +37,16 @@ def is_kept_manifest(name: str) -> bool:
     return name == MANIFEST_FILE or re.fullmatch(r"manifest-[0-9]{5,}\.parquet", name) is not None
 
 
-def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | None:
-    """The records of a job out of the manifests that its launch kept; None if it kept none, as for partitions.
+def kept_dataset(begun: JobFile, output: Path, log_path: str, data_dir: Path) -> Dataset | None:
+    """The records of the job in `output` out of the manifests that its launch kept; None if it kept none, as for partitions.
 
     A retry needs them: a picture of a plain folder that was repaired has another size, so a new scan would give another job.
     """
+    found = (_kept_in(log_dir, begun, data_dir) for log_dir in logs_of_listing(output, begun, log_path))
+    return next((dataset for dataset in found if dataset is not None), None)
+
+
+def _kept_in(log_dir: Path, begun: JobFile, data_dir: Path) -> Dataset | None:
     manifests = {}
     for index, entry in begun.partitions.items():
         path = kept_manifest(log_dir, index)
@@ -47,7 +55,7 @@ def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | Non
         manifest = Manifest.read(path)
         if manifest.content_hash != entry.get("manifest_sha256"):
             return None
-        manifests[index] = replace(manifest, root=_root(data_dir, index, manifest))
+        manifests[index] = _with_changes(replace(manifest, root=_root(data_dir, index, manifest)))
     skipped = begun.skipped
     if skipped is not None and mismatch(skipped, _Skipped):
         return None
@@ -60,9 +68,17 @@ def kept_dataset(begun: JobFile, log_dir: Path, data_dir: Path) -> Dataset | Non
 def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
     """Where the pictures of a kept manifest lie now: the data set may have been moved since the job began."""
     root = os.path.abspath(os.fsencode(data_dir))
-    if not carries_dataset(root):  # a plain folder
-        return root
+    if not carries_dataset(root):  # a plain folder, or archives
+        return archive_root(data_dir) if manifest.archives else root
     return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition
+
+
+def _with_changes(manifest: Manifest) -> Manifest:
+    """The manifest with the places that its pictures have now, if its archives have changed."""
+    if not (changed := changed_archives(manifest)):
+        return manifest
+    warn_of_changes(changed)
+    return found_again(manifest)
 
 
 def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset, begun: JobFile) -> Dataset | None:
@@ -78,5 +94,4 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
         return None
     if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
         return None
-    log_dir = Path(config.log_path) / job_name(begun.model_name, begun.fingerprint)
-    return kept_dataset(begun, log_dir, dataset.root)
+    return kept_dataset(begun, Path(config.output), config.log_path, dataset.root)

@@ -18,7 +18,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.user_path import real_path
 from bulkinfer.launch.job import Job, resolved_of
-from bulkinfer.records.manifest import Dataset, Partition, Skipped
+from bulkinfer.records.dataset import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
 from bulkinfer.results.find_output import find_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile

@@ -19,7 +19,7 @@ from bulkinfer.types import shell_word
 
 # Not --golden and --weights_sha256, which only check, and not what the message adds: the name, the batch size and the folder.
 _NAMED = ("onnx", "recipe")  # they stand before the batch size
-_DECIDING = (*_NAMED, "labels", "output_name", "scores", "weights", "use_test_size", "input", "licence")
+_DECIDING = (*_NAMED, "labels", "output_name", "scores", "weights", "weights_of", "use_test_size", "input", "licence")
 _PATHS = (*_NAMED, "labels", "weights")
 _REST = ", and the other options it was made with"
 

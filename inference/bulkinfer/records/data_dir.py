@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.archive_names import kind_by_name
 
 DATASETS = "datasets"  # where partition_dataset writes if it is not told otherwise
 
@@ -27,10 +28,10 @@ def find_data_dir(data_dir: str) -> Path | None:
 
 
 def resolve_data_dir(config: LaunchConfig) -> Path:
-    """The folder that find_data_dir finds for --data_dir. Raises UsageError if there is none, or if it is no folder."""
+    """The folder or archive that find_data_dir finds for --data_dir. Raises UsageError if there is none, or it is neither."""
     found = find_data_dir(config.data_dir)
     if found is None:
         raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
-    if not found.is_dir():
-        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions")
+    if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
+        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions, or an archive")
     return found

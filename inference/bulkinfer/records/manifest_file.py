@@ -20,10 +20,12 @@ from bulkinfer.files.atomic import FORMAT, canonical_json, publishing
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.layout import MANIFEST_CONTENT
-from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Lines, TableLines
+from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, ROWS, SCHEMA, Lines, TableLines
 from bulkinfer.types import printable
 
 _SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
+_ADVICE = "run partition_dataset again"
+ARCHIVE_FORMAT = 2  # of a manifest of pictures in archives; earlier versions read FORMAT alone
 _MOST_LINES = 1 << 27  # in a row group, which is read at once; write_manifest makes ROWS, earlier versions made a million
 
 
@@ -33,14 +35,19 @@ def shown(path: Path) -> str:
 
 
 class FileLines:
-    """The lines of a manifest in its file, which is open only while lines are read.
+    """The lines of a manifest in its file, which is open only while lines are read, or, with `keeps_open`, as long as they are
+    used: then another process may publish a new file in its place.
 
     The last row group that was read with all columns stays in memory. `blocks` raises RunError if the file is damaged or was
-    replaced. The constructor raises ValueError if the row groups do not add up to the number of lines.
+    replaced. The constructor raises ValueError if the row groups do not add up to the number of lines. `advice` says what to do
+    about a damaged file.
     """
 
-    def __init__(self, path: Path, file: Any, parquet: BoundedParquet) -> None:
-        self._path, self._identity = path, _identity(file)
+    def __init__(
+        self, path: Path, file: Any, parquet: BoundedParquet, advice: str = _ADVICE, *, keeps_open: bool = False
+    ) -> None:
+        self._path, self._identity, self._advice = path, _identity(file), advice
+        self._descriptor = os.dup(file.fileno()) if keeps_open else -1
         self.schema = parquet.schema.remove_metadata()
         sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
         if min(sizes, default=0) < 0 or sum(sizes) != parquet.metadata.num_rows or max(sizes, default=0) > _MOST_LINES:
@@ -74,7 +81,7 @@ class FileLines:
     def _row_group(self, parquet: BoundedParquet, index: int, columns: Sequence[str]) -> pa.Table:
         table = parquet.read(columns, [index]).replace_schema_metadata(None)
         table.validate(full=True)  # the file may be hostile: invalid UTF-8, list offsets beyond the values
-        if list(columns) == SCHEMA.names:
+        if list(columns) == self.schema.names:
             self._last = index, table  # steps are short: the next one most likely begins in this row group
         return table
 
@@ -83,9 +90,14 @@ class FileLines:
         with self._file() as file:
             yield BoundedParquet(file, use_threads=False)
 
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
     @contextmanager
     def _file(self) -> Iterator[Any]:
-        with damage_as_run_error(self._path), open_regular(self._path, error=RunError) as file:
+        path = self._path if self._descriptor < 0 else Path(f"/proc/self/fd/{self._descriptor}")
+        with damage_as_run_error(self._path, self._advice), open_regular(path, error=RunError) as file:
             if _identity(file) != self._identity:
                 raise RunError(f"{shown(self._path)} was replaced while it was in use: run the command again")
             yield file
@@ -95,7 +107,7 @@ class FileLines:
         if len(self) > ROWS:
             return self
         with self._opened() as parquet:
-            return TableLines(parquet.read(SCHEMA.names).replace_schema_metadata(None))
+            return TableLines(parquet.read(self.schema.names).replace_schema_metadata(None))
 
     def file_sha256(self) -> str:
         """sha256 of the file, in hex."""
@@ -109,15 +121,19 @@ def _identity(file: Any) -> tuple[int, int, int, int]:
 
 
 def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
-    """Publish lines with page checksums, one row group per block, so that a reader of a few lines reads only their group."""
-    marks = {"format": str(FORMAT), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
-    schema = SCHEMA.with_metadata({**marks, **metadata})
+    """Publish lines with page checksums, one row group per block, so that a reader of a few lines reads only their group.
+
+    With `archives` in the metadata it is a manifest of pictures in archives, which has columns for their places.
+    """
+    schema, format_ = (ARCHIVE_SCHEMA, ARCHIVE_FORMAT) if "archives" in metadata else (SCHEMA, FORMAT)
+    marks = {"format": str(format_), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
+    schema = schema.with_metadata({**marks, **metadata})
     with (
         publishing(path) as temporary,
         temporary.open("wb") as file,
         pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
-        for block in lines.blocks(SCHEMA.names, 0, len(lines)):
+        for block in lines.blocks(schema.names, 0, len(lines)):
             writer.write_table(block.replace_schema_metadata(schema.metadata), ROWS)
 
 
@@ -131,25 +147,28 @@ def open_manifest(path: Path) -> tuple[FileLines, dict[str, str]]:
         parquet = BoundedParquet(file, use_threads=False)
         metadata = _checked_metadata(path, parquet.schema.metadata or {})
         lines = FileLines(path, file, parquet)
-        if lines.schema != SCHEMA:
+        if lines.schema != (ARCHIVE_SCHEMA if "archives" in metadata else SCHEMA):
             raise ValueError("its columns are not those of a manifest")
         return lines, metadata
 
 
 @contextmanager
-def damage_as_run_error(path: Path) -> Iterator[None]:
-    """Turn every error that reading a damaged file may raise into a RunError; OSErrors of the system (with errno) pass."""
+def damage_as_run_error(path: Path, advice: str = _ADVICE) -> Iterator[None]:
+    """Turn every error that reading a damaged file may raise into a RunError; OSErrors of the system (with errno) pass.
+
+    `advice` says what to do about it.
+    """
     try:
         yield
     except FileNotFoundError:
-        raise RunError(f"{shown(path)} does not exist: run partition_dataset again") from None
+        raise RunError(f"{shown(path)} does not exist: {advice}") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         if isinstance(error, MemoryError) or any(words in str(error) for words in _SHORTAGES):
-            advice = "free memory, or raise the limits of this shell (ulimit -a)"
-            raise UnreadableError(f"{shown(path)} cannot be read ({first_line(error)}): {advice}") from None
-        raise RunError(f"{shown(path)} is damaged ({first_line(error)}): run partition_dataset again") from None
+            enough = "free memory, or raise the limits of this shell (ulimit -a)"
+            raise UnreadableError(f"{shown(path)} cannot be read ({first_line(error)}): {enough}") from None
+        raise RunError(f"{shown(path)} is damaged ({first_line(error)}): {advice}") from None
 
 
 def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
@@ -159,9 +178,12 @@ def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
     """
     if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is not a manifest of bulkinfer: run partition_dataset into another folder")
-    if (found := raw[b"format"].decode()) != str(FORMAT):
-        raise UsageError(f"{shown(path)} has format {found}; this bulkinfer reads format {FORMAT}: install a newer bulkinfer")
-    metadata = {name: raw[name.encode()].decode() for name in ("content_hash", "mode", "root")}
+    if (found := raw[b"format"].decode()) not in (str(FORMAT), str(ARCHIVE_FORMAT)):
+        raise UsageError(
+            f"{shown(path)} has format {found}; this bulkinfer reads formats up to {ARCHIVE_FORMAT}: install a newer bulkinfer"
+        )
+    names = ("content_hash", "mode", "root", *(("archives",) if found == str(ARCHIVE_FORMAT) else ()))
+    metadata = {name: raw[name.encode()].decode() for name in names}
     if raw[b"checksum"].decode() != _checksum(metadata):
         raise ValueError("its metadata does not match its checksum")
     return metadata

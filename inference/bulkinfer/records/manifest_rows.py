@@ -26,6 +26,9 @@ SCHEMA = pa.schema(
         ("image_id", pa.int64()),
     ]
 )
+# Of pictures in archives: which of the manifest's archives, and the part of it; null if that does not hold the picture.
+PLACE_COLUMNS = ["archive", "offset", "span"]
+ARCHIVE_SCHEMA = pa.schema([*SCHEMA, ("archive", pa.int32()), ("offset", pa.int64()), ("span", pa.int64())])
 KEY_COLUMNS = ["key", "key_bytes"]
 BLOCK = 4096  # records turned into Python objects at a time
 ROWS = 16 * BLOCK  # records in one chunk of a table
@@ -45,17 +48,19 @@ class Entry(NamedTuple):
 class Lines(Protocol):
     """The lines of a manifest in order, created a block at a time on each use.
 
+    They have the columns of SCHEMA, or, of pictures in archives, of ARCHIVE_SCHEMA.
+
     In this way ten million lines can be hashed and written without a table that holds all of them.
     """
 
     def __len__(self) -> int: ...
     def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
-        """The lines start..end (exclusive) as tables with these columns of SCHEMA, of at most ROWS lines each."""
+        """The lines start..end (exclusive) as tables with these columns, of at most ROWS lines each."""
 
 
 @dataclass(frozen=True, eq=False)
 class TableLines:
-    """Lines that are in memory as one table with SCHEMA."""
+    """Lines that are in memory as one table with SCHEMA or ARCHIVE_SCHEMA."""
 
     table: pa.Table
 
@@ -126,8 +131,8 @@ def _block_table(entries: Sequence[Entry]) -> pa.Table:
 
 
 def filled_table(given: Mapping[str, pa.Array], columns: Sequence[str], num_lines: int) -> pa.Table:
-    """A table with these columns of SCHEMA for at most ROWS lines; columns that are not in `given` are null."""
-    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    """A table with these columns of ARCHIVE_SCHEMA for at most ROWS lines; columns that are not in `given` are null."""
+    schema = pa.schema([ARCHIVE_SCHEMA.field(name) for name in columns])
     return pa.table([given[name] if name in given else _nulls(schema.field(name).type)[:num_lines] for name in columns], schema)
 
 

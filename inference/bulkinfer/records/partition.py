@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from bulkinfer.files.atomic import TEMPORARY_PREFIX, fsync_directory, remove_sta
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.user_path import made_folder
+from bulkinfer.records.dataset import MAKE_AGAIN, read_description
 from bulkinfer.records.layout import (
     DATASET_CONTENT,
     DATASET_FILE,
@@ -37,10 +37,10 @@ from bulkinfer.records.layout import (
     remove_tree,
 )
 from bulkinfer.records.links import Linker, Place, belongs_to
-from bulkinfer.records.manifest import MAKE_AGAIN, Manifest, read_description
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown
 from bulkinfer.records.manifest_rows import Entries, as_lines, content_hash
-from bulkinfer.types import printable
+from bulkinfer.types import Archive, printable
 
 
 @dataclass
@@ -58,46 +58,33 @@ class Published:
     left_over: list[bytes] = field(default_factory=list)
 
 
-def check_places(source: bytes, output: bytes) -> None:
-    """Raises UsageError, before anything is read or written, for a source that is an output, or a folder into itself."""
-    source, output = os.path.realpath(source), os.path.realpath(output)
-    if source == output:
-        raise UsageError(f"--output {printable(output)} is the folder of the pictures itself: give another")
-    if carries_dataset(source) or carries_manifest(source):
-        raise UsageError(f"{printable(source)} was made by partition_dataset: give the folder of the pictures themselves")
-    inside = re.match(re.escape(output) + rb"/([0-9]+)(?:/|\Z)", source)
-    if inside:
-        raise UsageError(
-            f"{printable(source)} lies where partition {inside[1].decode()} of {printable(output)} belongs: "
-            "give another --output"
-        )
-
-
 def publish_partitions(
-    output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], facts: dict[str, Any]
-) -> Published:
+    output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]], facts: dict[str, Any],
+    archives: tuple[Archive, ...] = (),
+) -> Published:  # fmt: skip
     """Make `output` hold exactly these partitions, writing only what is missing; `facts` go into dataset.json.
 
-    `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. Raises
-    UsageError, before anything is changed, if files of the user in `output` are in the way.
+    `source` is the real path of the pictures, `entries` are sorted by key, `intervals` [start, end) cover them. `archives` of
+    `source` hold the pictures if they have no files of their own. Raises UsageError, before anything is changed, if files of
+    the user in `output` are in the way.
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
     with made_folder(output), _only_one(output) as is_locked:
         _refuse_foreign(output)
-        staying = _staying(output, source, mode, entries, intervals)
+        staying = _staying(output, source, mode, entries, intervals, archives)
         published.left_over = _remove_abandoned(output, is_locked)
         partitions: list[dict[str, Any]] = []
         for index, (start, end) in enumerate(intervals):
             final = output / str(index)
             root = _root(final, source, mode)
             if index in staying:
-                manifest = Manifest(as_lines(entries[start:end]), root, mode, staying[index])
+                manifest = Manifest(as_lines(entries[start:end]), root, mode, staying[index], archives)
                 if linker is not None:
                     beside = os.fsencode(temporary_path(final))
                     published.repaired += linker.repair(root, _places(manifest), published.ways, beside)
             else:
-                manifest = Manifest.from_entries(entries[start:end], root, mode)
+                manifest = Manifest.from_entries(entries[start:end], root, mode, archives)
                 _write(final, manifest, linker, published.ways)
                 published.written.append(index)
             published.sizes.append(manifest.num_records)
@@ -168,7 +155,14 @@ def _root(final: Path, source: bytes, mode: str) -> bytes:
     return source if mode == "manifest" else os.path.abspath(os.fsencode(final))
 
 
-def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals: Sequence[tuple[int, int]]) -> dict[int, str]:
+def _staying(
+    output: Path,
+    source: bytes,
+    mode: str,
+    entries: Entries,
+    intervals: Sequence[tuple[int, int]],
+    archives: tuple[Archive, ...],
+) -> dict[int, str]:
     """The existing partitions that need no change: number -> content hash.
 
     All other existing ones are made again or removed: raises UsageError if one holds a file of the user.
@@ -178,10 +172,10 @@ def _staying(output: Path, source: bytes, mode: str, entries: Entries, intervals
         final = output / str(index)
         start, end = intervals[index] if index < len(intervals) else (0, -1)
         manifest = _manifest_of(final)
-        wanted = (mode, _root(final, source, mode), end - start)
+        wanted = (mode, _root(final, source, mode), end - start, archives)
         if (
             manifest is not None
-            and (manifest.mode, manifest.root, manifest.num_records) == wanted
+            and (manifest.mode, manifest.root, manifest.num_records, manifest.archives) == wanted
             and content_hash(as_lines(entries[start:end])) == manifest.content_hash
         ):
             staying[index] = manifest.content_hash

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
-from bulkinfer.errors import BulkinferError, UsageError
-from bulkinfer.files.json_file import read_json
+from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import own_folder
-from bulkinfer.files.user_path import real_path
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
+from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, named_folders, recorded_output
 from bulkinfer.results.parquet_parts import listed_steps
+from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.types import Step
 
 log = logging.getLogger("bulkinfer")
-
-RESULTS = "results"  # in the log folder of a job without --output
-RUN_FILE = "run.json"
-_RECORDS = (RUN_FILE, "summary.json")  # of a log folder; each names the output
 
 
 def find_output(given: Path) -> Path:
     """`given` if it is a results folder; else that of the job whose log folder `given`, or the folder above `given`, is.
 
-    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone.
+    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone, or if
+    `given` holds the shards of a job.
     """
     if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
         return given
     folder = given.parent if given.name == RESULTS and not given.exists() else given
     output = recorded_output(folder)
     if output is None:
+        refuse_shard_set(given)
         return given
     if not output.is_dir():
         raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")
@@ -39,23 +36,28 @@ def find_output(given: Path) -> Path:
     return output
 
 
-def recorded_output(folder: Path) -> Path | None:
-    """The results folder that the records of a log folder name; None if it holds no such record.
+def log_dir_of(output: Path, job: JobFile, log_path: str) -> Path | None:
+    """The log folder of the job in `output`: the one above, or one below `log_path` or where the job began; None if none is."""
+    name = job_name(job.model_name, job.fingerprint)
+    found = (find_log_dir(place, name, job.fingerprint, output) for place in _log_paths(output, job, log_path))
+    return next(filter(None, found), None)
 
-    The default one is looked for in `folder` first: logs may have been moved, or be a copy.
+
+def logs_of_listing(output: Path, job: JobFile, log_path: str) -> list[Path]:
+    """Log folders in which the job in `output` may have kept what it listed: its own first, then those of the same job.
+
+    The latter are of other outputs, or the output was moved since.
     """
-    default = folder / RESULTS
-    for name in _RECORDS:
-        found: dict[str, Any] = {}
-        if (folder / name).exists():
-            try:
-                found = read_json(folder / name)
-            except BulkinferError as error:
-                log.warning(f"{error}")
-        if isinstance(output := found.get("output"), str):
-            was_default = Path(output).parts[-2:] == (real_path(folder).name, RESULTS)
-            return default if was_default and default.is_dir() else Path(output)
-    return default if listed_steps(default) else None
+    name, places = job_name(job.model_name, job.fingerprint), _log_paths(output, job, log_path)
+    own = log_dir_of(output, job, log_path)
+    return list(dict.fromkeys([*filter(None, [own]), *(folder for place in places for folder in named_folders(place, name))]))
+
+
+def _log_paths(output: Path, job: JobFile, log_path: str) -> list[Path]:
+    began = job.config.get("log_path")
+    places = [output.parent.parent] if output.name == RESULTS else []
+    places += [Path(log_path), *([Path(began)] if isinstance(began, str) else [])]
+    return list(dict.fromkeys(places))
 
 
 def require_job(output: Path) -> JobFile:

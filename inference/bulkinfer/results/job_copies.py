@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from bulkinfer.files.guarded import JOB_BYTES
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import JOB_FILE
 from bulkinfer.files.user_path import real_path
+from bulkinfer.results.log_folder import of_fingerprint
 from bulkinfer.results.parquet_parts import listed_steps, recorded_fingerprint
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import Step, printable_path, shell_word
 
-_SHORT = 8  # digits of the fingerprint in the name of a log folder
 _STEM = Path(JOB_FILE).stem
 
 
@@ -43,7 +42,7 @@ def _job_file_of(part: Path, output: Path, log_path: str) -> Path | None:
     above = real_path(output).parent
     places = [*sorted(above.glob(f".*.bulkinfer/{_STEM}*.json")), above / JOB_FILE]
     for folder in dict.fromkeys([Path(log_path or LaunchConfig.log_path), above, above / LaunchConfig.log_path]):
-        places += sorted(folder.glob(f"*-{glob.escape(fingerprint[:_SHORT])}/{JOB_FILE}"))
+        places += [logs / JOB_FILE for logs in of_fingerprint(folder, fingerprint)]
     found = {path: content for path in places if (content := _sound(path)) and content.get("fingerprint") == fingerprint}
     sha256 = file_sha256(part) if len(found) > 1 else ""
     return max(found, key=lambda path: _records(found[path], part.name, sha256), default=None)

@@ -18,6 +18,7 @@ from bulkinfer.files.own_folder import JOB_FILE as JOB_FILE
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.parquet_parts import Part, listed_steps
+from bulkinfer.results.shard import Shard, ShardEntry, shard_fault, totals_of
 from bulkinfer.types import Step
 
 _WAYS_OUT = "run the job with --overwrite, or into another --output"
@@ -35,7 +36,10 @@ class _PartitionEntry(TypedDict):
 
 
 class PartitionEntry(_PartitionEntry, total=False):
-    """One partition: the number of its records, the hash of their keys in order, and of its manifest's content."""
+    """One partition: the number of its records, the hash of their keys in order, and of its manifest's content.
+
+    Of a shard, records and keys are its own; the manifest is that of the whole partition.
+    """
 
     manifest_sha256: str
 
@@ -180,6 +184,17 @@ class JobFile:
         return {int(index): entry for index, entry in self.content["partitions"].items()}
 
     @property
+    def shard(self) -> Shard | None:
+        """The shard of a job that lies here; None: the whole job."""
+        return Shard.of(self.content["shard"]) if "shard" in self.content else None
+
+    def ranges(self) -> dict[int, list[Step]]:
+        """The records that the parts are to hold, by partition: all of it, or the steps of the shard."""
+        if (shard := self.shard) is not None:
+            return shard.ranges(totals_of(self.content["shard"]))
+        return {index: [Step(index, 0, entry["num_records"])] for index, entry in self.partitions.items()}
+
+    @property
     def parts(self) -> dict[str, PartEntry]:
         """The published parts by file name."""
         parts: dict[str, PartEntry] = self.content["parts"]
@@ -252,4 +267,7 @@ def _fault(found: dict[str, Any]) -> str:
         return "its identity does not fit its fingerprint"
     if sum(entry["num_records"] for entry in found["partitions"].values()) != found["num_records"]:
         return "its partitions do not add up to its records"
-    return ""
+    if "shard" not in found:
+        return ""
+    records = {int(index): entry["num_records"] for index, entry in found["partitions"].items()}
+    return mismatch(found["shard"], ShardEntry, "shard") or shard_fault(found["shard"], records)

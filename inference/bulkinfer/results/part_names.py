@@ -6,8 +6,8 @@ A part is part-<partition>-<first record>-<end>.parquet. Names that start with `
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
 
 from bulkinfer.errors import RunError
 from bulkinfer.types import Step
@@ -54,18 +54,29 @@ def by_partition(steps: Iterable[Step]) -> dict[int, list[Step]]:
     return found
 
 
-def missing_ranges(partition: int, num_records: int, done: Iterable[Step]) -> list[Step]:
-    """The ranges of a partition that none of its published files, `done`, covers, in order.
+def missing_ranges(wanted: Sequence[Step], done: Iterable[Step]) -> list[Step]:
+    """What none of the published files of a partition, `done`, covers of `wanted`, its records in order.
 
-    Raises RunError if a file has records beyond the end of the partition.
+    Raises RunError if a file has records that are not wanted: beyond the end of the partition, or of another shard.
     """
-    missing, position = [], 0
-    for step in sorted(done):
-        if step.end > num_records:
-            raise RunError(f"{part_name(step)} reaches beyond the {num_records} records of partition {partition}")
-        if step.start > position:
-            missing.append(Step(partition, position, step.start))
-        position = step.end
-    if position < num_records:
-        missing.append(Step(partition, position, num_records))
+    missing, files = list[Step](), deque(sorted(done))
+    for share in wanted:
+        position = share.start
+        while files and files[0].start < share.end:
+            step = files.popleft()
+            if step.start < share.start or step.end > share.end:
+                raise _not_wanted(step, wanted)
+            if step.start > position:
+                missing.append(Step(share.partition, position, step.start))
+            position = step.end
+        if position < share.end:
+            missing.append(Step(share.partition, position, share.end))
+    if files:
+        raise _not_wanted(files[0], wanted)
     return missing
+
+
+def _not_wanted(step: Step, wanted: Sequence[Step]) -> RunError:
+    if len(wanted) == 1 and not wanted[0].start:
+        return RunError(f"{part_name(step)} reaches beyond the {wanted[0].end} records of partition {step.partition}")
+    return RunError(f"{part_name(step)} holds records that do not belong to this shard: move it away")

@@ -23,6 +23,7 @@ from bulkinfer.results.job_file import JOB_FILE, JobFile, PartitionEntry
 from bulkinfer.results.ok_rows import large_keys, ok_rows_of
 from bulkinfer.results.parquet_parts import Part, listed_steps, read_part
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, overlaps, part_name, part_step
+from bulkinfer.results.shard_set import ShardSet, read_shard_set
 from bulkinfer.types import Step, printable, shell_word
 
 _RUN_AGAIN = "run the job again, it sets the file aside and runs its records again"
@@ -57,9 +58,40 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     """Read every part in full, once, and compare with _job.json.
 
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
-    Raises UsageError if `output` is no output directory, RunError if its _job.json is damaged.
+    A folder of shards is checked as one job. Raises UsageError if `output` is no output directory, RunError if its _job.json is
+    damaged.
     """
-    output = find_output(user_path(output, "output"))
+    folder = user_path(output, "output")
+    if (shards := read_shard_set(folder)) is not None:
+        return _verify_shards(shards, with_ok_rows)
+    return _verify_output(find_output(folder), with_ok_rows)
+
+
+def _verify_shards(shards: ShardSet, with_ok_rows: bool) -> Verdict:
+    """The verdict of the whole job; its sentences name the shards."""
+    verdict = Verdict(shards.job, ok_rows=[] if with_ok_rows else None)
+    for shard in shards:
+        output, name = shards.output(shard), shard.folder
+        if not output.is_dir():
+            verdict.faults.append(f"{name} is not there: run infer_launch of that shard")
+            continue
+        try:
+            found = _verify_output(output, with_ok_rows)
+        except BulkinferError as error:
+            verdict.faults.append(f"{error}")
+            continue
+        if fault := shards.fault_of(shard, found.job):
+            verdict.faults.append(f"{name} {fault}")
+            continue
+        verdict.parts += found.parts
+        verdict.faults += [f"{name}: {fault}" for fault in found.faults]
+        verdict.notes += [f"{name}: {note}" for note in found.notes]
+        if verdict.ok_rows is not None:
+            verdict.ok_rows += found.ok_rows or []
+    return verdict
+
+
+def _verify_output(output: Path, with_ok_rows: bool) -> Verdict:
     job = require_job(output)
     verdict = Verdict(job, ok_rows=[] if with_ok_rows else None)
     launcher = launcher_in(output)
@@ -75,10 +107,11 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
         verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run again")
     shares = by_partition(part.step for part in verdict.parts)
     mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
+    ranges = job.ranges()
     for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
             todo = "wait for the launcher" if launcher else "run the job again to complete it"
-            gaps = list(_missing_records(index, expected, shares.get(index, []), todo))
+            gaps = list(_missing_records(ranges[index], shares.get(index, []), todo))
             wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
             verdict.faults += gaps + wrong
             mixed |= {index} if wrong else set()
@@ -125,15 +158,15 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(index: int, expected: PartitionEntry, done: list[Step], todo: str) -> Iterator[str]:
+def _missing_records(wanted: list[Step], done: list[Step], todo: str) -> Iterator[str]:
     """Records of a partition that no sound part holds, and what to do about them."""
     try:
-        missing = missing_ranges(index, expected["num_records"], done)
+        missing = missing_ranges(wanted, done)
     except BulkinferError as error:
         yield str(error)
         return
     for gap in missing:
-        yield f"partition {index}: records {gap.start} to {gap.end} have no row: {todo}"
+        yield f"partition {gap.partition}: records {gap.start} to {gap.end} have no row: {todo}"
 
 
 def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:

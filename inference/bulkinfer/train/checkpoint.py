@@ -1,6 +1,8 @@
 """Checkpoints: weights and optimiser as safetensors, the rest as JSON; each a folder that is whole or absent.
 
-<run>/checkpoints/step-<updates done>/ holds weights.safetensors, optimiser.safetensors and state.json.
+<run>/checkpoints/step-<updates done>/ holds weights.safetensors, optimiser.safetensors and state.json; with --ema also the
+average of the weights, ema.safetensors. average-<updates done>-<number>-<mode>/, the average of several checkpoints, has no
+optimiser and continues no run.
 """
 
 from __future__ import annotations
@@ -8,9 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,30 +24,47 @@ from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError,
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, fsync_directory, temporary_owner, temporary_path
 from bulkinfer.files.json_file import write_json
 from bulkinfer.train.networks import NetworkOptions, build
-from bulkinfer.train.state import CHECKPOINT_NAME, OPTIMISER_KEY, read_state
+from bulkinfer.train.state import AVERAGE_NAME, CHECKPOINT_NAME, OPTIMISER_KEY, read_state
 from bulkinfer.train.state import FILE as STATE
+
+if TYPE_CHECKING:
+    from bulkinfer.train.averages.ema import Ema
 
 log = logging.getLogger("bulkinfer")
 
 FOLDER = "checkpoints"
-WEIGHTS, OPTIMISER = "weights.safetensors", "optimiser.safetensors"
+WEIGHTS, OPTIMISER, EMA = "weights.safetensors", "optimiser.safetensors", "ema.safetensors"
 _ADVICE = "use another checkpoint"
 _UNDOUBTED_BYTES = 1 << 28  # a file of tensors up to this size is read without asking whether its network can fill it
-_MOST_OPTIMISER_TENSORS = 4  # for each parameter
+_FILES = {WEIGHTS: 1, OPTIMISER: 4, EMA: 1}  # and the most tensors for each parameter that they hold
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that was read: tensors by name, and the `state` that was given to save()."""
+    """A checkpoint that was read: tensors by name, and the `state` that was given to save(). Without --ema, `ema` is empty."""
 
     path: Path
     weights: dict[str, Tensor]
     optimiser: dict[str, Tensor]
     state: dict[str, Any]
+    ema: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
         return int(self.state["step"])
+
+    def weights_file(self, asked: str) -> str:
+        """The name of the file with the weights that --weights_of asks for; `auto` is the average, if there is one.
+
+        Raises UsageError if there is none and it is asked for.
+        """
+        if asked == "ema" and not self.ema:
+            raise UsageError(f"--weights_of ema: {self.path} has no average of the weights: leave it out, or train with --ema")
+        return EMA if self.ema and asked != "raw" else WEIGHTS
+
+    def tensors(self, file: str) -> dict[str, Tensor]:
+        """The tensors of that file."""
+        return {WEIGHTS: self.weights, EMA: self.ema}[file]
 
 
 def name_of(step: int) -> str:
@@ -52,21 +72,41 @@ def name_of(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
+def average_name(step: int, count: int, mode: str) -> str:
+    """The name of an average of so many checkpoints, the newest of which is of `step` updates."""
+    return f"average-{step:08d}-{count}-{mode}"
+
+
+def save(
+    run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any], ema: Ema | None = None
+) -> Path:
     """Publish the checkpoint of `state["step"]` updates; returns its folder."""
-    final = run / FOLDER / name_of(state["step"])
+    tensors, numbers = _flatten(optimiser)
+    files, state = {WEIGHTS: network.state_dict(), OPTIMISER: tensors}, {**state, "optimiser_numbers": numbers}
+    if ema is not None:
+        files[EMA], state["ema_updates"] = ema.tensors(), ema.updates
+    return _publish(run / FOLDER / name_of(state["step"]), files, state)
+
+
+def save_average(run: Path, name: str, weights: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    """Publish an average of checkpoints under this name, with the `state` of the newest of them; returns its folder."""
+    left_out = ("ema_updates", "window", "owes_validation")  # of the run that it does not continue
+    kept = {key: value for key, value in state.items() if key not in left_out}
+    return _publish(run / FOLDER / name, {WEIGHTS: weights}, {**kept, "optimiser_numbers": {}})
+
+
+def _publish(final: Path, files: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> Path:
+    """Write the files with these tensors and state.json to the folder `final`, which appears when it is whole."""
     final.parent.mkdir(exist_ok=True)
     temporary = temporary_path(final)
     temporary.mkdir()
     try:
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-        save_file(weights, temporary / WEIGHTS)
-        tensors, numbers = _flatten(optimiser)
-        save_file(tensors, temporary / OPTIMISER)
-        hashes = {name: file_sha256(temporary / name) for name in (WEIGHTS, OPTIMISER)}
+        for name, content in files.items():
+            save_file(_on_cpu(content), temporary / name)
+        hashes = {name: file_sha256(temporary / name) for name in files}
         for name in hashes:
             _fsync(temporary / name)
-        write_json(temporary / STATE, {**state, "optimiser_numbers": numbers, "sha256": hashes})
+        write_json(temporary / STATE, {**state, "sha256": hashes})
         if final.exists():
             shutil.rmtree(final)  # of the same step: this run was once continued from an earlier checkpoint
         os.rename(temporary, final)
@@ -81,6 +121,10 @@ def save(run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state:
     return final
 
 
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
 def _fsync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -92,7 +136,7 @@ def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[
     for index, entries in optimiser.state_dict()["state"].items():
         for name, value in entries.items():
             if isinstance(value, Tensor):
-                tensors[f"{index}.{name}"] = value.detach().cpu().contiguous()
+                tensors[f"{index}.{name}"] = value
             elif value is not None:
                 numbers[f"{index}.{name}"] = value
     return tensors, numbers
@@ -128,16 +172,22 @@ def steps_of(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
+def averages_of(run: Path) -> list[Path]:
+    """The averages of checkpoints of a run, in the order of updates."""
+    found = [path for path in (run / FOLDER).glob("average-*") if AVERAGE_NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (int(path.name.split("-")[1]), path.name))
+
+
 def read(path: Path) -> Checkpoint:
     """Read the checkpoint in a folder. Raises RunError if it is damaged, UsageError if there is none."""
     try:
         with advising(_ADVICE):
             state = read_state(path)
             _refuse_oversized(path, state)
-            tensors = [_tensors(path / name, state["sha256"][name]) for name in (WEIGHTS, OPTIMISER)]
+            tensors = {name: _tensors(path / name, sha256) for name, sha256 in state["sha256"].items() if name in _FILES}
     except OSError as error:
         raise RunError(f"{path} cannot be read ({os_error_sentence(error)}): {_ADVICE}") from error
-    return Checkpoint(path, tensors[0], tensors[1], state)
+    return Checkpoint(path, tensors[WEIGHTS], tensors.get(OPTIMISER, {}), state, tensors.get(EMA, {}))
 
 
 def _tensors(path: Path, sha256: str) -> dict[str, Tensor]:
@@ -151,8 +201,8 @@ def _tensors(path: Path, sha256: str) -> dict[str, Tensor]:
 
 def _refuse_oversized(path: Path, state: dict[str, Any]) -> None:
     """Raises DamagedError for a file that its network cannot fill, before it is hashed: a sparse one may claim terabytes."""
-    for name, factor in ((WEIGHTS, 1), (OPTIMISER, _MOST_OPTIMISER_TENSORS)):
-        size = (path / name).stat().st_size
+    for name, factor in _FILES.items():
+        size = (path / name).stat().st_size if name in state["sha256"] else 0
         if size <= _UNDOUBTED_BYTES:
             continue
         with torch.random.fork_rng(devices=[]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -16,16 +17,21 @@ from bulkinfer.errors import RunError, first_line
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
-from bulkinfer.train import checkpoint, replicas
+from bulkinfer.train import checkpoint
+from bulkinfer.train.averages.average import average_at_end
+from bulkinfer.train.averages.ema import warn_if_slow
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import Stop, run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
-from bulkinfer.train.replicas import find_world
-from bulkinfer.train.resume import changed_options, refuse_later, restore
+from bulkinfer.train.ranks.group import join, leave
+from bulkinfer.train.ranks.world import find_world
+from bulkinfer.train.resume import changed_options, find_last, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
+from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.step import warn_if_emulated
 from bulkinfer.train.training import Training
@@ -72,11 +78,11 @@ def train(
 
     Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
     """
-    found = checkpoint.find(Path(config.resume)) if config.resume else None
+    found = find_last(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
-    config = with_data_found(config)
+    config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)
     with deterministic(config.deterministic), private_cache(config.compile):
         training, plan_lines = set_up(config, world)
@@ -87,23 +93,28 @@ def train(
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
+            warn_if_slow(config.ema, training.plan.epochs.total_steps)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)
-        replicas.join(world, training.data.device)
+        join(world, training.data.device)
         run = open_log(training, found, plan_lines, shows_progress=shows_progress) if world.is_first else Silence()
         try:
             with (stopping if world.replicas == 1 else never_stopping)() as stop:
                 code = run_updates(training, run, stop)
+            if world.is_first and not code:
+                average_at_end(config, run)
+            if config.remove_checkpoints and not code:
+                remove_all(training, run)
         except Exception as error:
             if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
                 raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
             raise
         finally:
             run.close()
-        replicas.leave(world)
+        leave(world)
     return result_of(training, run.folder if world.is_first else None, code)
 
 
@@ -157,7 +168,8 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     """The log of a new run, or of one that is continued; it holds the lock of the folder until it is closed."""
     config, facts, epochs, done = training.plan.config, training.plan.facts, training.plan.epochs, training.progress.done
     if found is None:
-        folder = new_run(Path(config.log_path), facts["network"]["model"], facts["dataset"], config.name_suffix)
+        place = Path(config.log_path if config.keep_run else tempfile.mkdtemp(prefix="bulkinfer-run-"))
+        folder = new_run(place, facts["network"]["model"], facts["dataset"], config.name_suffix)
     else:
         folder = found.path.parent.parent
     lock = lock_run(folder)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,10 @@ from torch import nn
 
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import TrainConfig
+
+USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
+
+_NORM_PARTS = {"beta": "bias", "gamma": "weight"}  # TensorFlow's names of a norm's parameters -> ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +64,48 @@ def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
         )
 
 
-def chosen_parameters(network: nn.Module, pattern: str) -> dict[str, nn.Parameter]:
-    """The parameters whose names `pattern` matches anywhere ("" is all); all others are frozen.
+def has_one_dimension(parameter: nn.Parameter) -> bool:
+    """Whether a parameter is one of those that have no decay: a weight of a norm, or a bias."""
+    return parameter.ndim <= 1
 
-    Raises UsageError if the pattern is wrong or matches nothing.
+
+def plain_for_lars(parameters: Mapping[str, nn.Parameter], skip: Sequence[str]) -> Callable[[nn.Parameter], bool]:
+    """Whether lars leaves a parameter as plain momentum would have it, without decay: --lars_skip, or those of one dimension.
+
+    Each of `skip` is a part of a name; beta is the bias of a norm and gamma its weight. Raises UsageError for one that matches
+    nothing.
     """
-    try:
-        matches = re.compile(pattern).search
-    except re.error as error:
-        raise UsageError(f"--train_only {pattern!r} is not a regular expression: {error}") from None
-    chosen = {name: parameter for name, parameter in network.named_parameters() if matches(name)}
-    if not chosen:
-        names = [name for name, _ in network.named_parameters()]
-        raise UsageError(f"--train_only {pattern!r} matches no parameter: they are called {', '.join(names[:3])} … {names[-1]}")
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name in chosen)
-    return chosen
+    if not skip:
+        return has_one_dimension
+    found = {word: {id(p) for name, p in parameters.items() if _is_meant(word, name, parameters)} for word in skip}
+    if unused := [word for word, ids in found.items() if not ids and word not in _NORM_PARTS]:
+        names = ", ".join(parameters)
+        raise UsageError(f"--lars_skip {unused[0]}: no parameter has this in its name: give a part of one of {names}")
+    return lambda parameter: any(id(parameter) in ids for ids in found.values())
 
 
-def make_optimiser(parameters: Iterable[nn.Parameter], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """The optimiser with two groups of parameters: decayed ones, and those of one dimension, which have no decay.
+def _is_meant(word: str, name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
+    module, _, own = name.rpartition(".")
+    weight = parameters.get(f"{module}.weight")
+    is_of_norm = weight is not None and weight.ndim == 1
+    return (is_of_norm and own == _NORM_PARTS.get(word)) or word in name
+
+
+def make_optimiser(
+    parameters: Iterable[nn.Parameter],
+    options: OptimiserOptions,
+    is_plain: Callable[[nn.Parameter], bool] = has_one_dimension,
+) -> torch.optim.Optimizer:
+    """The optimiser with two groups of parameters: decayed ones, and plain ones, which have no decay, nor are scaled by lars.
 
     The rate is 0 here, and set before each update.
     """
     groups: list[dict[str, Any]] = [
-        {"params": [], "l2": options.l2, "shrink": options.weight_decay},
-        {"params": [], "l2": 0.0, "shrink": 0.0},
+        {"params": [], "l2": options.l2, "shrink": options.weight_decay, "always_adapt": True},
+        {"params": [], "l2": 0.0, "shrink": 0.0, "always_adapt": False},
     ]
     for parameter in parameters:
-        groups[parameter.ndim <= 1]["params"].append(parameter)
+        groups[is_plain(parameter)]["params"].append(parameter)
     groups = [{**group, "weight_decay": group["l2"]} for group in groups if group["params"]]
     return _BUILDERS[options.name](groups, options)
 
@@ -127,10 +143,9 @@ def _rmsprop_tf(groups: list[dict[str, Any]], options: OptimiserOptions) -> torc
 
 
 def _lars(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888); not for parameters of one dimension."""
+    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888); not for plain parameters."""
     from timm.optim.lars import Lars
 
-    groups = [{**group, "always_adapt": group["params"][0].ndim > 1} for group in groups]
     return Lars(groups, lr=0.0, momentum=options.momentum, trust_coeff=options.trust, eps=options.epsilon or 1e-8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bulkinfer.errors import UsageError
@@ -30,12 +31,24 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError("--momentum 0: nesterov needs a momentum; without one, give --optimizer sgd")
     if config.momentum >= 1:
         raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
+    if config.ema >= 1:
+        raise UsageError(f"--ema {config.ema:g}: it must be below 1, or the average never moves")
+    if not 0 < config.average_decay < 1:
+        raise UsageError(f"--average_decay {config.average_decay:g}: it must be above 0 and below 1")
+    if config.average != "none" and config.keep_last and not 0 < config.average_last <= config.keep_last:
+        wanted = f"the last {config.average_last}" if config.average_last else "all"
+        raise UsageError(
+            f"--average {config.average} takes {wanted} checkpoints, and --keep_last {config.keep_last} keeps fewer: give "
+            f"--keep_last {config.average_last}"
+        )
     if not config.lr_decay_epochs:
         raise UsageError("--lr_decay_epochs 0: it must be above 0")
     if 0 < config.validation_epochs < 1e-6:
         raise UsageError(f"--validation_epochs {config.validation_epochs:g} must be 0, or at least a millionth")
-    if config.loss_scaling_mode == "ramp" and config.loss_scaling < 2:
-        raise UsageError("--loss_scaling_mode ramp doubles from 1 up to --loss_scaling: give --loss_scaling 2 or more")
+    if config.loss_scaling_mode == "ramp":
+        _check_ramp(config)
+    if config.lars_skip and config.optimizer != "lars":
+        raise UsageError("--lars_skip belongs to --optimizer lars: leave it out, or give that")
     if config.half_type != "bfloat16" and config.precision == "32.32":
         raise UsageError(f"--half_type {config.half_type} belongs to --precision 16.32 or 16.16")
     if config.l2 < 0 and config.l2 != -1:
@@ -47,3 +60,15 @@ def check_together(config: TrainConfig) -> None:
     for name, most in _MOST.items():
         if getattr(config, name) > most:
             raise UsageError(f"--{name} {getattr(config, name):g} is more than {most:g}")
+
+
+def _check_ramp(config: TrainConfig) -> None:
+    """Raises UsageError if no doubling leads from the first loss scale to the last one."""
+    first, last = config.loss_scaling_start, config.loss_scaling
+    if first and last >= 2 * first and math.log2(last / first).is_integer():
+        return
+    given, what = f" {last:g}" if last else "", "a power of two" if first == 1 else f"{first:g} times a power of two"
+    example = 1024 * (first or 1)
+    raise UsageError(
+        f"--loss_scaling{given}: --loss_scaling_mode ramp doubles from {first:g} up to it: give {what}, such as {example:g}"
+    )

@@ -62,31 +62,39 @@ class Epochs:
     """How the `num_samples` of each epoch are divided into updates, and the number of updates in all.
 
     Every update takes the next `global_batch` samples, the last one of an epoch takes the rest. A rest of one sample joins the
-    update before it, since batch norm has no variance over one sample.
+    update before it, since batch norm has no variance over one sample. `updates_per_epoch`, if it is not 0, is what lengths,
+    rates, logs and checkpoints count as an epoch; the samples are those of passes over all of them in either case.
     """
 
     num_samples: int
     global_batch: int
     total_steps: int
+    updates_per_epoch: int = 0
 
     @property
     def steps_per_epoch(self) -> int:
+        """Updates that count as an epoch."""
+        return self.updates_per_epoch or self.steps_per_pass
+
+    @property
+    def steps_per_pass(self) -> int:
+        """Updates of one pass over all samples."""
         return count_steps(self.num_samples, self.global_batch)
 
-    def epoch_of(self, step: int) -> int:
-        """The epoch, from 0, that update `step`, from 0, belongs to."""
-        return step // self.steps_per_epoch
+    def pass_of(self, step: int) -> int:
+        """The pass over the samples, from 0, that update `step`, from 0, belongs to."""
+        return step // self.steps_per_pass
 
     def window(self, step: int) -> tuple[int, int]:
-        """Start and end (exclusive) of an update's samples in the order of its epoch."""
-        position = step % self.steps_per_epoch
+        """Start and end (exclusive) of an update's samples in the order of its pass."""
+        position = step % self.steps_per_pass
         start = position * self.global_batch
-        return start, self.num_samples if position == self.steps_per_epoch - 1 else start + self.global_batch
+        return start, self.num_samples if position == self.steps_per_pass - 1 else start + self.global_batch
 
     def pictures(self, done: int) -> int:
         """The number of pictures in the first `done` updates."""
-        epochs, position = divmod(done, self.steps_per_epoch)
-        return epochs * self.num_samples + position * self.global_batch
+        passes, position = divmod(done, self.steps_per_pass)
+        return passes * self.num_samples + position * self.global_batch
 
 
 def count_steps(num_samples: int, global_batch: int) -> int:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bulkinfer.errors import UsageError
+from bulkinfer.train.freezing import moving_norms
 
 BLOCKS, NONE = "blocks", "none"
 
@@ -57,7 +58,7 @@ def _matches(pattern: str, name: str, module: nn.Module) -> bool:
 @contextmanager
 def _frozen_averages(module: nn.Module) -> Iterator[None]:
     """Keep batch norm from counting a batch again when it passes for the second time."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    norms = [norm for norm in moving_norms(module) if norm.track_running_stats]
     before = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 0.0

@@ -11,15 +11,16 @@ from bulkinfer.train import checkpoint
 from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.networks import load_weights
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.state import OF_THE_FIRST_START, options_of_state
+from bulkinfer.train.state import options_of_state
 from bulkinfer.train.training import Training
+from bulkinfer.types import shell_word
 
 # Options that the updates already done depend on.
 _PAST = (
     "model", "model_size", "image_size", "input_channels", "norm", "norm_groups", "norm_channels_per_group", "norm_eps",
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
-    "train_only", "seed", "class_order",
+    "train_only", "train_from", "ema", "seed", "class_order", "updates_per_epoch", "shuffle", "lars_skip",
 )  # fmt: skip
 _AGAIN = {
     "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
@@ -30,25 +31,31 @@ _AGAIN = {
 
 def options_of(path: str) -> dict[str, Any]:
     """The options of the run that --resume names. Raises UsageError or RunError if there is no such run."""
-    return options_of_state(checkpoint.find(Path(path), warns=False).state)
+    return options_of_state(find_last(Path(path), warns=False).state)
+
+
+def find_last(path: Path, *, warns: bool = True) -> Checkpoint:
+    """The checkpoint that a run goes on from, at a path as checkpoint.find() takes it.
+
+    Raises UsageError if there is none, or if it is an average, which has no optimiser.
+    """
+    found = checkpoint.find(path, warns=warns)
+    if "average" in found.state:
+        raise UsageError(
+            f"--resume: {found.path} is an average of checkpoints and continues no run: a new run begins with its weights by "
+            f"--init_checkpoint {shell_word(found.path)}"
+        )
+    return found
 
 
 def changed_options(found: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
     """Options that differ from those of a checkpoint: value before and now. Raises UsageError for one that must not change."""
-    before, now = found.state["config"], asdict(config)
-    changed = {
-        name: (before[name], value)
-        for name, value in now.items()
-        if name in before and name not in OF_THE_FIRST_START and _plain(before[name]) != _plain(value)
-    }
+    before, now = options_of_state(found.state), asdict(config)
+    changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     for name in changed:
         if name in _PAST:
             raise UsageError(f"--{name} cannot be changed when a run is continued ({before[name]} so far): start a new run")
     return changed
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def refuse_later(path: Path) -> None:
@@ -84,6 +91,8 @@ def restore(training: Training, found: Checkpoint) -> None:
     model, progress = training.model, training.progress
     load_weights(model.network, found.weights, found.path)
     checkpoint.restore_optimiser(model.optimiser, found)
+    if model.ema is not None and found.ema:
+        model.ema.restore(found.ema, found.state["ema_updates"], found.path)
     changed = changed_options(found, training.plan.config)
     if model.loss_scale.kind == "dynamic" and changed.keys().isdisjoint({"loss_scaling", "loss_scaling_mode"}):
         scale = found.state["loss_scale"]

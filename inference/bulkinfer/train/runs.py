@@ -33,7 +33,9 @@ TRAINING_COLUMNS = (
 )
 _STEP = re.compile(r"\d{1,15}", re.ASCII)
 LOCK = "_lock.json"
-VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds")
+VALIDATION_COLUMNS = ("name", "step", "epoch", "accuracy", "top5", "loss", "count", "images_per_sec", "seconds", "weights")
+# in its column `weights`: those of the network, their average with --ema, or one of several checkpoints
+RAW, EMA, AVERAGE = "raw", "ema", "average"
 
 
 def new_run(log_path: Path, model: str, dataset: str, suffix: str) -> Path:

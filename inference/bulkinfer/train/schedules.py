@@ -22,14 +22,16 @@ class Schedule:
     """The learning rate during a run of `total_steps` updates, `steps_per_epoch` of them per epoch.
 
     - `constant`: 1.
-    - `stepped`: `decay` to the power of the number of `drops` passed, which are fractions of the run.
+    - `stepped`: `decay` to the power of the number of `drops` passed, which are fractions of the run; with `multipliers`, one
+      more than drops, the one of that number.
     - `cosine`: half a cosine from 1 to `end_factor` (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
     - `exponential`: `decay` per `decay_epochs`.
     - `polynomial`: (1 - progress) ** `power` from 1 to `end_factor` (You et al., arXiv:1708.03888, use power 2).
 
     The warm-up rises linearly over `warmup_epochs`, from 1 / n in the first of its n updates. With `mask` it multiplies the
-    schedule, which runs from the start; with `shift` the schedule starts after it. The schedule ends with the run in both.
-    With `staircase` progress advances once an epoch, with `updates_per_epoch` that many times (0: at every update).
+    schedule, which runs from the start; with `shift` the schedule starts after it. The schedule ends with the run in both, or
+    `length_epochs` after its start if that is not 0, and stays at its last value. With `staircase` progress advances
+    once an epoch, with `updates_per_epoch` that many times (0: at every update).
     """
 
     peak: float
@@ -37,6 +39,7 @@ class Schedule:
     total_steps: int
     steps_per_epoch: int
     drops: tuple[float, ...] = ()
+    multipliers: tuple[float, ...] = ()
     decay: float = 0.1
     decay_epochs: float = 1.0
     power: float = 2.0
@@ -44,7 +47,8 @@ class Schedule:
     warmup_epochs: float = 0.0
     warmup_mode: str = "shift"
     staircase: bool = False
-    updates_per_epoch: int = 0
+    updates_per_epoch: float = 0.0
+    length_epochs: float = 0.0
 
     def rate(self, done: int) -> float:
         """The learning rate of the update that follows after `done` updates."""
@@ -53,7 +57,7 @@ class Schedule:
         shift = warm_steps if self.warmup_mode == "shift" else 0.0
         if done < shift:
             return self.peak * warm
-        length = max(1.0, self.total_steps - shift)
+        length = self.length_epochs * self.steps_per_epoch or max(1.0, self.total_steps - shift)
         updates = self._quantised(done - shift)
         return self.peak * warm * _FUNCTIONS[self.shape](self, min(1.0, updates / length), updates / self.steps_per_epoch)
 
@@ -66,7 +70,8 @@ class Schedule:
 
 
 def _stepped(schedule: Schedule, progress: float, _epochs: float) -> float:
-    return float(schedule.decay ** bisect_right(sorted(schedule.drops), progress + 1e-12))
+    passed = bisect_right(sorted(schedule.drops), progress + 1e-12)
+    return schedule.multipliers[passed] if schedule.multipliers else float(schedule.decay**passed)
 
 
 def _cosine(schedule: Schedule, progress: float, _epochs: float) -> float:
@@ -91,39 +96,68 @@ _FUNCTIONS: dict[str, Callable[[Schedule, float, float], float]] = {
 
 
 def make_schedule(config: TrainConfig, batches: Batches, steps: int, steps_per_epoch: int) -> Schedule:
-    """The schedule of a run. Raises UsageError for wrong --lr_drops or a --warmup_epochs that is too long."""
-    try:
-        drops = tuple(float(drop) for drop in config.lr_drops)
-    except ValueError:
-        drops = (-1.0,)
-    if not all(0 <= drop <= 1 for drop in drops):
-        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: give shares of the run, numbers from 0 to 1")
+    """The schedule of a run.
+
+    Raises UsageError for wrong --lr_drops or --lr_multipliers, a --warmup_epochs that is too long, and an --lr_end_rate above
+    the peak.
+    """
+    drops, multipliers = _drops(config)
+    peak = peak_rate(config, batches)
+    if config.lr_end_rate > peak:
+        raise UsageError(f"--lr_end_rate {config.lr_end_rate:g} is above the peak of the rate: give one below {peak:g}")
     if config.warmup_epochs * steps_per_epoch >= steps:
         raise UsageError(
             f"--warmup_epochs {config.warmup_epochs:g}{origin(config, 'warmup_epochs')} is the whole run or more "
             f"({steps / steps_per_epoch:g} epochs): give a smaller one"
         )
     return Schedule(
-        peak=peak_rate(config, batches),
+        peak=peak,
         shape=config.lr_schedule,
         total_steps=steps,
         steps_per_epoch=steps_per_epoch,
         drops=drops,
+        multipliers=multipliers,
         decay=config.lr_decay,
         decay_epochs=config.lr_decay_epochs,
         power=config.lr_power,
-        end_factor=config.lr_end,
+        end_factor=config.lr_end_rate / peak if config.lr_end_rate else config.lr_end,
         warmup_epochs=config.warmup_epochs,
         warmup_mode=config.warmup_mode,
         staircase=config.lr_staircase,
         updates_per_epoch=config.lr_updates_per_epoch,
+        length_epochs=config.lr_decay_length,
     )
+
+
+def _drops(config: TrainConfig) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """--lr_drops and --lr_multipliers. Raises UsageError if they are wrong, or do not belong together."""
+    drops, multipliers = _numbers(config.lr_drops), _numbers(config.lr_multipliers)
+    if not all(0 <= drop <= 1 for drop in drops):
+        of_exponential = "; a number of drops is for --lr_schedule exponential" if len(drops) == 1 and drops[0] > 1 else ""
+        raise UsageError(f"--lr_drops {' '.join(config.lr_drops)}: give shares of the run, numbers from 0 to 1{of_exponential}")
+    if not all(0 <= number <= 1 for number in multipliers):
+        raise UsageError(f"--lr_multipliers {' '.join(config.lr_multipliers)}: give parts of the peak, numbers from 0 to 1")
+    if multipliers and len(multipliers) != len(drops) + 1:
+        raise UsageError(
+            f"--lr_multipliers {' '.join(config.lr_multipliers)}: the drops at {' '.join(config.lr_drops)} divide "
+            f"the run into {len(drops) + 1} parts: give as many numbers"
+        )
+    return drops, multipliers
+
+
+def _numbers(words: tuple[str, ...]) -> tuple[float, ...]:
+    """The numbers, each word that is none as one that is in no range."""
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        return (-1.0,)
 
 
 def peak_rate(config: TrainConfig, batches: Batches) -> float:
     """--lr, or 2^x times the global batch for --base_learning_rate x."""
     if not config.base_learning_rate:
-        return config.lr or 0.1
+        assert config.lr, "with_defaults() fills it in"
+        return config.lr
     try:
         exponent = float(config.base_learning_rate)
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -13,23 +14,26 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
-from bulkinfer.train.data.augment import Mixing
+from bulkinfer.train.averages.ema import Ema
+from bulkinfer.train.data.augment import mixing_of
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
+from bulkinfer.train.freezing import freeze, moving_norms
 from bulkinfer.train.networks import NetworkOptions, build, network_options
-from bulkinfer.train.optimisers import check_epsilon, chosen_parameters, l2_of, make_optimiser, optimiser_options
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options, plain_for_lars
+from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
+from bulkinfer.train.plan_text import plan_lines
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
-from bulkinfer.train.replicas import World
 from bulkinfer.train.schedules import make_schedule
 from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
 
 
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
-    """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found().
+    """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found() and with_defaults().
 
     Raises UsageError for everything that cannot work.
     """
@@ -38,16 +42,19 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     data = open_data(config)
     batches = batches_of(config, world)
     num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
-    steps_per_epoch = count_steps(num_samples, batches.global_batch)
-    steps = total_steps(config.epochs or 100.0, config.steps, steps_per_epoch)
+    steps_per_epoch = config.updates_per_epoch or count_steps(num_samples, batches.global_batch)
+    steps = total_steps(config.epochs or DEFAULT_EPOCHS, config.steps, steps_per_epoch)
+    epochs = Epochs(num_samples, batches.global_batch, steps, config.updates_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
     check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
     network = network_of(config, options, device, precision)
-    has_batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
-    check_batches(config, batches, num_samples, has_batch_norm=has_batch_norm)
+    if batches.micro_batch == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
+        check_single_values(network, config.input_channels, data.size)
+    model = model_for(config, network, precision)
+    check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
     facts = {
         "config": asdict(config),
         "network": asdict(options),
@@ -59,23 +66,26 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
         "versions": versions(),
     }
     training = Training(
-        model=model_for(config, network, precision),
+        model=model,
         data=data_for(config, data, num_samples, device),
-        plan=Plan(config, Epochs(num_samples, batches.global_batch, steps), schedule, batches.micro_batch, world, facts),
+        plan=Plan(config, epochs, schedule, batches.micro_batch, world, facts),
         progress=Progress(),
     )
     return training, plan_lines(training, batches, data)
 
 
 def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
-    """The network with its optimiser, and compiled if that is asked for."""
-    parameters = chosen_parameters(network, config.train_only)
+    """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
+    parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
+    ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
+    recompute(network, config.recompute)
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
-        optimiser=make_optimiser(parameters.values(), optimiser_options(config)),
+        optimiser=make_optimiser(parameters.values(), optimiser_options(config), plain_for_lars(parameters, config.lars_skip)),
         precision=precision,
         loss_scale=loss_scale_of(config),
+        ema=ema,
     )
 
 
@@ -92,7 +102,7 @@ def data_for(config: TrainConfig, data: Data, num_samples: int, device: torch.de
         mean=mean,
         std=std,
         augmentation=data.augmentation,
-        mixing=Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability),
+        mixing=mixing_of(config),
     )
 
 
@@ -100,9 +110,8 @@ def batches_of(config: TrainConfig, world: World) -> Batches:
     """The batch sizes. A plan leaves the number of replicas open, if the other numbers determine it."""
     is_open = config.dry_run and not config.replicas and world.replicas == 1
     replicas = 0 if is_open else world.replicas
-    return solve(
-        config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size, default_micro_batch=128
-    )
+    given = (config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size)
+    return solve(*given, default_micro_batch=MICRO_BATCH)
 
 
 def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:
@@ -113,7 +122,6 @@ def network_of(config: TrainConfig, options: NetworkOptions, device: torch.devic
     network = network.to(device, precision.weights)
     if config.channels_last:
         network = network.to(memory_format=torch.channels_last)
-    recompute(network, config.recompute)
     return network
 
 
@@ -132,19 +140,42 @@ def check_options(config: TrainConfig) -> None:
 
 def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
     """Raises UsageError for batch sizes that do not work with mixing, batch norm or the data."""
-    if (config.mixup_alpha or config.cutmix_alpha) and batches.micro_batch % 2:
+    if mixing_of(config).is_used and batches.micro_batch % 2:
         raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
-    if has_batch_norm and batches.micro_batch == 1:
-        raise UsageError("batch norm needs --micro_batch_size 2 or more, or --norm group: a single value has no variance")
+    if has_batch_norm and batches.micro_batch == 1 and not may_have_single_pictures(config):
+        raise UsageError(
+            "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
+            "value has no variance"
+        )
     if batches.global_batch > num_samples:
         raise UsageError(f"the global batch of {batches.global_batch} is larger than the {num_samples} training pictures")
     epochs = Epochs(num_samples, batches.global_batch, 1)
     start, end = epochs.window(epochs.steps_per_epoch - 1)
-    if has_batch_norm and batches.replicas > 1 and end - start < 2 * batches.replicas:
+    if has_batch_norm and batches.micro_batch > 1 and batches.replicas > 1 and end - start < 2 * batches.replicas:
         raise UsageError(
             f"the last update of an epoch has {end - start} pictures for {batches.replicas} replicas, and batch norm needs 2 "
             "each: choose another --global_batch_size, or --norm group"
         )
+
+
+def may_have_single_pictures(config: TrainConfig) -> bool:
+    """Whether batch norm may have micro batches of one picture: in a run that follows another trainer, as two begin with that.
+
+    Such a run can be continued.
+    """
+    return config.like != TrainConfig.like or bool(config.resume)
+
+
+def check_single_values(network: torch.nn.Module, channels: int, size: int) -> None:
+    """Raises UsageError if batch norm gets a single value of a channel from one picture, which has no variance."""
+    on_meta = copy.deepcopy(network).to("meta")  # shapes alone
+    weight = next(on_meta.parameters())
+    try:
+        on_meta(torch.empty(1, channels, size, size, dtype=weight.dtype, device=weight.device))
+    except ValueError:
+        raise UsageError(
+            f"batch norm needs --micro_batch_size 2 or more here: at {size} x {size} pixels it gets a single value of a picture"
+        ) from None
 
 
 def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
@@ -164,26 +195,3 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: torch finds {torch.cuda.device_count()} GPU(s) here")
     return device
-
-
-def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, str]:
-    """The resolved plan as it is printed and written to arguments.json: a line by name."""
-    config, epochs, schedule = training.plan.config, training.plan.epochs, training.plan.schedule
-    num_parameters = sum(parameter.numel() for parameter in training.model.network.parameters())
-    decays = "".join(
-        f", {name} {value:g}" for name, value in (("L2", l2_of(config)), ("weight decay", config.weight_decay)) if value
-    )
-    held_out = "none" if data.held_out is None else f"{len(data.held_out.labels)} pictures"
-    precision = training.model.precision
-    half_type = "" if precision.name == "32.32" else f" ({precision.half_type})"
-    return {
-        "network": f"{training.plan.facts['network']['model']}, {num_parameters:,} parameters, input {data.size}x{data.size}",
-        "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
-        "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
-        f"global batch {batches.global_batch}",
-        "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
-        "rate": f"{schedule.shape}, {schedule.peak:g} at its peak, first {schedule.rate(0):.4g}, "
-        f"last {schedule.rate(epochs.total_steps - 1):.4g}",
-        "optimiser": f"{config.optimizer}{decays}",
-        "precision": f"{precision.name}{half_type} on {training.data.device}",
-    }

@@ -18,7 +18,7 @@ from torch.nn import functional
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
 from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.replicas import add_over_replicas
+from bulkinfer.train.ranks.group import add_over_replicas
 
 log = logging.getLogger("bulkinfer")
 
@@ -75,20 +75,22 @@ def warn_if_emulated(precision: Precision) -> None:
 class LossScale:
     """The loss is multiplied by this scale before the backward pass, and the gradients are divided by it afterwards.
 
-    `static`: always `value`. `ramp`: doubles from 1 to `value` in equal parts of the run. `dynamic`: halved when a gradient is
-    not finite, doubled after 2,000 updates in which all were finite (Micikevicius et al., arXiv:1710.03740).
+    `static`: always `value`. `ramp`: doubles from `first` to `value`, which is a power of two times it, in equal parts of the
+    run. `dynamic`: halved when a gradient is not finite, doubled after 2,000 updates in which all were finite (Micikevicius et
+    al., arXiv:1710.03740).
     """
 
     kind: str
     value: float
     good_steps: int = 0
+    first: float = 1.0
 
     def at(self, progress: float) -> float:
         """The scale at `progress` (0..1) of the run."""
         if self.kind != "ramp":
             return self.value
-        doublings = max(0, math.floor(math.log2(self.value)))
-        return float(2 ** min(doublings, int(progress * (doublings + 1))))
+        doublings = int(math.log2(self.value / self.first))
+        return float(self.first * 2 ** min(doublings, int(progress * (doublings + 1))))
 
     def after(self, finite: bool) -> None:
         """Adapt the scale after an update."""
@@ -104,7 +106,7 @@ class LossScale:
 def loss_scale_of(config: TrainConfig) -> LossScale:
     """--loss_scaling in its mode; a dynamic scale starts high, since it falls fast and rises slowly."""
     first = 2.0**16 if config.loss_scaling_mode == "dynamic" else 1.0
-    return LossScale(config.loss_scaling_mode, config.loss_scaling or first)
+    return LossScale(config.loss_scaling_mode, config.loss_scaling or first, first=config.loss_scaling_start)
 
 
 @dataclass(frozen=True, slots=True)

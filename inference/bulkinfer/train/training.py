@@ -11,26 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bulkinfer.train.averages.ema import Ema
 from bulkinfer.train.data.augment import Mixing
 from bulkinfer.train.data.draws import Integers
 from bulkinfer.train.data.opening import Augmentation
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Epochs
-from bulkinfer.train.replicas import World
+from bulkinfer.train.ranks.world import World
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.step import LossScale, Precision
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained. `forward` is the network, compiled if that was asked for; `loss_scale` changes during the run."""
+    """What is trained. `forward` is the network, compiled if that was asked for. `loss_scale` and `ema` change."""
 
     network: nn.Module
     forward: Callable[[Tensor], Tensor]
     optimiser: torch.optim.Optimizer
     precision: Precision
     loss_scale: LossScale
+    ema: Ema | None = None
 
 
 @dataclass(frozen=True)

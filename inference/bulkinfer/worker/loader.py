@@ -11,9 +11,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from bulkinfer.errors import RecordError
-from bulkinfer.images.decode import decode, read_picture
+from bulkinfer.images.decode import decode
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.read_place import read_place
 from bulkinfer.types import Array, Batch, Facts, Record, Step
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.metrics import Meter
@@ -45,7 +46,7 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
     if record.fault is not None:
         raise RecordError(record.fault.stage, record.fault.message)
     meter.enter("read")
-    data = read_picture(record.path, limits.max_file_bytes)
+    data = read_place(record.place, limits.max_file_bytes)
     return load_bytes(data, recipe, limits, out_HWC, meter)
 
 

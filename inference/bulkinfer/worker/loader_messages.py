@@ -12,12 +12,12 @@ import struct
 from dataclasses import dataclass, field
 from io import FileIO
 
-from bulkinfer.types import Facts
+from bulkinfer.records.place import place_as_json, place_from_json
+from bulkinfer.types import Facts, Place
 from bulkinfer.worker.loader import Loaded
 
 _LENGTH = struct.Struct("=I")
 _MOST_AT_ONCE = 1 << 14  # bytes of one read: nearly every message fits
-_ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
 
 READY = b"ready"  # the first message of each thread of a loader process
 
@@ -58,7 +58,7 @@ class Pipes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Load the picture files `paths` into slots side by side, the first of which begins `offset` bytes into the shared memory.
+    """Load the pictures at `places` into slots side by side, the first of which begins `offset` bytes into the shared memory.
 
     They are the records from `number` on of a partition.
     """
@@ -66,18 +66,18 @@ class Request:
     offset: int
     partition: int
     number: int
-    paths: list[bytes]
+    places: list[Place]
 
     def encode(self) -> bytes:
         """As bytes."""
-        paths = [path.decode(*_ENCODING) for path in self.paths]
-        return json.dumps([self.offset, self.partition, self.number, paths]).encode()
+        places = [place_as_json(place) for place in self.places]
+        return json.dumps([self.offset, self.partition, self.number, places]).encode()
 
     @classmethod
     def decode(cls, message: bytes) -> Request:
         """The inverse of encode."""
-        offset, partition, number, paths = json.loads(message)
-        return cls(offset, partition, number, [path.encode(*_ENCODING) for path in paths])
+        offset, partition, number, places = json.loads(message)
+        return cls(offset, partition, number, [place_from_json(place) for place in places])
 
 
 @dataclass(slots=True)

@@ -70,13 +70,13 @@ def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter
     """Load pictures into their slots, and say what became of each, or of the first ones if the worker stops meanwhile."""
     recipe, reply, offset = setup.recipe, Reply(), request.offset
     size = recipe.height * recipe.width * 3
-    for number, path in enumerate(request.paths, request.number):
+    for number, place in enumerate(request.places, request.number):
         if pixels[-1]:  # the worker stops
             break
         mark.set(request.partition, number, number + 1)
         slot_HWC = pixels[offset : offset + size].reshape(recipe.height, recipe.width, 3)
         try:
-            reply.loaded.append(load_record(Record(number, b"", path), recipe, setup.limits, slot_HWC, meter))
+            reply.loaded.append(load_record(Record(number, b"", place), recipe, setup.limits, slot_HWC, meter))
         except RecordError as error:
             reply.loaded.append((error.stage, error.message))
         except Exception as error:  # a limit of the machine, or a bug: the worker reports it as its own

@@ -109,8 +109,8 @@ class LoaderProcesses:
         self._meter.leave()  # the process counts the stages: waiting for it is none of them
         if (fault := records[0].fault) is not None:  # that of a whole step
             return [(fault.stage, fault.message)] * len(records)
-        paths = [record.path for record in records]
-        request = Request(slots_NHWC.ctypes.data - self._address, partition, records[0].number, paths)
+        places = [record.place for record in records]
+        request = Request(slots_NHWC.ctypes.data - self._address, partition, records[0].number, places)
         reply = self._ask(self._connections[mark.index], request)
         self._meter.add(reply.seconds)
         if reply.warned:

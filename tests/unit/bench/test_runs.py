@@ -14,7 +14,8 @@ from bulkinfer.bench.runs import Bench, decoding_plan, enough_records, repeated
 from bulkinfer.commands import partition_dataset
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.dataset import open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.worker.protocol import RunSpec
 
 from tests.launches import config_of, job_of, plan_of, write_photos
@@ -29,7 +30,7 @@ def test_few_pictures_come_again_and_again(tmp_path: Path) -> None:
     (partition,) = dataset.partitions
     written = Manifest.read(tmp_path / "again" / "0" / "manifest.parquet")
     assert written.content_hash == partition.manifest.content_hash == dataset.content_hash
-    paths = [Path(os.fsdecode(record.path)) for record in written.records()]
+    paths = [Path(os.fsdecode(record.place)) for record in written.records()]
     assert paths == sorted(photos.iterdir()) * 3
 
 
@@ -39,7 +40,7 @@ def test_partitions_are_put_together(tmp_path: Path) -> None:
     assert partition_dataset.main(words) == 0
     dataset, pictures = repeated(open_dataset(tmp_path / "datasets"), tmp_path / "again", 7)
     assert (pictures, dataset.num_records) == (7, 7)
-    assert all(Path(os.fsdecode(record.path)).is_file() for record in dataset.partitions[0].manifest.records())
+    assert all(Path(os.fsdecode(record.place)).is_file() for record in dataset.partitions[0].manifest.records())
 
 
 def test_of_many_pictures_some_are_taken_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

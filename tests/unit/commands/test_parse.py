@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands.parse import HelpRequested, parse
-from bulkinfer.config import RetryConfig, VerifyConfig, option
+from bulkinfer.config import VerifyConfig, option
 from bulkinfer.errors import UsageError
+from bulkinfer.launch.options import RetryConfig
 
 
 @dataclass(frozen=True)

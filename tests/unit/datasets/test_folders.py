@@ -29,7 +29,7 @@ def refused(folder: Path, split: str = "train", **options: str) -> str:
 
 
 def paths(found: FilePictures) -> list[bytes]:
-    return [found.paths[i] for i in range(len(found))]
+    return [found.places[i] for i in range(len(found))]
 
 
 @pytest.mark.parametrize("valid", ["val", "validation", "valid", "test"])

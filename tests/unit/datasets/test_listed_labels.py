@@ -23,7 +23,7 @@ def read(folder: Path, split: str = "valid", class_order: str = "text") -> tuple
     found = logged(said, read_dataset, "folder", folder, split, class_order=class_order)
     assert isinstance(found, FilePictures)
     root = bytes(folder) + b"/"
-    keys = [found.paths[number].removeprefix(root).decode() for number in range(len(found))]
+    keys = [found.places[number].removeprefix(root).decode() for number in range(len(found))]
     assert found.labels.tolist() == sorted(found.labels)
     return {key: found.class_names[label] for key, label in zip(keys, found.labels, strict=True)}, said
 

@@ -7,12 +7,19 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from bulkinfer.config import GetModelConfig, LaunchConfig
 from bulkinfer.errors import RunError, UsageError
+from bulkinfer.export.from_checkpoint import find
 from bulkinfer.export.get_model import make_network
+from bulkinfer.files.atomic import file_sha256
 from bulkinfer.model.card import read_card, write_card
+from bulkinfer.model.graph_checks import network_input, read_golden
 from bulkinfer.model.lookup import get_model_command
+from bulkinfer.train.networks import NetworkOptions, build
+from safetensors.torch import load_file
 
 from tests.forms import long
 from tests.training import trained
@@ -75,6 +82,24 @@ def test_a_network_of_another_kind_stays(home: Path) -> None:
             make_network(config_of(home, input="float32"))
     finally:
         write_card(path, card)
+
+
+def test_the_average_of_a_run_is_exported_where_there_is_one(tmp_path: Path) -> None:
+    run = trained(tmp_path, ema=0.9, steps=3)
+    found = {asked: find(config_of(tmp_path, run, weights_of=asked)) for asked in ("auto", "ema", "raw")}
+    assert {asked: network.weights_file for asked, network in found.items()} == {
+        "auto": "ema.safetensors", "ema": "ema.safetensors", "raw": "weights.safetensors",
+    }  # fmt: skip
+    made = make_network(config_of(tmp_path, run))
+    assert made.card.weights.sha256 == file_sha256(run / "checkpoints" / "step-00000003" / "ema.safetensors")
+    assert found["auto"].differences(made.card) == []
+    assert len(found["raw"].differences(made.card)) == 1
+    golden = read_golden(tmp_path / "models" / "net" / "golden.npz")
+    network = build(NetworkOptions("cifar_resnet8", 10))
+    network.load_state_dict(load_file(run / "checkpoints" / "step-00000003" / "ema.safetensors"))
+    with torch.inference_mode():
+        expected = network.eval()(torch.from_numpy(network_input(golden.images_NHWC, made.card.recipe)))
+    assert np.allclose(golden.outputs["logits"], expected, atol=1e-5)
 
 
 @long

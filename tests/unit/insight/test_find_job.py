@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from bulkinfer.files.json_file import write_json
 from bulkinfer.insight.find_job import FoundJob, find_job
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.summary import point_latest
+from bulkinfer.results.log_folder import job_name
 
-from tests.launches import config_of
+from tests.launches import as_an_earlier_version, config_of
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +101,40 @@ def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two jobs that differ only in --output have one log folder, which is of the later one."""
+    """Two jobs that differ only in --output have a log folder each, and one name but for the time."""
     monkeypatch.chdir(tmp_path)
+    folders = {}
     for output in ("one", "two"):
-        assert launch(config_of(tmp_path, photos=3, engine="inline", output=output)).exit_code == 0
-    (log_dir,) = (path for path in Path("logs").iterdir() if not path.is_symlink())
+        result = launch(config_of(tmp_path, photos=3, engine="inline", output=output))
+        folders[output] = Path("logs") / result.log_dir.name
+    for output, log_dir in folders.items():
+        for word in (output, log_dir.name):
+            assert same(find_job(word), Path(output), log_dir), word
+    assert same(find_job(""), Path("two"), folders["two"])
+    short = job_name("tiny", find_job("one").job.fingerprint)
+    with pytest.raises(UsageError, match=f"{short} may be each of {short}-.*, {short}-.* in logs: give the whole name"):
+        find_job(short)
+
+
+def test_logs_of_an_earlier_version_that_two_jobs_share_are_of_the_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert launch(config_of(tmp_path, photos=3, engine="inline", output="one")).exit_code == 0
+    shutil.rmtree("logs")
+    log_dir = as_an_earlier_version(launch(config_of(tmp_path, photos=3, engine="inline", output="two")).log_dir)
+    log_dir = Path("logs") / log_dir.name
     assert find_job("one").log_dir is None
-    assert find_job("one", str(tmp_path / "logs")).log_dir is None
-    for word in ("two", log_dir.name, ""):
+    for word in ("two", log_dir.name):
         assert same(find_job(word), Path("two"), log_dir), word
+
+
+def test_a_job_by_the_name_without_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log_dir = launch(config_of(tmp_path, photos=3, engine="inline")).log_dir
+    found = find_job("out")
+    assert found.name == log_dir.name
+    assert find_job(job_name("tiny", found.job.fingerprint)).output.samefile("out")
 
 
 def test_a_log_folder_that_is_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from bulkinfer.launch.claim import claim_output, preview, remaining_steps, remov
 from bulkinfer.launch.job import Job, joined_identity, new_job_file, resolved_there
 from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
-from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.dataset import Dataset, Partition
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
@@ -415,9 +416,7 @@ def test_each_part_is_looked_at_for_its_own_partition_only(job: Job, output: Pat
     job_file = begun(output, job, *steps)
     looked_at: list[Step] = []
     plain = claim_module.missing_ranges
-    monkeypatch.setattr(
-        claim_module, "missing_ranges", lambda index, count, done: (looked_at.extend(done), plain(index, count, done))[1]
-    )
+    monkeypatch.setattr(claim_module, "missing_ranges", lambda wanted, done: (looked_at.extend(done), plain(wanted, done))[1])
     assert remaining_steps(job, output, job_file) == [Step(0, 2, 4), Step(1, 0, 1)]
     assert sorted(looked_at) == sorted(steps)
 

@@ -14,7 +14,8 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.job import Job, check_same_job, new_job_file, version_changes
 from bulkinfer.model.card import read_card, read_sidecar, write_card, write_sidecar
-from bulkinfer.records.manifest import Dataset, Manifest, Partition
+from bulkinfer.records.dataset import Dataset, Partition
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, entries_table, hash_keys
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile, job_path
@@ -66,7 +67,7 @@ FREE = {
     "num_devices": 8, "num_workers": 3, "streams": 5, "batches_per_step": 11, "log_path": "elsewhere", "output": "there",
     "overwrite": True, "dry_run": True, "iterations": 9, "data_dir": "/mnt", "engine": "inline", "max_failures": 9,
     "processes_per_device": 2, "threads_per_stream": 3, "tuned_for": "another host", "stall_timeout_s": 7,
-    "loader_processes": -1,
+    "loader_processes": -1, "shard": "3/16",
 }  # fmt: skip
 
 

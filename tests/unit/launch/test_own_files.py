@@ -26,7 +26,7 @@ from bulkinfer.results.verify import verify
 
 from tests.commands import records
 from tests.forms import only_first
-from tests.launches import config_of, job_of
+from tests.launches import config_of
 
 # -- the own folder of an output -----------------------------------------------------------------------------------------
 
@@ -74,17 +74,14 @@ def test_c48_a_lock_of_an_earlier_version_is_respected(tmp_path: Path) -> None:
     assert launch(config).exit_code == 0
 
 
-def test_the_refusal_names_every_folder_that_the_other_launcher_holds(tmp_path: Path) -> None:
+def test_another_output_is_not_held_by_the_other_launcher(tmp_path: Path) -> None:
     config = config_of(tmp_path, engine="inline")
-    log_dir = tmp_path / "logs" / job_of(config).name
-    log_dir.mkdir(parents=True)
-    with output_lock(log_dir, flag="--log_path"):
-        with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
-            launch(config)
-        with results_lock(tmp_path / "out"):
-            with pytest.raises(LockedError, match=r"wait for it, or give another --log_path and another --output$"):
+    log_dir = launch(config).log_dir
+    for locked in (lambda: output_lock(log_dir, flag=""), lambda: results_lock(tmp_path / "out")):
+        with locked():
+            with pytest.raises(LockedError, match=r"wait for it, or give another --output$"):
                 launch(config)
-            assert launch(replace(config, log_path=str(tmp_path / "l"), output=str(tmp_path / "o"))).exit_code == 0
+            assert launch(replace(config, output=str(tmp_path / "o"))).exit_code == 0
 
 
 def test_verify_says_that_a_launcher_is_at_work(tmp_path: Path) -> None:
@@ -261,7 +258,7 @@ def test_c57_the_default_output_is_found_too(tmp_path: Path, monkeypatch: pytest
 def test_c57_an_output_in_the_folder_of_the_logs_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, engine="inline", output="")
     log_dir = launch(config).log_dir
-    with pytest.raises(UsageError, match="is the folder of this job's logs: give another folder"):
+    with pytest.raises(UsageError, match="is the folder of a job's logs: give another folder"):
         launch(replace(config, output=str(log_dir)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from datetime import datetime, tzinfo
@@ -10,11 +11,11 @@ from pathlib import Path
 import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.job import new_job_file
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.plan import choose_log_dir, describe_decoding, open_network
-from bulkinfer.results.job_file import JobFile
+from bulkinfer.results import log_folder
+from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.worker.protocol import session_spec
 
@@ -30,12 +31,15 @@ class Noon(datetime):
         return cls(2026, 11, 28, 12, 0, 0, tzinfo=tz)
 
 
-def test_a_job_logs_where_it_logged_before(tmp_path: Path) -> None:
-    job = job_of(config_of(tmp_path))
-    for _ in range(2):
-        log_dir = choose_log_dir(job.config, job.name)
-        assert log_dir == tmp_path / "logs" / f"tiny-{job.fingerprint[:8]}"
-        log_dir.mkdir(parents=True, exist_ok=True)
+def test_a_job_logs_where_it_logged_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_folder, "datetime", Noon)
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    first = launch(config)
+    fingerprint = json.loads(job_path(Path(config.output)).read_text())["fingerprint"]
+    assert first.log_dir == tmp_path / "logs" / f"tiny-{fingerprint[:8]}-20261128T120000Z"
+    monkeypatch.setattr(log_folder, "datetime", datetime)
+    next((tmp_path / "out").glob("part-*")).unlink()
+    assert launch(config).log_dir == first.log_dir
 
 
 def test_half_precision_is_a_variant_on_cuda_and_an_option_on_tensorrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +61,11 @@ def test_half_precision_is_a_variant_on_cuda_and_an_option_on_tensorrt(tmp_path:
 
 
 def test_synthetic_runs_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "datetime", Noon)
+    monkeypatch.setattr(log_folder, "datetime", Noon)
     job = job_of(config_of(tmp_path, synthetic=True))
     found = []
     for _ in range(3):
-        found.append(choose_log_dir(job.config, job.name))
+        found.append(choose_log_dir(job.config, "tiny", job.fingerprint))
         found[-1].mkdir(parents=True)
     name = f"{job.name}-20261128T120000Z"
     assert [path.name for path in found] == [name, f"{name}-2", f"{name}-3"]
@@ -95,5 +99,6 @@ def test_a_resume_may_name_what_auto_became(tmp_path: Path, capsys: pytest.Captu
     JobFile({**new_job_file(job).content, "resolved": resolved}).write(Path(began.output))
     assert launch(replace(began, device="cpu", precision="fp32", dry_run=True)).exit_code == 0
     told = capsys.readouterr().out
-    assert f"job: {job.name}, fingerprint {job.fingerprint}" in told
+    assert f"job: {job.name}-" in told
+    assert f", fingerprint {job.fingerprint}" in told
     assert f"resume: 0 of {job.num_records} records are done" in told

@@ -14,7 +14,7 @@ import pytest
 from bulkinfer.commands import partition_dataset
 from bulkinfer.commands import retry as command
 from bulkinfer.commands import verify as verify_command
-from bulkinfer.config import LaunchConfig, RetryConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import LOCK_FILE
@@ -25,6 +25,7 @@ from bulkinfer.launch import retry as retry_module
 from bulkinfer.launch import retry_merge as merge_module
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.launcher import launch
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import begun_config, retry
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.totals import Aggregate, Outcome

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.commands import infer_launch, partition_dataset
 from bulkinfer.commands import verify as verify_command
-from bulkinfer.config import LaunchConfig, RetryConfig
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.launch.launcher import launch
+from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import retry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import job_path

@@ -18,8 +18,8 @@ from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.launch.launcher import launch
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.make_partitions import partition_dataset
-from bulkinfer.records.manifest import open_dataset
 from bulkinfer.results.reader import read_results
 from PIL import Image
 

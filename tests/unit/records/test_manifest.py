@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UnreadableError, UsageError
 from bulkinfer.records.bounded_parquet import BoundedParquet
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.layout import link_name
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
 from bulkinfer.records.partition import publish_partitions
 from bulkinfer.records.split import even_split
-from bulkinfer.types import Record
+from bulkinfer.types import Record, Step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def test_a_linked_partition_can_be_moved(tmp_path: Path) -> None:
     Manifest.from_entries(ENTRIES, b"/elsewhere", "copy").write(tmp_path / "one/manifest.parquet")
     (tmp_path / "one").rename(tmp_path / "two")
     first = next(Manifest.read(tmp_path / "two/manifest.parquet").records())
-    assert first.path == os.fsencode(tmp_path / "two/a/1.jpg")
+    assert first.place == os.fsencode(tmp_path / "two/a/1.jpg")
 
 
 def test_more_records_than_a_block() -> None:
@@ -150,8 +151,8 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
         Manifest.read(path)
     Manifest.from_entries(ENTRIES, b"/data").write(path)
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"2"}), path)
-    with pytest.raises(UsageError, match="has format 2; this bulkinfer reads format 1"):
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"3"}), path)
+    with pytest.raises(UsageError, match="has format 3; this bulkinfer reads formats up to 2"):
         Manifest.read(path)
     pq.write_table(table.slice(1).replace_schema_metadata(table.schema.metadata), path)
     with pytest.raises(RunError, match="does not match its hash"):
@@ -165,7 +166,7 @@ def test_an_open_data_set_holds_no_records(tmp_path: Path) -> None:
     gc.collect()
     before = pa.total_allocated_bytes()
     dataset = open_dataset(tmp_path / "datasets")
-    assert [partition.manifest.keys_sha256(25_000) for partition in dataset.partitions] == [
+    assert [partition.manifest.keys_sha256([Step(0, 0, 25_000)]) for partition in dataset.partitions] == [
         hash_keys([entries_table(share)]) for share in (entries[:25_000], entries[25_000:])
     ]
     assert pa.total_allocated_bytes() - before < 100_000
@@ -191,7 +192,7 @@ def test_open_partitions(partitioned: Path) -> None:
     assert dataset.source.endswith("photos in 3 partitions")
     records = [record for partition in dataset.partitions for record in partition.manifest.records()]
     assert [record.key for record in records] == [b"%d.jpg" % number for number in range(5)]
-    assert all(Path(os.fsdecode(record.path)).read_bytes() == b"abc" for record in records)
+    assert all(Path(os.fsdecode(record.place)).read_bytes() == b"abc" for record in records)
     assert dataset.scan is None
 
 
@@ -200,7 +201,7 @@ def test_open_a_plain_folder_as_partition_0(partitioned: Path) -> None:
     (photos / "notes.txt").write_text("x")
     dataset = open_dataset(photos)
     assert [partition.index for partition in dataset.partitions] == [0]
-    assert [record.path for record in dataset.partitions[0].manifest.records()] == [
+    assert [record.place for record in dataset.partitions[0].manifest.records()] == [
         os.fsencode(photos / f"{number}.jpg") for number in range(5)
     ]
     assert dataset.scan is not None

@@ -18,6 +18,7 @@ from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import FileLines, open_manifest
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Entry, Lines, TableLines, entries_table
+from bulkinfer.types import Step
 
 SIZE = 7 * ROWS + 1234
 KEYS = [b"%08d.jpg" % number for number in range(SIZE)]
@@ -105,7 +106,7 @@ def test_reading_and_hashing_hold_no_more_than_a_few_blocks(path: Path, monkeypa
 
     monkeypatch.setattr(FileLines, "_row_group", row_group)
     manifest = Manifest.read(path)
-    manifest.keys_sha256(SIZE)
+    manifest.keys_sha256([Step(0, 0, SIZE)])
     assert len(held) > 8 * 4, "the keys and other columns of eight row groups, several times"
     assert max(held) < 4 * block
     assert pa.total_allocated_bytes() - before < block / 10, "what was read is not kept"

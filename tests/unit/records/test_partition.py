@@ -16,10 +16,12 @@ import pytest
 from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files.atomic import temporary_path
 from bulkinfer.host.process_identity import Table, this_table
+from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.links import WAYS
-from bulkinfer.records.manifest import Manifest, open_dataset
+from bulkinfer.records.make_partitions import check_places
+from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ROWS, SCHEMA, Entry
-from bulkinfer.records.partition import Published, check_places, publish_partitions
+from bulkinfer.records.partition import Published, publish_partitions
 from bulkinfer.records.sources.folder import scan_folder
 from bulkinfer.records.sources.list_file import Listing, read_list
 from bulkinfer.records.split import even_split
@@ -55,7 +57,7 @@ def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
 
 def contents(output: Path) -> dict[bytes, bytes]:
     records = [record for partition in open_dataset(output).partitions for record in partition.manifest.records()]
-    return {record.key: Path(os.fsdecode(record.path)).read_bytes() for record in records}
+    return {record.key: Path(os.fsdecode(record.place)).read_bytes() for record in records}
 
 
 @long
@@ -343,8 +345,8 @@ def test_missing_pictures_keep_their_records(tmp_path: Path) -> None:
         assert published.repaired == 0
     (records,) = [list(part.manifest.records()) for part in open_dataset(tmp_path / "out").partitions]
     assert len(records) == 3
-    assert not os.path.exists(records[0].path)
-    assert os.path.isfile(records[2].path)
+    assert not os.path.exists(records[0].place)
+    assert os.path.isfile(records[2].place)
 
 
 def test_a_picture_named_like_the_manifest(tmp_path: Path) -> None:

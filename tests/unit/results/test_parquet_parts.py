@@ -435,7 +435,7 @@ def test_done_and_missing_are_all_records_once(num_records: int, cuts: set[int],
     ranges = [Step(2, *pair) for pair in pairwise(bounds)]
     done = [step for step in ranges if data.draw(st.booleans())]
     data.draw(st.randoms()).shuffle(done)
-    missing = missing_ranges(2, num_records, by_partition([Step(3, 5, 7), *done, Step(1, 0, 1000)]).get(2, []))
+    missing = missing_ranges([Step(2, 0, num_records)], by_partition([Step(3, 5, 7), *done, Step(1, 0, 1000)]).get(2, []))
     covered = [number for step in done + missing for number in range(step.start, step.end)]
     assert sorted(covered) == list(range(num_records))
     assert all(step.partition == 2 and len(step) > 0 for step in missing)
@@ -447,4 +447,4 @@ def test_a_part_beyond_the_partition() -> None:
     with pytest.raises(
         RunError, match=r"part-00002-0000000005-0000000012\.parquet reaches beyond the 11 records of partition 2"
     ):
-        missing_ranges(2, 11, [Step(2, 0, 5), Step(2, 5, 12)])
+        missing_ranges([Step(2, 0, 11)], [Step(2, 0, 5), Step(2, 5, 12)])

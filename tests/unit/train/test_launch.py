@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train import launch, setup
+from bulkinfer.train import launch, loop, setup
 from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
@@ -80,6 +80,36 @@ def test_when_a_run_validates(options: dict[str, Any], steps: list[str], tmp_pat
 def test_when_a_run_logs(times: float, steps: list[str], tmp_path: Path) -> None:
     run = trained(tmp_path, logs_per_epoch=times)
     assert [step for (step,) in table(run, "training.csv", "step")] == steps
+
+
+def test_options_of_other_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch of 3 updates; rows every 5; the order of the file; a folder for temporary files; no checkpoints."""
+    monkeypatch.setattr(launch.tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    seen: list[Any] = []
+    real = loop.order
+    monkeypatch.setattr(loop, "order", lambda *args, **words: seen.append(real(*args, **words)) or seen[-1])
+    options: dict[str, Any] = {"steps": 0, "epochs": 4.0, "updates_per_epoch": 3, "log_updates": 5, "shuffle": False,
+                               "keep_run": False, "remove_checkpoints": True, "validation": "during"}  # fmt: skip
+    with one_thread():
+        result = launch.train(config_of(tmp_path, **options))
+    assert result.folder is not None
+    assert result.folder.parent.parent == tmp_path / "temporary"
+    assert (result.updates, result.epochs, result.checkpoint) == (12, 4.0, None)
+    assert table(result.folder, "training.csv", "step", "epoch") == [["5", "1.66666667"], ["10", "3.33333333"], ["12", "4"]]
+    assert [step for (step,) in table(result.folder, "validation.csv", "step")] == ["3", "6", "9", "12"]
+    assert checkpoints(result.folder) == []
+    assert not (tmp_path / "logs").exists()
+    assert [list(order) for order in seen] == [list(range(40))] * 3
+
+
+def test_batch_norm_over_one_picture_follows_a_trainer(tmp_path: Path) -> None:
+    run = trained(tmp_path, micro_batch_size=1, like="tf2", image_size=16)
+    assert len(table(run, "training.csv", "step")) > 0
+    launch.train(config_of(tmp_path, micro_batch_size=1, image_size=16, steps=14, log_path="logs", resume=str(run)))
+    assert checkpoints(run)[-1] == "step-00000014"
+    with pytest.raises(UsageError, match="at 4 x 4 pixels it gets a single value of a picture"):
+        launch.train(config_of(tmp_path, micro_batch_size=1, like="tf2", image_size=4))
 
 
 def test_seeds_decide_everything(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_eps_and_momentum_are_the_networks_own_unless_given() -> None:
 
     assert found("resnet18") == {(1e-5, 0.1)}
     assert found("efficientnet_b0") == {(1e-3, 0.1)}
-    assert found("mobilenet_v3_small") == {(1e-3, 0.01)}
+    assert found("mobilenet_v3_small") == {(1e-3, 0.1)}
     for model in ("resnet18", "efficientnet_b0", "mobilenet_v2", "cifar_resnet8"):
         assert found(model, norm_eps=0.5, norm_momentum=0.25) == {(0.5, 0.25)}
     groups = meta("efficientnet_b0", norm="group", norm_eps=0.5).modules()

@@ -1,4 +1,4 @@
-"""train/optimisers.py: rules against formulas, decay and L2 told apart, what is frozen."""
+"""train/optimisers.py: rules against formulas, decay and L2 told apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train.optimisers import _BUILDERS, OptimiserOptions, chosen_parameters, make_optimiser, update
+from bulkinfer.train.optimisers import _BUILDERS, OptimiserOptions, make_optimiser, plain_for_lars, update
 from bulkinfer.train.options import OPTIMISERS
 from torch import nn
 
@@ -63,6 +63,36 @@ def test_lars_moves_by_the_ratio_of_norms() -> None:
     assert weight.detach().numpy() == pytest.approx(np.full((2, 2), 3 - 0.001 * 3 / 5 * 5), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("skip", "plain"),
+    [
+        ((), {"0.bias", "1.weight", "1.bias"}),
+        (("beta", "gamma", "bias"), {"0.bias", "1.weight", "1.bias"}),
+        (("beta",), {"1.bias"}),
+        (("gamma",), {"1.weight"}),
+        (("0.",), {"0.weight", "0.bias"}),
+    ],
+)
+def test_parameters_that_lars_neither_scales_nor_decays(skip: tuple[str, ...], plain: set[str]) -> None:
+    parameters = dict(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).named_parameters())
+    optimiser = make_optimiser(parameters.values(), OptimiserOptions("lars", l2=0.5), plain_for_lars(parameters, skip))
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    scaled, left = optimiser.param_groups
+    assert {names[id(parameter)] for parameter in left["params"]} == plain
+    assert {names[id(parameter)] for parameter in scaled["params"]} == set(parameters) - plain
+    assert (scaled["always_adapt"], scaled["weight_decay"], left["always_adapt"], left["weight_decay"]) == (
+        True,
+        0.5,
+        False,
+        0.0,
+    )
+
+
+def test_a_part_of_no_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="--lars_skip fc: no parameter has this in its name"):
+        plain_for_lars({"0.weight": nn.Parameter(torch.ones(1, 1))}, ("fc",))
+
+
 @pytest.mark.parametrize("option", ["l2", "weight_decay"])
 def test_parameters_of_one_dimension_are_not_decayed(option: str) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
@@ -73,17 +103,6 @@ def test_parameters_of_one_dimension_are_not_decayed(option: str) -> None:
     update(optimiser, 0.1)
     for name, value in model.named_parameters():
         assert torch.allclose(value, before[name] * (0.95 if value.ndim > 1 else 1.0)), name
-
-
-def test_only_what_the_pattern_matches_is_trained() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    assert list(chosen_parameters(model, "^1")) == ["1.weight", "1.bias"]
-    assert [parameter.requires_grad for parameter in model.parameters()] == [False, False, True, True]
-    assert len(chosen_parameters(model, "")) == 4
-    with pytest.raises(UsageError, match="matches no parameter: they are called 0"):
-        chosen_parameters(model, "classifier")
-    with pytest.raises(UsageError, match="is not a regular expression"):
-        chosen_parameters(model, "(")
 
 
 def test_the_names_offered_are_those_that_are_built() -> None:

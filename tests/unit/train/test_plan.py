@@ -36,13 +36,21 @@ def test_numbers_that_contradict_each_other_are_refused(numbers: tuple[int, ...]
         solve(*numbers, default_micro_batch=128)
 
 
+def test_updates_that_count_as_an_epoch_leave_the_samples_as_they_are() -> None:
+    plain, counted = Epochs(100, 8, 60), Epochs(100, 8, 60, updates_per_epoch=5)
+    assert (plain.steps_per_epoch, counted.steps_per_epoch) == (13, 5)
+    assert [counted.window(step) for step in range(60)] == [plain.window(step) for step in range(60)]
+    assert [counted.pass_of(step) for step in (0, 12, 13)] == [0, 0, 1]
+    assert counted.pictures(26) == 200
+
+
 @given(st.integers(2, 500), st.integers(1, 64), st.integers(1, 3))
 def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batch: int, epochs: int) -> None:
     per_epoch = count_steps(num_samples, global_batch)
     plan = Epochs(num_samples, global_batch, per_epoch * epochs)
     for epoch in range(epochs):
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
-        assert {plan.epoch_of(step) for step in steps} == {epoch}
+        assert {plan.pass_of(step) for step in steps} == {epoch}
         taken = [n for step in steps for n in range(*plan.window(step))]
         assert [plan.pictures(step + 1) - plan.pictures(step) for step in steps] == [
             end - start for start, end in map(plan.window, steps)

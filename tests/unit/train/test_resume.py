@@ -173,7 +173,7 @@ def test_flags_given_win_and_are_listed(tmp_path: Path, capsys: pytest.CaptureFi
     assert [line for line in told if line.startswith("changed: ")] == [
         "changed: --epochs 1.0 (so far 0.0)",
         "changed: --steps 0 (so far 3)",
-        "changed: --lr 0.01 (so far 0.0)",
+        "changed: --lr 0.01 (so far 0.1)",
         "changed: --lr_schedule constant (so far cosine)",
     ]
     assert [row for row in table(run, "training.csv", "step", "learning_rate") if int(row[0]) > 2] == [

@@ -45,6 +45,11 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "the best is a number": lambda state: state.update(best=1),
     "a loss scale of text": lambda state: state["loss_scale"].update(value="x"),
     "negative seconds": lambda state: state.update(total_s=float("-inf")),
+    "an average without its file": lambda state: state.update(ema_updates=3),
+    "a file of an average without its count": lambda state: state["sha256"].update({"ema.safetensors": "0" * 64}),
+    "an average of text": lambda state: state.update(average="mean"),
+    "an average with an optimiser": lambda state: state.update(average={"mode": "mean", "decay": 0.9, "of": []}),
+    "no optimiser": lambda state: state["sha256"].pop("optimiser.safetensors"),
     "no pictures": lambda state: state.update(num_samples=0),
 }
 
@@ -137,3 +142,18 @@ def test_c49_a_run_of_the_first_format_goes_on(run: Path, tmp_path: Path, capsys
     assert command("--resume", cut) == 0
     assert_same_weights(run, cut)
     assert "changed" not in capsys.readouterr().out
+
+
+def test_options_of_earlier_versions_are_read_as_they_acted() -> None:
+    """They had one rate for all optimisers, a default network that --model_size replaced, and ramps that ended early."""
+
+    def read(**options: Any) -> dict[str, Any]:
+        found = state.options_of_state({"config": options})
+        return {name: value for name, value in found.items() if options.get(name) != value}
+
+    assert read(optimizer="adam", lr=0.0, base_learning_rate="") == {"lr": 0.1}
+    assert read(optimizer="adam", lr=0.0, base_learning_rate="-6") == {}
+    assert read(lr=0.5, model="cifar_resnet20", model_size="50") == {"model": ""}
+    assert read(lr=0.5, model="cifar_resnet20", model_size="") == {}
+    assert read(lr=0.5, loss_scaling_mode="ramp", loss_scaling=100.0) == {"loss_scaling": 64.0}
+    assert read(lr=0.5, loss_scaling_mode="dynamic", loss_scaling=100.0) == {}

@@ -110,6 +110,8 @@ def test_gradients_that_are_not_finite_leave_the_weights_alone() -> None:
 def test_loss_scales() -> None:
     ramp = LossScale("ramp", 128.0)
     assert [ramp.at(progress) for progress in (0.0, 0.124, 0.126, 0.5, 0.99, 1.0)] == [1, 1, 2, 16, 128, 128]
+    later = LossScale("ramp", 128.0, first=16.0)
+    assert [later.at(progress) for progress in (0.0, 0.24, 0.26, 0.5, 0.76, 1.0)] == [16, 16, 32, 64, 128, 128]
     assert LossScale("static", 128.0).at(0.5) == 128.0
     dynamic = LossScale("dynamic", 1024.0)
     dynamic.after(finite=False)

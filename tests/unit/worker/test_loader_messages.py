@@ -6,10 +6,15 @@ import os
 import threading
 
 import pytest
-from bulkinfer.types import Facts
+from bulkinfer.types import Archive, Facts, Member
 from bulkinfer.worker.loader_messages import Pipes, Reply, Request
 
-REQUEST = Request(1 << 40, 3, 1 << 50, [b"/a/b.jpg", b"", b'caf\xe9\xff/\x00\n".png', "ü".encode()])
+REQUEST = Request(
+    1 << 40,
+    3,
+    1 << 50,
+    [b"/a/b.jpg", b"", b'caf\xe9\xff/\x00\n".png', "ü".encode(), Member(Archive(b"/0.tar", "tar", 9, 8), 7, 6)],
+)
 REPLIES = [
     Reply(),
     Reply([Facts("JPEG", 1, 640, 480, ("icc_profile", "x"), 12), ("decode", 'truncated "PNG"\n\udce9'), Facts("GIF", 9, 1, 2)]),

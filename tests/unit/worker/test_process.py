@@ -231,7 +231,7 @@ def test_a_record_that_kills_gets_its_row_without_being_touched(tmp_path: Path, 
 
     def load_record(record: Any, *rest: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr("bulkinfer.worker.loader.read_picture", lambda path, limit: opened.update([path]))
+            patch.setattr("bulkinfer.worker.loader.read_place", lambda path, limit: opened.update([path]))
             return plain(record, *rest)
 
     monkeypatch.setattr(worker_process, "load_record", load_record)

@@ -38,7 +38,7 @@ import os, sys, time
 from bulkinfer.worker import loader_process
 plain = loader_process.load_record
 def load_record(record, *rest):
-    name = os.path.basename(record.path)
+    name = os.path.basename(record.place)
     if name.startswith(b"signal-"):
         os.kill(os.getpid(), int(name[7:]))
         time.sleep(60)  # it may come a moment later

@@ -20,7 +20,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RecordError, UsageError
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.records.manifest import Dataset, open_dataset
+from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.types import Record, key_text
 from bulkinfer.worker.loader import Limits, load_record
 from bulkinfer.worker.metrics import Meter

@@ -27,7 +27,7 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
-from bulkinfer.launch.job import job_name
+from bulkinfer.records.archive_dataset import is_archive_file
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
 
@@ -70,7 +70,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
     return render(
         "job.html",
-        title=job_name(found.job.model_name, found.job.fingerprint),
+        title=found.name,
         found=found,
         facts=facts_of(found, summary, status),
         command=command_of(found),
@@ -125,7 +125,7 @@ def _with_pictures(
 def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
     """What makes the thumbnails; or None, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
-    if not folder.is_dir():
+    if not (folder.is_dir() or is_archive_file(folder)):
         return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
     return Thumbnails(folder, found.job.identity), ""
 

@@ -17,11 +17,12 @@ from bulkinfer.insight.accuracy.confusion_picture import chosen_classes
 from bulkinfer.insight.report.charts import Chart, line_chart
 from bulkinfer.insight.report.page import render
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import read_table
+from bulkinfer.train.runs import EMA, RAW, read_table
 from bulkinfer.types import printable_path
 
 ARGUMENTS, TRAINING, VALIDATION = "arguments.json", "training.csv", "validation.csv"
 _IGNORED = ("config", "resume", "dry_run", "data_dir", "log_path", "download")  # of the options that the page lists
+_OF_AVERAGE = f"-{EMA}"  # at the end of the name of its confusion matrix
 
 Points = list[tuple[float, float]]
 
@@ -52,7 +53,9 @@ def training_folder(word: str, log_path: str) -> Path | None:
 def training_page(folder: Path) -> str:
     """The HTML page of a training run. Raises RunError if one of its tables is damaged."""
     arguments = _arguments(folder)
-    training, validation = (_numbers(folder / name) for name in (TRAINING, VALIDATION))
+    training = _numbers(folder / TRAINING)
+    raw, average = (_numbers(folder / VALIDATION, weights) for weights in (RAW, EMA))
+    validation, curves = average or raw, {"training": training, "validation": raw, "validation (ema)": average}
     last = training[-1] if training else {}
     best = max(validation, key=lambda row: row["accuracy"], default=None)
     config = arguments.get("config", {})
@@ -67,10 +70,10 @@ def training_page(folder: Path) -> str:
         last=last,
         best=best,
         validated=validation[-1] if validation else None,
-        loss=_chart("Loss", "loss", training, validation),
-        accuracy=_chart("Accuracy", "accuracy", training, validation, scale=100.0, unit=" %"),
-        learning_rate=_chart("Learning rate", "learning_rate", training, []),
-        speed=_chart("Training speed", "images_per_sec", training, [], y_name="images/s"),
+        loss=_chart("Loss", "loss", curves),
+        accuracy=_chart("Accuracy", "accuracy", curves, scale=100.0, unit=" %"),
+        learning_rate=_chart("Learning rate", "learning_rate", {"training": training}),
+        speed=_chart("Training speed", "images_per_sec", {"training": training}, y_name="images/s"),
         confusion=_confusion(folder),
     )
 
@@ -85,10 +88,11 @@ def _arguments(folder: Path) -> dict[str, Any]:
     return read_json(_starts(folder)[-1])
 
 
-def _numbers(path: Path) -> list[dict[str, float]]:
-    """The rows of a table of the run, as numbers; a name is left out. Raises RunError for what is no number."""
+def _numbers(path: Path, weights: str = RAW) -> list[dict[str, float]]:
+    """The rows of a table of the run about these weights (raw or ema), as numbers. Raises RunError for what is no number."""
+    rows = [row for row in read_table(path) if (row.get("weights") or RAW) == weights]
     try:
-        return [{column: float(text) for column, text in row.items() if column != "name"} for row in read_table(path)]
+        return [{column: float(text) for column, text in row.items() if column not in ("name", "weights")} for row in rows]
     except ValueError:
         raise RunError(f"{printable_path(path)} is damaged (it holds a value that is no number): repair or remove it") from None
 
@@ -105,15 +109,14 @@ def _changed_options(config: dict[str, Any]) -> list[tuple[str, str]]:
 def _chart(
     title: str,
     column: str,
-    training: list[dict[str, float]],
-    validation: list[dict[str, float]],
+    tables: dict[str, list[dict[str, float]]],
     *,
     scale: float = 1.0,
     unit: str = "",
     y_name: str = "",
 ) -> Chart | None:
-    """A column of both tables over the epochs; None if neither has a finite value."""
-    series = [("training", _points(training, column, scale)), ("validation", _points(validation, column, scale))]
+    """A column of some tables over the epochs; None if none has a finite value."""
+    series = [(name, _points(rows, column, scale)) for name, rows in tables.items()]
     series = [(name, points) for name, points in series if points]
     if not series:
         return None
@@ -129,7 +132,7 @@ def _points(rows: list[dict[str, float]], column: str, scale: float) -> Points:
 
 def _confusion(folder: Path) -> Confusion | None:
     """The newest confusion matrix that bulkinfer validate has written; None if there is none."""
-    paths = sorted(folder.glob("confusion-step-*.csv"))
+    paths = sorted(folder.glob("confusion-step-*.csv"), key=lambda path: (path.stem.removesuffix(_OF_AVERAGE), path.stem))
     if not paths:
         return None
     path = paths[-1]
@@ -143,7 +146,7 @@ def _confusion(folder: Path) -> Confusion | None:
     totals = [max(1, sum(matrix[row])) for row in classes]
     shares = tuple(tuple(n / total for n in line) for line, total in zip(shown, totals, strict=True))
     checkpoint = path.stem.removeprefix("confusion-")
-    names = _class_names(folder, checkpoint, len(matrix))
+    names = _class_names(folder, checkpoint.removesuffix(_OF_AVERAGE), len(matrix))
     return Confusion(checkpoint, tuple(names[number] for number in classes), shown, shares, len(matrix))
 
 

@@ -20,6 +20,7 @@ from bulkinfer.host.isolated_call import ask
 from bulkinfer.host.versions import processor, versions
 from bulkinfer.model.measurements import add_measurement, read_measurements
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.place import file_of, place_as_json
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.types import Record
 
@@ -111,7 +112,7 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
         return None
     on = f"up to {PICTURES} pictures" if offered else GOLDEN
     log.info(f"precision: auto judges {question.precision} on {question.cheaper.provider} by {on}, once for this network")
-    pictures = [{"path": os.fsdecode(record.path), "label": record.label} for record in offered]
+    pictures = [{"place": place_as_json(record.place), "label": record.label} for record in offered]
     subject = f"--precision {question.precision}"
     found = ask("bulkinfer.launch.auto.precision_trial", {**asdict(question), "pictures": pictures}, subject, limit_s=_LIMIT_S)
     if isinstance(found, str):
@@ -122,14 +123,14 @@ def judge(question: Question, records: Iterable[Record], graph_sha256: str, kept
 
 
 def _digest(offered: list[Record]) -> str:
-    """A hash of files as they are now: by path, size and time; a missing one counts too."""
+    """A hash of pictures as they are now: by place, and size and time of the file; a missing one counts too."""
     found = []
     for record in offered:
         try:
-            status = os.stat(record.path)
-            found.append([os.fsdecode(record.path), status.st_size, status.st_mtime_ns])
+            status = os.stat(file_of(record.place))
+            found.append([place_as_json(record.place), status.st_size, status.st_mtime_ns])
         except (OSError, ValueError):
-            found.append([os.fsdecode(record.path)])
+            found.append([place_as_json(record.place)])
     return hashlib.sha256(canonical_json(found).encode()).hexdigest()
 
 

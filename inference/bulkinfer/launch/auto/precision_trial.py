@@ -21,6 +21,7 @@ from bulkinfer.launch.auto.precision import GOLDEN, PICTURES, Question
 from bulkinfer.model.accuracy_gate import compare, compare_values, objection
 from bulkinfer.model.graph_checks import read_golden
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.place import place_from_json
 from bulkinfer.runtime.fixed_batch import FixedBatch
 from bulkinfer.runtime.providers import SessionSpec
 from bulkinfer.runtime.session import Session
@@ -64,7 +65,7 @@ def _load(pictures: list[dict[str, Any]], question: Question) -> tuple[Array, li
     for number, picture in enumerate(pictures):
         if len(labels) == PICTURES:
             break
-        record = Record(number, b"", os.fsencode(picture["path"]))
+        record = Record(number, b"", place_from_json(picture["place"]))
         try:
             load_record(record, recipe, limits, images[len(labels)], Meter())
         except RecordError:  # the run itself will say so, in the picture's row

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
+from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.types import key_text, printable
 
 PICTURE_EXTENSIONS = frozenset(
@@ -53,9 +54,10 @@ class Unreadable(NamedTuple):
 class Scan:
     """The pictures under `root`, sorted by key bytes, and what was left out.
 
-    A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once.
-    `not_pictures` counts by extension. `left_out` are outputs of bulkinfer, `repeated` folders that were reached again. The
-    size of a picture is None if it could not be read (a broken link): its record will be an error row of stage read.
+    A file or folder that is ignored (hidden, AppleDouble, .DS_Store, Thumbs.db, __MACOSX) counts once. `not_pictures` counts by
+    extension; `archives` are those of them that are named like files of many pictures, and `lines` says what is in those, where
+    they are the data set. `left_out` are outputs of bulkinfer, `repeated` folders that were reached again. The size of a
+    picture is None if it could not be read (a broken link): its record will be an error row of stage read.
     """
 
     root: bytes
@@ -64,7 +66,9 @@ class Scan:
     not_pictures: Counter[str] = field(default_factory=Counter)
     unreadable: list[Unreadable] = field(default_factory=list)
     left_out: list[bytes] = field(default_factory=list)
+    archives: list[bytes] = field(default_factory=list)
     repeated: list[bytes] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
     @property
     def shown_root(self) -> str:
@@ -73,6 +77,8 @@ class Scan:
 
     def summary(self) -> list[str]:
         """Lines to print: what was found and what was left out. Unreadable folders are in `unreadable_lines`."""
+        if self.lines:
+            return self.lines
         size = sum(picture.size_bytes or 0 for picture in self.pictures)
         lines = [f"found {counted(len(self.pictures), 'picture')} ({size / 1e6:,.1f} MB) in {self.shown_root}"]
         if self.ignored:
@@ -130,6 +136,7 @@ def scan_folder(folder: str | bytes | os.PathLike[str], *, exclude: bytes | None
             else:
                 pending.append((key, child))
     result.pictures.sort()
+    result.archives.sort()
     result.unreadable.sort()
     return result
 
@@ -210,13 +217,14 @@ def is_ignored(name: bytes, include_hidden: bool) -> bool:
     return name.startswith(b".") and not include_hidden
 
 
-def _extension(name: bytes) -> bytes:
+def extension_of(name: bytes) -> bytes:
+    """The extension of a file, in lower case, without its dot."""
     return name.rpartition(b".")[2].lower() if b"." in name else b""
 
 
 def _take_broken(entry: os.DirEntry[bytes], key: bytes, error: OSError, result: Scan) -> None:
     """An entry that cannot be looked at, such as a broken link: a picture by its name will be an error row."""
-    if _extension(entry.name) in PICTURE_EXTENSIONS and not entry.is_dir(follow_symlinks=False):
+    if extension_of(entry.name) in PICTURE_EXTENSIONS and not entry.is_dir(follow_symlinks=False):
         result.pictures.append(Picture(key, None))
     else:
         reason = "broken link" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
@@ -224,26 +232,41 @@ def _take_broken(entry: os.DirEntry[bytes], key: bytes, error: OSError, result: 
 
 
 def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: Scan) -> None:
-    extension = _extension(entry.name)
-    by_name = extension in PICTURE_EXTENSIONS
-    if by_name and not entry.name.startswith(b"._"):
-        result.pictures.append(Picture(key, size_bytes))
+    def head() -> bytes:
+        with open_regular(os.fsdecode(entry.path)) as file:
+            return file.read(HEAD_BYTES)
+
+    try:
+        is_one = is_picture(entry.name, size_bytes, head)
+    except OSError as error:
+        if extension_of(entry.name) in PICTURE_EXTENSIONS:
+            result.pictures.append(Picture(key, size_bytes))
+        else:
+            result.unreadable.append(Unreadable(key, error.strerror or str(error)))
         return
-    head = b""
-    if size_bytes:
-        try:
-            with open_regular(os.fsdecode(entry.path)) as file:
-                head = file.read(HEAD_BYTES)
-        except OSError as error:
-            if not by_name:
-                result.unreadable.append(Unreadable(key, error.strerror or str(error)))
-                return
-    if entry.name.startswith(b"._") and identify(head).name in ("AppleDouble file", "AppleSingle file"):
-        result.ignored += 1
-    elif by_name or _begins_as_picture(head):
+    if is_one:
         result.pictures.append(Picture(key, size_bytes))
+    elif is_one is None:
+        result.ignored += 1
     else:
+        if kind_by_name(entry.name):
+            result.archives.append(key)
+        extension = extension_of(entry.name)
         result.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
+
+
+def is_picture(name: bytes, size_bytes: int, head: Callable[[], bytes]) -> bool | None:
+    """True if a file counts as a picture: by its extension, else by its first bytes; None for AppleDouble files.
+
+    `head()` gives the first HEAD_BYTES; it is called where the name does not decide.
+    """
+    by_name, is_apple = extension_of(name) in PICTURE_EXTENSIONS, name.startswith(b"._")
+    if by_name and not is_apple:
+        return True
+    first = head() if size_bytes else b""
+    if is_apple and identify(first).name in ("AppleDouble file", "AppleSingle file"):
+        return None
+    return by_name or _begins_as_picture(first)
 
 
 def _begins_as_picture(head: bytes) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
+from bulkinfer.train.compat.dictionaries import DICTIONARIES
+from bulkinfer.train.compat.plain_yaml import parsed
+from bulkinfer.train.compat.reference_flags import TRAINERS, blocks
 from bulkinfer.train.options import TrainConfig
 
 OWN = Path(__file__).with_name("configs.yml")
@@ -19,10 +21,10 @@ def words_of(name: str, path: str) -> list[str]:
     """The options called `name` as words of a command line. Raises UsageError naming the file and what is wrong with it."""
     file = Path(path) if path else OWN
     try:
-        found: Any = yaml.safe_load(read_text(file, TEXT_BYTES, error=UsageError))
+        found: Any = parsed(read_text(file, TEXT_BYTES, error=UsageError))
     except OSError as error:
         raise UsageError(f"--config_path {file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of bytes that are no text
         raise UsageError(f"{file} is not YAML: {first_line(error)}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{file} must hold names with options below them")
@@ -33,15 +35,20 @@ def words_of(name: str, path: str) -> list[str]:
 
 
 def origin(config: TrainConfig, option: str) -> str:
-    """Where the value of a number comes from, for a message: " of --config NAME", or empty if it was given otherwise."""
-    if not config.config:
-        return ""
-    values = dict(word.removeprefix("--").split("=", 1) for word in words_of(config.config, config.config_path))
-    is_from_there = option in values and float(values[option]) == getattr(config, option)
-    return f" of --config {config.config}" if is_from_there else ""
+    """Where a number comes from, for a message: " of --config NAME", " of --like TRAINER", or empty if it is given."""
+    value = getattr(config, option)
+    if config.config:
+        values = dict(word.removeprefix("--").split("=", 1) for word in words_of(config.config, config.config_path))
+        if option in values and float(values[option]) == value:
+            return f" of --config {config.config}"
+    if config.like in TRAINERS and any(block.take.get(option) == value for block in blocks(config.like)):
+        return f" of --like {config.like}"
+    return ""
 
 
 def _words(where: str, option: Any, value: Any) -> list[str]:
+    if isinstance(value, dict) and str(option).replace("-", "_") in DICTIONARIES:
+        return [f"--{option}={json.dumps(value)}"]
     if isinstance(value, list):
         return [f"--{option}={','.join(map(str, value))}"]
     if isinstance(value, bool):

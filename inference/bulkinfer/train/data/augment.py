@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bulkinfer.errors import UsageError
 from bulkinfer.train.data.draws import Draw, Integers, uniform
+from bulkinfer.train.options import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +90,43 @@ class Mixing:
     """How pairs of pictures are mixed: pictures 2k and 2k+1 of a micro batch, each into the other.
 
     `mixup` and `cutmix` are the alphas of the Beta distributions (Zhang et al., arXiv:1710.09412; Yun et al.,
-    arXiv:1905.04899); 0 means not used. A pair is mixed with probability `probability`; if both are used, by one of them, each
-    with the same probability. A last picture without a partner stays as it is.
+    arXiv:1905.04899); 0 means not used. `shares`, in place of `cutmix`, are the least and the largest share of itself that a
+    picture keeps, drawn uniformly. A pair is mixed with probability `probability`; if both are used, by one of them, each with
+    the same probability. A last picture without a partner stays as it is.
     """
 
     mixup: float = 0.0
     cutmix: float = 0.0
     probability: float = 1.0
+    shares: tuple[float, float] | None = None
+
+    @property
+    def cuts(self) -> bool:
+        """Whether cutmix is used."""
+        return bool(self.cutmix or self.shares)
 
     @property
     def is_used(self) -> bool:
-        return bool(self.mixup or self.cutmix) and self.probability > 0
+        """Whether anything is mixed."""
+        return bool(self.mixup or self.cuts) and self.probability > 0
+
+
+def mixing_of(config: TrainConfig) -> Mixing:
+    """How the options mix pictures. Raises UsageError for a wrong --cutmix_share."""
+    shares = None
+    if config.cutmix_share:
+        try:
+            low, high = map(float, config.cutmix_share)
+        except ValueError:
+            low, high = 1.0, 0.0
+        if not 0 <= low <= high <= 1:
+            raise UsageError(
+                f"--cutmix_share {' '.join(config.cutmix_share)}: give two numbers from 0 to 1, the smaller one first"
+            )
+        if config.cutmix_alpha:
+            raise UsageError("--cutmix_alpha and --cutmix_share both draw the share of cutmix: leave one out")
+        shares = None if (low, high) in ((0, 0), (1, 1)) else (low, high)
+    return Mixing(config.mixup_alpha, config.cutmix_alpha, config.mix_probability, shares)
 
 
 def mix(
@@ -111,10 +139,10 @@ def mix(
     first = samples[: 2 * pairs : 2]
     kind, share = uniform(seed, epoch, first, Draw.MIX_KIND), uniform(seed, epoch, first, Draw.MIX_SHARE)
     is_mixed = kind < mixing.probability
-    both = bool(mixing.mixup and mixing.cutmix)
-    is_cut = kind < mixing.probability / 2 if both else np.full(pairs, bool(mixing.cutmix))
-    kept = np.where(is_cut, _beta_quantile(share, mixing.cutmix or 1.0), _beta_quantile(share, mixing.mixup or 1.0))
-    kept = np.where(is_mixed, np.maximum(kept, 1 - kept), 1.0)
+    both = bool(mixing.mixup and mixing.cuts)
+    is_cut = kind < mixing.probability / 2 if both else np.full(pairs, mixing.cuts)
+    kept = np.where(is_cut, _cut_share(share, mixing), _larger(_beta_quantile(share, mixing.mixup or 1.0)))
+    kept = np.where(is_mixed, kept, 1.0)
     height, width = images_NCHW.shape[2:]
     mask_PHW, kept = _cut_masks(is_cut & is_mixed, kept, first, (height, width), seed, epoch)
     device, dtype = images_NCHW.device, images_NCHW.dtype
@@ -127,6 +155,17 @@ def mix(
     targets = targets_NK.clone()
     targets[: 2 * pairs] = targets_NK[: 2 * pairs] * weight_N1 + targets_NK[neighbour] * (1 - weight_N1)
     return mixed, targets
+
+
+def _cut_share(draws: np.ndarray, mixing: Mixing) -> np.ndarray:
+    """The share of itself that each picture keeps in cutmix, for uniform draws."""
+    if mixing.shares:
+        return mixing.shares[0] + (mixing.shares[1] - mixing.shares[0]) * draws
+    return _larger(_beta_quantile(draws, mixing.cutmix or 1.0))
+
+
+def _larger(shares: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(shares, 1 - shares))
 
 
 def _cut_masks(

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bulkinfer.datasets import dataset_name, detect, find_reader, holds_any, read_dataset
+from bulkinfer.datasets import find_reader, read_dataset
 from bulkinfer.datasets.catalog import SETS
 from bulkinfer.datasets.fetch import Request, folder_of, get_dataset
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
@@ -24,13 +24,14 @@ from bulkinfer.train.data.samples import (
     file_samples,
     recipe_for,
 )
+from bulkinfer.train.data.which import FAKE, dataset_of
+from bulkinfer.train.defaults import default_model
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-FAKE = ("generated", "synthetic")
 _SMALL = 64  # pixels: pictures up to this side are flipped and shifted, larger ones are cropped and resized
 _DIGITS = ("mnist", "digits")  # a mirrored digit is no longer that digit
 
@@ -66,12 +67,7 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
     Fetches a small set that is missing, unless --nodownload is given. Raises UsageError for an unknown data set or network.
     """
     place = Path(training_data_dir(config.data_dir))
-    if config.dataset:
-        name = config.dataset.lower() if config.dataset.lower() in FAKE else dataset_name(config.dataset)
-    elif config.data_dir or (os.environ.get("DATA_DIR") and holds_any(place)):
-        name = detect(place)
-    else:
-        name = "cifar10"
+    name = dataset_of(config.dataset, config.data_dir)
     found = replace(config, dataset=name, data_dir=os.path.abspath(place))
     model_of(found)  # an unknown name is reported before anything is fetched
     if name in SETS and config.download and not find_reader(name).holds(place) and not folder_of(name, place):
@@ -84,7 +80,7 @@ def with_data_found(config: TrainConfig) -> TrainConfig:
 
 def model_of(config: TrainConfig) -> str:
     """The name of the network, from any spelling; --model_size alone may name a family as well."""
-    model = "" if config.model_size and config.model == TrainConfig.model else config.model
+    model = config.model or ("" if config.model_size else default_model(config.dataset))
     return find_trainable(spelled(model, config.model_size, config.dataset in STATISTICS))
 
 

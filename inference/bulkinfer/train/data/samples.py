@@ -6,10 +6,11 @@ Shape letters: N batch, H height, W width, C channels (always RGB, as in serving
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,12 +21,13 @@ from torch import Tensor
 
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import PictureError, RecordError, RunError
-from bulkinfer.images.decode import decode, prepare_decoder, read_picture
+from bulkinfer.images.decode import decode, prepare_decoder
 from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.records.place import place_name
+from bulkinfer.records.read_place import read_place
 from bulkinfer.train.data.augment import random_resized_crops
 from bulkinfer.train.data.draws import Integers
-from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
 
@@ -124,9 +126,15 @@ class LoadedSamples:
         crop_area: tuple[float, float] | None,
         skips_bad: bool = False,
     ) -> None:
-        self._picture, self.labels, self.class_names = picture, labels, class_names
-        self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+        self.picture, self.labels, self.class_names = picture, labels, class_names
+        self._recipe, self.num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
         self._skips_bad, self._named = skips_bad, set[int]()
+
+    def with_picture(self, picture: Callable[[int], Image.Image]) -> LoadedSamples:
+        """The same samples from other pictures, which have the same indices."""
+        other = copy(self)
+        other.picture = picture
+        return other
 
     def move_to(self, device: torch.device) -> None:
         """Does nothing: no pictures are kept."""
@@ -134,7 +142,7 @@ class LoadedSamples:
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         size = (self._recipe.height, self._recipe.width, 3)
         waiting: deque[tuple[Work, np.ndarray, list[Future[None]]]] = deque()
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="loader") as pool:
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="loader") as pool:
             try:
                 for item in work:
                     slots_NHWC = np.empty((len(item.samples), *size), np.uint8)
@@ -174,18 +182,18 @@ class LoadedSamples:
     def faults(self, samples: Integers) -> Iterator[str]:
         def fault(sample: int) -> str:
             try:
-                self._picture(sample)
+                self.picture(sample)
             except PictureError as error:
                 return str(error)
             return ""
 
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="checker") as pool:
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="checker") as pool:
             for start in range(0, len(samples), _CHECKED_AT_ONCE):
                 found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
                 yield from filter(None, found)
 
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
-        image = self._picture(sample)
+        image = self.picture(sample)
         if epoch is None or self._crop_area is None:
             prepare(image, self._recipe, slot_HWC)
             return
@@ -234,6 +242,39 @@ def to_image(image_HWC: np.ndarray) -> Image.Image:
     return Image.fromarray(image_HWC[..., 0] if image_HWC.shape[2] == 1 else image_HWC).convert("RGB")
 
 
+@dataclass(frozen=True, slots=True)
+class PictureFiles:
+    """Picture files by sample index, as a recipe decodes them. Raises PictureError for one that cannot be used."""
+
+    pictures: FilePictures
+    recipe: Recipe
+
+    def __call__(self, sample: int) -> Image.Image:
+        return self.decode(sample, self.read(sample))
+
+    def read(self, sample: int) -> bytes:
+        """The bytes of the file."""
+        with self._naming(sample):
+            return read_place(self.pictures.places[sample], _MAX_BYTES)
+
+    def decode(self, sample: int, data: bytes) -> Image.Image:
+        """The picture in the bytes of the file."""
+        recipe = self.recipe
+        with self._naming(sample):
+            return decode(
+                data, orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour, alpha_over=recipe.alpha_over
+            ).image
+
+    @contextmanager
+    def _naming(self, sample: int) -> Iterator[None]:
+        try:
+            yield
+        except RecordError as error:
+            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
+            name = place_name(self.pictures.places[sample])
+            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
+
+
 def file_samples(
     pictures: FilePictures,
     recipe: Recipe,
@@ -245,21 +286,8 @@ def file_samples(
 ) -> Samples:
     """Samples of picture files. Those that cannot be used are named, by a PictureError or, with `skips_bad`, by a warning."""
     prepare_decoder()
-
-    def picture(sample: int) -> Image.Image:
-        path = pictures.paths[sample]
-        try:
-            return decode(
-                read_picture(path, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
-                alpha_over=recipe.alpha_over,
-            ).image  # fmt: skip
-        except RecordError as error:
-            name = printable(os.fsencode(path))
-            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
-            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
-
     return LoadedSamples(
-        picture,
+        PictureFiles(pictures, recipe),
         pictures.labels,
         pictures.class_names,
         recipe=recipe,

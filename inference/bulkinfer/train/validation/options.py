@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bulkinfer.config import check_values, option
+from bulkinfer.config import WEIGHTS_OF, check_values, option
 from bulkinfer.errors import UsageError
 from bulkinfer.train.options import HALF_TYPES, ON_BAD_PICTURE, PRECISIONS
 
@@ -19,6 +19,8 @@ class ValidateConfig:
         group="input",
         value="RUN",
     )
+    config: str = option("", "name of a set of options of train in --config_path, those that validate has; flags given now win")
+    config_path: str = option("", "YAML file with named sets of options; default: the one of bulkinfer", value="FILE")
     again: bool = option(False, "validate again the checkpoints that are in validation.csv of the run")
     data_dir: str = option("", "folder of the data set; default: that of the run")
     dataset: str = option("", "without PATH: name of the data set, if --data_dir may hold several", aliases=("data",))
@@ -27,6 +29,7 @@ class ValidateConfig:
         "what happens at a picture that cannot be used; skip: it is not counted, as in a run that skips",
         choices=ON_BAD_PICTURE,
     )
+    weights_of: str = option("auto", "of a run with --ema: the average, or the weights themselves (raw)", choices=WEIGHTS_OF)
     model: str = option(
         "",
         "without PATH: a network of the zoo with its weights, or any other with random ones",
@@ -54,6 +57,8 @@ class ValidateConfig:
             raise UsageError("a checkpoint names its network: leave out --model")
         if not self.path and not self.model and not self.model_size:
             raise UsageError("give a checkpoint or a run, or --model NAME for a network that was not trained here")
+        if self.weights_of != "auto" and not self.path:
+            raise UsageError(f"--weights_of {self.weights_of} is for a checkpoint or a run: leave it out")
         without_path = ("dataset", "weights", "model_path", "model_size", "image_size")
         for name in without_path if self.path else ("weights", "model_path"):
             if (self.path or self.generated_data) and getattr(self, name) != getattr(type(self), name):

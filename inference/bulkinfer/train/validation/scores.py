@@ -70,10 +70,10 @@ class Scores:
 def evaluate(
     network: nn.Module, samples: Samples, *, batch_size: int, precision: Precision, mean: Tensor, std: Tensor
 ) -> Scores:
-    """Run every sample once, in order, in evaluation mode; the network's mode is restored afterwards."""
+    """Run every sample once, in order, in evaluation mode; the mode of each module is restored afterwards."""
     scores = Scores(len(samples.class_names))
     labels = torch.from_numpy(samples.labels)
-    was_training = network.training
+    in_training = [module for module in network.modules() if module.training]
     network.eval()
     start = time.perf_counter()
     try:
@@ -84,7 +84,8 @@ def evaluate(
                     logits_NK = network(images_NCHW)
                 scores.add(logits_NK, labels[work.samples].to(logits_NK.device))
     finally:
-        network.train(was_training)
+        for module in in_training:
+            module.training = True
     if not scores.count:
         raise RunError("none of the validation pictures can be used")
     scores.seconds = time.perf_counter() - start

@@ -19,8 +19,8 @@ from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
-from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.runs import VALIDATION_COLUMNS, as_text, read_table, write_table
+from bulkinfer.train.options import MICRO_BATCH, TrainConfig
+from bulkinfer.train.runs import AVERAGE, EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
 from bulkinfer.train.step import Precision, warn_if_emulated
@@ -56,8 +56,8 @@ def _validate(config: ValidateConfig) -> None:
     paths = checkpoints_of(Path(config.path))
     folder = paths[0].parent.parent
     keeps_rows = Path(os.path.abspath(config.path)) == folder and not config.data_dir
-    done = {row["name"] for row in read_table(folder / "validation.csv")} if keeps_rows and not config.again else set()
-    todo = [path for path in paths if path.name not in done]
+    done = scored(folder) if keeps_rows and not config.again else set()
+    todo = [path for path in paths if (path.name, weights_in(path, config.weights_of)) not in done]
     if len(todo) < len(paths):
         log.info(f"{len(paths) - len(todo)} of {len(paths)} checkpoints are in validation.csv already: --again repeats them")
     held_out: Samples | None = None
@@ -65,7 +65,7 @@ def _validate(config: ValidateConfig) -> None:
     for path in todo:
         try:
             found = checkpoint.read(path)
-            network = rebuild(found.state["network"], found.weights, path)
+            network = rebuild(found.state["network"], found.tensors(found.weights_file(config.weights_of)), path)
         except BulkinferError as error:
             damaged.append(path.name)
             log.warning(f"bulkinfer validate: {error}")
@@ -74,10 +74,10 @@ def _validate(config: ValidateConfig) -> None:
         if held_out is None:
             held_out = open_held_out(options, Recipe(**found.state["recipe"]))
             held_out = relabelled(held_out, found.state["class_names"], options.data_dir)
-        scores = score(network, found, held_out, options, config)
-        log.info(f"{path.name}: {scores.sentence()}")
+        scores, weights = score(network, found, held_out, options, config), weights_in(path, config.weights_of)
+        log.info(f"{path.name}{f' ({EMA})' if weights == EMA else ''}: {scores.sentence()}")
         if not config.data_dir:
-            save_scores(folder, found, scores)
+            save_scores(folder, found, scores, weights)
     if damaged:
         raise RunError(f"{folder}: damaged and not validated: {', '.join(damaged)}: remove them, or give one of the others")
 
@@ -87,19 +87,19 @@ def validate_network(config: ValidateConfig) -> None:
     subject = open_subject(config)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
-    scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
+    scores = validate_subject(subject, batch_size=config.valid_batch_size or MICRO_BATCH, precision=precision, device=device)
     log.info(f"{subject.name}: {scores.sentence()}")
 
 
 def checkpoints_of(path: Path) -> list[Path]:
-    """The checkpoints at a path, ascending. Raises UsageError if there are none."""
+    """The checkpoints at a path, ascending, and behind them their averages. Raises UsageError if there are none."""
     path = Path(os.path.abspath(path))
     if path.is_file():
         path = path.parent
     if (path / state.FILE).exists():
         return [path]
     if found := checkpoint.steps_of(path):
-        return found
+        return [*found, *checkpoint.averages_of(path)]
     raise UsageError(f"{path} holds no checkpoint: give a run folder below logs/, or one of its checkpoints")
 
 
@@ -126,18 +126,31 @@ def score(
     if options.channels_last:
         network = network.to(memory_format=torch.channels_last)
     mean, std = (torch.tensor(found.state["recipe"][name], device=device) for name in ("mean", "std"))
-    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or 128
+    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or MICRO_BATCH
     return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
 
 
-def save_scores(folder: Path, found: Checkpoint, scores: Scores) -> None:
+def scored(folder: Path) -> set[tuple[str, str]]:
+    """Name of the checkpoint and kind of the weights (raw or ema) of each row of validation.csv."""
+    return {(row["name"], row.get("weights") or RAW) for row in read_table(folder / "validation.csv")}
+
+
+def weights_in(path: Path, asked: str) -> str:
+    """The kind of the weights (for the column of validation.csv) that --weights_of names, of the checkpoint in a folder."""
+    if state.AVERAGE_NAME.fullmatch(path.name):
+        return AVERAGE
+    return EMA if asked == EMA or (asked == "auto" and (path / checkpoint.EMA).exists()) else RAW
+
+
+def save_scores(folder: Path, found: Checkpoint, scores: Scores, weights: str = RAW) -> None:
     """Write the checkpoint's row of validation.csv, replacing an earlier one, and the confusion matrix beside it."""
     path, name = folder / "validation.csv", found.path.name
-    rows = [row for row in read_table(path) if row["name"] != name]
-    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row()}
+    rows = [{**row, "weights": row.get("weights") or RAW} for row in read_table(path)]
+    rows = [row for row in rows if (row["name"], row["weights"]) != (name, weights)]
+    row = {"name": name, "step": found.step, "epoch": found.state["epoch"], **scores.as_row(), "weights": weights}
     rows.append({column: as_text(row[column]) for column in VALIDATION_COLUMNS})
-    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: int(row["step"])))
-    confusion = folder / f"confusion-{name}.csv"
+    write_table(path, VALIDATION_COLUMNS, sorted(rows, key=lambda row: (int(row["step"]), row["weights"] == EMA)))
+    confusion = folder / f"confusion-{name}{f'-{EMA}' if weights == EMA else ''}.csv"
     with naming(confusion):
         np.savetxt(confusion, scores.confusion, fmt="%d", delimiter=",")
 
@@ -150,11 +163,11 @@ def measure(config: ValidateConfig) -> None:
         log.info(f"{model}: random weights: only the speed has a meaning")
     else:
         side = found.state["recipe"]["height"]
-        network = rebuild(found.state["network"], found.weights, found.path)
+        network = rebuild(found.state["network"], found.tensors(found.weights_file(config.weights_of)), found.path)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
     network = network.to(device, precision.weights).to(memory_format=torch.channels_last)
-    images_NCHW = torch.randn(config.valid_batch_size or 128, 3, side, side, device=device, dtype=precision.input)
+    images_NCHW = torch.randn(config.valid_batch_size or MICRO_BATCH, 3, side, side, device=device, dtype=precision.input)
     images_NCHW = images_NCHW.contiguous(memory_format=torch.channels_last)
     times_s: list[float] = []
     with torch.inference_mode(), precision.autocast():

@@ -24,6 +24,20 @@ def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     assert len([tag for tag, _ in page.tags if tag == "polyline"]) == 6  # loss and accuracy have two
 
 
+def test_the_average_of_the_weights_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    head, *rows = (folder / "validation.csv").read_text().splitlines()
+    averages = [row.replace(",30,", ",31,") for row in rows]  # of 31 pictures
+    lines = [f"{head},weights", *(f"{row},raw" for row in rows), *(f"{row},ema" for row in averages)]
+    (folder / "validation.csv").write_text("\n".join(lines) + "\n")
+    (folder / "confusion-step-00000060-ema.csv").write_text("7,2,1\n0,10,0\n2,0,8\n")
+    page = Page(training_page(folder))
+    assert "validation from 2.5 to 0.4167; validation (ema) from 2.5 to 0.4167." in page.text
+    assert "top-1 of 31 pictures" in page.text
+    assert "Validation pictures of step-00000060-ema" in page.text
+    assert "circle 7 2 1 <b>square</b> 10 star 2 8" in page.text.partition("Confusion")[2]
+
+
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name in ("training.csv", "validation.csv"):

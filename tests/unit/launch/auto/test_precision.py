@@ -100,7 +100,7 @@ def test_more_wrong_labels_do_not_pass_whatever_else(question: Question, tmp_pat
 def test_the_first_that_can_be_read_judge(question: Question, tmp_path: Path) -> None:
     good = list(photos(tmp_path, 80))
     (tmp_path / "broken").write_bytes(b"no picture")
-    broken = [replace(good[0], path=str(tmp_path / name).encode()) for name in ("broken", "missing")]
+    broken = [replace(good[0], place=str(tmp_path / name).encode()) for name in ("broken", "missing")]
     verdict = ask(question, iter([*broken, *good]), tmp_path)
     assert verdict is not None
     assert verdict.reason.endswith("on 64 pictures")
@@ -217,7 +217,7 @@ def test_one_that_could_not_read_every_picture_holds_for_the_same_pictures(
     for _ in range(3):
         ask(question, iter(pictures), tmp_path)
         assert counting.asked == 1
-    os.utime(pictures[3].path, ns=(1, 1))  # repaired
+    os.utime(pictures[3].place, ns=(1, 1))  # repaired
     ask(question, iter(pictures), tmp_path)
     assert counting.asked == 2
 

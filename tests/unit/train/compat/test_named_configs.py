@@ -8,6 +8,7 @@ import pytest
 import yaml
 from bulkinfer.commands import train
 from bulkinfer.commands.parse import parse
+from bulkinfer.commands.train_words import COMMAND
 from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.named_configs import OWN, words_of
 from bulkinfer.train.options import TrainConfig
@@ -27,9 +28,7 @@ def config_of(home: Path, *words: str, text: str = TEXT) -> TrainConfig:
     """What the command makes of its words."""
     path = home / "my.yml"
     path.write_text(text)
-    given = ["--config=mine", f"--config_path={path}", *words]
-    first = parse(train.COMMAND, TrainConfig, given)
-    return parse(train.COMMAND, TrainConfig, given, defaults=train._defaults(first))
+    return parse(COMMAND, TrainConfig, train._as_ours(["--config=mine", f"--config_path={path}", *words])[0])
 
 
 def test_options_of_a_file(tmp_path: Path) -> None:
@@ -80,4 +79,4 @@ def test_nothing_is_made_of_what_a_file_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", yaml.safe_load(OWN.read_text()))
 def test_our_own_are_sound(name: str) -> None:
-    assert parse(train.COMMAND, TrainConfig, words_of(name, "")) != TrainConfig()
+    assert parse(COMMAND, TrainConfig, words_of(name, "")) != TrainConfig()

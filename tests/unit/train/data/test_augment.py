@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.data.augment import Mixing, _beta_quantile, flip_and_crop, mix, normalise, random_resized_crops
+from bulkinfer.errors import UsageError
+from bulkinfer.train.data.augment import Mixing, _beta_quantile, flip_and_crop, mix, mixing_of, normalise, random_resized_crops
 from bulkinfer.train.data.draws import Draw, uniform
+from bulkinfer.train.options import TrainConfig
 from torch.nn import functional
 
 SAMPLES = np.array([5, 0, 17, 3, 88, 41])
@@ -81,6 +83,28 @@ def test_mixing_weights_pictures_and_targets_alike(mixing: Mixing) -> None:
     assert mixed.mean((1, 2, 3)).numpy() == pytest.approx((found @ levels).numpy(), abs=1e-4)
     assert all(found[index, index ^ 1] <= 0.5 + 1e-6 for index in range(6)), "the own share is the larger one"
     assert (found[:, :2][2:] == 0).all(), "only neighbours mix"
+
+
+def test_cutmix_keeps_a_share_between_two_numbers() -> None:
+    count = 400
+    images, targets = torch.zeros(count, 1, 64, 64), torch.eye(count)
+    _, found = mix(images, targets, mixing_of(TrainConfig(cutmix_share=("0.6", "0.8"))), 0, 0, np.arange(count))
+    kept = found.diagonal().numpy()
+    assert 0.59 < kept.min() < 0.63, "the box has whole pixels"
+    assert 0.77 < kept.max() < 0.81
+    assert kept.mean() == pytest.approx(0.7, abs=0.01)
+    _, fixed = mix(images, targets, mixing_of(TrainConfig(cutmix_share=("0.75", "0.75"))), 0, 0, np.arange(count))
+    assert fixed.diagonal().numpy() == pytest.approx(0.75, abs=0.01)
+
+
+def test_shares_of_cutmix() -> None:
+    for off in (("0", "0"), ("1", "1"), ()):
+        assert not mixing_of(TrainConfig(cutmix_share=off)).is_used
+    for wrong in (("0.5",), ("0.8", "0.6"), ("-1", "0.5"), ("a", "b")):
+        with pytest.raises(UsageError, match=r"--cutmix_share .*: give two numbers from 0 to 1, the smaller one first"):
+            mixing_of(TrainConfig(cutmix_share=wrong))
+    with pytest.raises(UsageError, match="both draw the share"):
+        mixing_of(TrainConfig(cutmix_share=("0.5", "0.9"), cutmix_alpha=1.0))
 
 
 def test_a_last_picture_without_neighbour_stays() -> None:

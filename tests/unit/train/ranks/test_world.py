@@ -1,10 +1,10 @@
-"""replicas.py: what torchrun's variables may be."""
+"""ranks/world.py: what torchrun's variables may be."""
 
 from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.train.replicas import World, find_world
+from bulkinfer.train.ranks.world import World, find_world
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 

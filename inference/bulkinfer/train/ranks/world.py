@@ -1,20 +1,14 @@
-"""Replicas: the processes started by torchrun that share each update."""
+"""Which rank this process is, and how many there are."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
-from datetime import timedelta
-
-import torch
-from torch import Tensor
 
 from bulkinfer.errors import UsageError
-from bulkinfer.host.cores import core_budget
 
 _MOST_REPLICAS = 999_999
-_LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while the others wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +32,10 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
     Raises UsageError if another number is asked for, or if the variables of torchrun are not as it sets them.
     """
     world = World(
-        _number("RANK", below="WORLD_SIZE"),
-        _number("WORLD_SIZE"),
-        _number("LOCAL_RANK", below="LOCAL_WORLD_SIZE"),
-        _number("LOCAL_WORLD_SIZE"),
+        number_in("RANK", below="WORLD_SIZE"),
+        number_in("WORLD_SIZE"),
+        number_in("LOCAL_RANK", below="LOCAL_WORLD_SIZE"),
+        number_in("LOCAL_WORLD_SIZE"),
     )
     if is_plan and asked and world.replicas == 1:
         return World(replicas=asked, local_replicas=asked)
@@ -51,10 +45,10 @@ def find_world(asked: int, *, is_plan: bool = False) -> World:
     return world
 
 
-def _number(name: str, below: str = "") -> int:
+def number_in(name: str, below: str = "") -> int:
     """A variable of torchrun: a rank, which is below the number in the variable `below`, or the number of processes."""
     text, smallest = os.environ.get(name), 0 if below else 1
-    end = _number(below) if below else _MOST_REPLICAS + 1
+    end = number_in(below) if below else _MOST_REPLICAS + 1
     if text is None:
         return smallest
     if not re.fullmatch("[0-9]{1,6}", text) or not smallest <= int(text) < end:
@@ -63,28 +57,3 @@ def _number(name: str, below: str = "") -> int:
             f"the variable {name} is {text!r}, and must be {legal}: unset it, or start with torchrun, which sets it"
         )
     return int(text)
-
-
-def share_cores() -> None:
-    """Set the number of torch's threads in this process: the cores that it may use, shared with the replicas of this host."""
-    torch.set_num_threads(max(1, core_budget().usable // _number("LOCAL_WORLD_SIZE")))
-
-
-def join(world: World, device: torch.device) -> None:
-    """Connect to the other replicas, if there are any."""
-    if world.replicas > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_LONGEST_VALIDATION)
-
-
-def leave(world: World) -> None:
-    """Disconnect from the other replicas at the end of a run."""
-    if world.replicas > 1:
-        torch.distributed.destroy_process_group()
-
-
-def add_over_replicas(tensors: list[Tensor]) -> None:
-    """Sum tensors over the replicas, in place, with one message."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    torch.distributed.all_reduce(flat)
-    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))

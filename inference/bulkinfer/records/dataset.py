@@ -1,0 +1,210 @@
+"""A data set: partitions with dataset.json, or a plain folder of pictures; opened and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from bulkinfer.errors import DamagedError, RunError, UsageError, advising
+from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.json_file import read_json
+from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.user_path import user_path
+from bulkinfer.records.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest, numbered_entries
+from bulkinfer.records.manifest import Manifest
+from bulkinfer.records.manifest_file import shown
+from bulkinfer.records.manifest_rows import Entry
+from bulkinfer.records.moved_pictures import changed_archives, found_again, warn_of_changes
+from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
+from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
+from bulkinfer.records.sources.labels import find_labels
+from bulkinfer.types import printable
+
+log = logging.getLogger("bulkinfer")
+
+MAKE_AGAIN = "remove it and run partition_dataset again"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One part of a data set; `root` is the folder of its pictures, as in its manifest."""
+
+    index: int
+    manifest: Manifest
+    root: bytes
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Records that are left out because `outputs` have ok rows for them: their number, and a hash that identifies them."""
+
+    outputs: tuple[str, ...]
+    num_records: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened data set. `scan` is set for a plain folder, and says which of its files are not records.
+
+    `content_hash` covers the records, also the `skipped` ones, and how they are partitioned, but not where the files are.
+    `is_listed` means that each partition holds its manifest, so that none has to be written for the workers.
+    """
+
+    root: Path
+    partitions: tuple[Partition, ...]
+    source: str
+    content_hash: str
+    scan: Scan | None = None
+    skipped: Skipped | None = None
+    is_listed: bool = True
+
+    @property
+    def num_records(self) -> int:
+        return sum(partition.manifest.num_records for partition in self.partitions)
+
+
+class DatasetShare(TypedDict):
+    """What dataset.json says about one partition, as far as it is read."""
+
+    content_hash: str
+
+
+class DatasetDescription(TypedDict):
+    """dataset.json, as far as it is read."""
+
+    source: str
+    partitions: list[DatasetShare]
+
+
+def read_description(path: Path) -> DatasetDescription:
+    """Read and check dataset.json. Raises RunError if it is damaged, UsageError if a newer bulkinfer wrote it."""
+    with advising(MAKE_AGAIN):
+        return description_of(read_json(path), path)
+
+
+def description_of(found: dict[str, Any], path: Path) -> DatasetDescription:
+    """The description in the content of `path`. Raises DamagedError that names the file and what is wrong in it."""
+    if reason := mismatch(found, DatasetDescription) or ("" if found["partitions"] else "it names no partitions"):
+        raise DamagedError(f"{shown(path)} is damaged ({reason})")
+    return cast(DatasetDescription, found)
+
+
+def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Dataset:
+    """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
+
+    A folder that holds archives (tar or TFRecord files) and no other pictures, or a single archive, is partition 0 as well, in
+    the order of the archives. `labels`, for a plain folder, is "folders" or the path of a table, as find_labels takes it;
+    without it labels are null, but for those that archives have. Raises RunError if the partitions are incomplete or
+    inconsistent (a missing number, a manifest that does not match dataset.json, an unknown numbered folder, an unfinished
+    partition_dataset), UsageError if there are no pictures.
+    """
+    data_dir = user_path(data_dir, "data_dir")
+    root = os.fsencode(data_dir)
+    if carries_dataset(root):
+        if labels:
+            raise UsageError(f"--labels is for a plain folder: give it to partition_dataset, which made {shown(data_dir)}")
+        return _open_partitions(data_dir)
+    if carries_manifest(root):
+        raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
+    if os.path.isdir(root):
+        _refuse_undescribed(data_dir)
+    if is_archive_file(data_dir):
+        return _dataset_of_archives(data_dir, (), labels)
+    scan = scan_folder(data_dir)
+    if scan.archives and not scan.pictures:
+        return _dataset_of_archives(data_dir, scan.archives, labels)
+    warn_of_archives(scan)
+    if not scan.pictures:
+        raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
+    label_of = find_labels(labels, scan).of if labels else lambda _key: None
+    manifest = Manifest.from_entries((Entry(*picture, label_of(picture.key)) for picture in scan.pictures), scan.root)
+    partitions = (Partition(0, manifest, scan.root),)
+    source = f"pictures in {printable(scan.root)}"
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)
+
+
+def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
+    """The pictures of archives as partition 0, in the order of the archives."""
+    found = open_archives(data_dir, names, labels=labels)
+    manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
+    partitions = (Partition(0, manifest, found.root),)
+    source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), found.scan, is_listed=False)
+
+
+def warn_of_archives(scan: Scan) -> None:
+    """Log a warning about archives that lie beside pictures and are not read."""
+    if scan.pictures and (archives := [name for name in scan.archives if kind_by_name(name) != COMPRESSED]):
+        log.warning(
+            f"warning: not read: {first_names(archives)} in {scan.shown_root}, which holds pictures as well: to read archives, "
+            "give a folder without other pictures"
+        )
+
+
+def _refuse_undescribed(data_dir: Path) -> None:
+    """Raise RunError if `data_dir` holds partitions, but no dataset.json that partition_dataset wrote."""
+    found = [number for number, path in numbered_entries(os.fsencode(data_dir)).items() if carries_manifest(path)]
+    if not found:
+        return
+    described = data_dir / DATASET_FILE
+    if not described.exists():
+        holds = f"{shown(data_dir)} holds partition {min(found)} but no {DATASET_FILE}"
+        raise RunError(f"{holds}: partition_dataset did not finish; run it again")
+    with advising(MAKE_AGAIN):
+        if described.is_file():
+            read_json(described)  # raises a more exact error if it is not readable or not JSON
+        raise DamagedError(f"{shown(described)} is damaged (it is not what partition_dataset wrote)")
+
+
+def no_pictures(scan: Scan) -> str:
+    """The beginning of the error sentence about a folder that holds no pictures."""
+    found = [counted(scan.not_pictures.total(), "other file")] if scan.not_pictures else []
+    found += [f"{scan.ignored:,} ignored"] if scan.ignored else []
+    found += [f"{printable(key) or '.'} is unreadable: {reason}" for key, reason in scan.unreadable[:3]]
+    return f"{printable(scan.root)} holds no pictures" + (f" ({'; '.join(found)})" if found else "")
+
+
+def _hash_over_all(partitions: tuple[Partition, ...]) -> str:
+    return hashlib.sha256(canonical_json([partition.manifest.content_hash for partition in partitions]).encode()).hexdigest()
+
+
+def _open_partitions(data_dir: Path) -> Dataset:
+    described = read_description(data_dir / DATASET_FILE)
+    hashes = [share["content_hash"] for share in described["partitions"]]
+    present = numbered_entries(os.fsencode(data_dir))
+    if missing := sorted(set(range(len(hashes))) - set(present)):
+        numbers = ", ".join(map(str, missing[:5]))
+        raise RunError(f"{shown(data_dir)}: of {len(hashes)} partitions {numbers} is missing: run partition_dataset again")
+    if foreign := sorted(set(present) - set(range(len(hashes)))):
+        raise RunError(
+            f"{shown(data_dir / str(foreign[0]))} is not one of the {len(hashes)} partitions in {DATASET_FILE}: "
+            "move it away, or run partition_dataset again"
+        )
+    partitions = []
+    for index, expected in enumerate(hashes):
+        folder = data_dir / str(index)
+        if not (folder / MANIFEST_FILE).exists():
+            raise RunError(f"{shown(folder)} has no {MANIFEST_FILE}: move that folder away and run partition_dataset again")
+        manifest = Manifest.read(folder / MANIFEST_FILE)
+        if manifest.content_hash != expected:
+            raise RunError(
+                f"{shown(folder / MANIFEST_FILE)} does not match {DATASET_FILE} "
+                "(partition_dataset was interrupted, or one of them was changed): run partition_dataset again"
+            )
+        partitions.append(Partition(index, manifest, manifest.root))
+    changed = [name for partition in partitions for name in changed_archives(partition.manifest)]
+    if changed:
+        warn_of_changes(changed)
+        partitions = [
+            replace(each, manifest=found_again(each.manifest)) if each.manifest.archives else each for each in partitions
+        ]
+    source = printable(described["source"].encode("utf-8", "backslashreplace"))
+    source = f"{source} in {counted(len(hashes), 'partition')}"
+    return Dataset(data_dir, tuple(partitions), source, _hash_over_all(tuple(partitions)), is_listed=not changed)

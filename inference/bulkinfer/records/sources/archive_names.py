@@ -1,0 +1,30 @@
+"""The names of archives: files that hold many pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+
+COMPRESSED = "compressed"  # in place of a kind
+
+_ENDS = {b".tar": "tar", b".tfrecord": "tfrecord", b".tfrecords": "tfrecord", b".tfrec": "tfrecord"}
+_COMPRESSED = re.compile(rb"(?P<bare>.+)\.(?:gz|bz2|xz|zst)|.+\.(?:tgz|tbz2|txz)", re.DOTALL | re.IGNORECASE)
+# One of a set, as TensorFlow names them: train-00000-of-01024, x.tfrecord-00000-of-00010, x-00000-of-00012.tar.
+COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<end>\.[a-z]+)?", re.DOTALL)
+
+
+def kind_by_name(name: bytes) -> str:
+    """The kind of an archive by the name of its file: of archives.KINDS, or COMPRESSED; empty if it is not called like an
+    archive.
+
+    Archives of TensorFlow often have no extension, as train-00000-of-01024.
+    """
+    lower = os.path.basename(name).lower()
+    if match := _COMPRESSED.fullmatch(lower):
+        is_archive = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)
+        return COMPRESSED if is_archive else ""
+    for end, found in _ENDS.items():
+        if lower.endswith(end):
+            return found
+    match = COUNTED.fullmatch(lower)
+    return (kind_by_name(match["stem"].rstrip(b"-_.")) or "tfrecord") if match and match["end"] is None else ""

@@ -1,0 +1,94 @@
+"""Archives: files that hold many pictures. How each kind is read, and which archives of a set are missing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from bulkinfer.errors import UsageError
+from bulkinfer.records.sources.archive_names import COMPRESSED, COUNTED, kind_by_name
+from bulkinfer.records.sources.folder import first_names
+from bulkinfer.types import Archive, printable, shell_word
+
+# A kind of archives -> its module, which has the two functions of a Kind.
+KINDS = {"tar": "bulkinfer.records.sources.tar", "tfrecord": "bulkinfer.records.sources.tfrecord"}
+
+
+_MOST_NAMED = 99  # missing archives that are counted
+
+
+class ListedPicture(NamedTuple):
+    """A picture of an archive: its name there, its size in bytes (None: not known), and the part of the archive to read.
+
+    `offset` is -1 where the archive names the picture and does not hold it. `label` and `class_name` are as the archive has
+    them. `boxes` are left, top, right and bottom of each object in it, as shares of width and height.
+    """
+
+    name: bytes
+    size_bytes: int | None
+    offset: int
+    span: int
+    label: int | None = None
+    class_name: str = ""
+    boxes: tuple[float, ...] = ()
+
+
+class Kind(NamedTuple):
+    """How a kind of archives is read.
+
+    `list_pictures(file, path, left_out)` yields the pictures of an open archive in order and counts in `left_out` what is none,
+    by kind. It raises UsageError, which names `path`, for an archive that cannot be read as a whole.
+    `picture_in(data)` is the picture in the bytes of its part; raises RecordError if they hold none.
+    """
+
+    list_pictures: Callable[[Any, bytes, Counter[str]], Iterator[ListedPicture]]
+    picture_in: Callable[[bytes], bytes]
+
+
+def kind(name: str) -> Kind:
+    """A kind of KINDS. Raises UsageError for another, as of a manifest that a newer bulkinfer has made."""
+    if name not in KINDS:
+        raise UsageError(f"archives of kind {name!r} are not known here: install a newer bulkinfer")
+    module = importlib.import_module(KINDS[name])
+    return Kind(module.list_pictures, module.picture_in)
+
+
+def check_names(root: bytes, names: Iterable[bytes]) -> None:
+    """Raises UsageError, before an archive is opened, if one is compressed, or if one of a set x-00000-of-00012 is missing."""
+    names = sorted(names)
+    if packed := [name for name in names if kind_by_name(name) == COMPRESSED]:
+        refuse_compressed(os.path.join(root, packed[0]))
+    sets: dict[tuple[bytes, bytes, bytes], set[int]] = {}
+    for name in names:
+        if match := COUNTED.fullmatch(name):
+            sets.setdefault((match["stem"], match["count"], match["end"] or b""), set()).add(int(match["number"]))
+    for (stem, count, end), numbers in sets.items():
+        absent = (number for number in range(int(count)) if number not in numbers)
+        if missing := [b"%b%0*d-of-%b%b" % (stem, len(count), number, count, end) for number in islice(absent, _MOST_NAMED)]:
+            shown = printable(os.path.basename(stem))
+            there = f"{printable(root)} holds {len(numbers):,} of the {int(count):,} archives {shown}*"
+            raise UsageError(
+                f"{there}: {first_names(missing)} is missing: fetch it, or give a single archive as the place of the pictures"
+            )
+
+
+def refuse_compressed(path: bytes) -> None:
+    """Raises UsageError for a compressed archive."""
+    raise UsageError(
+        f"{printable(path)} is compressed, as by gzip, and no picture can be found in it without reading all before it: "
+        f"unpack it first, as with gunzip {shell_word(os.fsdecode(path))}"
+    )
+
+
+def archive_at(root: bytes, name: bytes) -> Archive:
+    """An archive as it is now, its path relative to `root`. Raises UsageError if it cannot be looked at."""
+    path = os.path.join(root, name)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"{printable(path)} cannot be read: {error.strerror}: put it back, or give another folder") from None
+    return Archive(name, kind_by_name(name), found.st_size, found.st_mtime_ns)

@@ -1,0 +1,157 @@
+"""The log folder of a job, <network>-<first 8 of the fingerprint>-<UTC time of the first launch>: made once, then found again.
+
+Its launch.json names fingerprint and output, so that jobs that differ only in --output have a folder each. Folders of earlier
+versions have neither a time nor that file (docs/adr/0031-log-folders-are-found-by-their-record.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from bulkinfer.errors import BulkinferError, DamagedError
+from bulkinfer.files.atomic import safe_name
+from bulkinfer.files.file_lock import exclusive
+from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.own_folder import JOB_FILE, own_folder
+from bulkinfer.files.user_path import real_path
+from bulkinfer.results.parquet_parts import listed_steps
+from bulkinfer.types import printable_path
+
+log = logging.getLogger("bulkinfer")
+
+RESULTS = "results"  # in the log folder of a job without --output
+RUN_FILE = "run.json"
+LAUNCH_FILE = "launch.json"
+_NAMES_OUTPUT = (RUN_FILE, "summary.json")  # also in folders of earlier versions, each for its last launch
+_TIME = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?", re.ASCII)
+_SHORT = 8  # digits of the fingerprint in a name
+
+
+class _Content(TypedDict):
+    """`output` is absolute, or relative to the log folder: logs with results in them may be moved."""
+
+    fingerprint: str
+    output: str
+
+
+def job_name(model_name: str, fingerprint: str) -> str:
+    """What a job is called: the name of its log folder without the time."""
+    return f"{safe_name(model_name)}-{fingerprint[:_SHORT]}"
+
+
+def has_name(folder: Path, name: str) -> bool:
+    """True if `folder` is called as the log folder of a job of that name, with or without a time."""
+    rest = folder.name.removeprefix(name)
+    return folder.name.startswith(name) and (not rest or _TIME.fullmatch(rest) is not None)
+
+
+def named_folders(log_path: Path, name: str) -> list[Path]:
+    """The folders below `log_path` with the name of a job, the latest first; one without a time last."""
+    if not log_path.is_dir():
+        return []
+    found = (log_path / entry for entry in os.listdir(log_path) if entry.startswith(name))
+    return sorted((folder for folder in found if has_name(folder, name) and folder.is_dir()), reverse=True)
+
+
+def of_fingerprint(log_path: Path, fingerprint: str) -> list[Path]:
+    """The folders below `log_path` with these digits of a fingerprint in their names, in order of the names."""
+    digits = f"-{fingerprint[:_SHORT]}"
+    entries = sorted(os.listdir(log_path)) if log_path.is_dir() else ()
+    return [log_path / entry for entry in entries if _TIME.sub("", entry).endswith(digits)]
+
+
+def dated(log_path: Path, name: str) -> Path:
+    """A new name below `log_path`, with the time."""
+    return unused(log_path / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+
+
+def unused(folder: Path) -> Path:
+    """`folder`, with a number behind its name if it exists."""
+    names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
+    return next(name for name in names if not name.exists())
+
+
+def find_log_dir(log_path: Path, name: str, fingerprint: str, output: Path | None) -> Path | None:
+    """The log folder below `log_path` of the job that writes to `output`, by default into its log folder; None if none is."""
+    return next((folder for folder in named_folders(log_path, name) if _is_of(folder, fingerprint, output)), None)
+
+
+def _is_of(folder: Path, fingerprint: str, output: Path | None) -> bool:
+    default = folder / RESULTS
+    wanted = real_path(default if output is None else output)
+    if (record := _record(folder)) is not None:
+        return record["fingerprint"] == fingerprint and real_path(folder / record["output"]) == wanted
+    if wanted == real_path(default) and (
+        listed_steps(default) or any((place / JOB_FILE).exists() for place in (default, own_folder(default)))
+    ):
+        return True
+    recorded = recorded_output(folder)
+    return recorded is not None and real_path(recorded) == wanted
+
+
+def take_log_dir(planned: Path, name: str, fingerprint: str, output: Path | None) -> Path:
+    """The log folder as find_log_dir finds it beside `planned`; or `planned`, made here with its record.
+
+    Of several launchers that begin one job at the same time, one makes the folder, and the others find it. Raises LockedError
+    if the lock for that is damaged.
+    """
+    log_path = planned.parent
+    log_path.mkdir(parents=True, exist_ok=True)
+    lock = log_path / f".{fingerprint[:16]}.lock"
+    found = find_log_dir(log_path, name, fingerprint, output)
+    if found is not None and not os.path.lexists(lock):  # one that a killed launcher left is taken over and removed
+        return found
+    with exclusive(lock, lambda: log.info(f"waiting for another launcher, which begins a job in {log_path}")):
+        if (found := find_log_dir(log_path, name, fingerprint, output)) is not None:
+            return found
+        folder = next(filter(_is_empty, named_folders(log_path, name)), None) or unused(planned)  # of a killed launcher
+        folder.mkdir(exist_ok=True)
+        place = RESULTS if output is None else str(real_path(output))
+        write_json(folder / LAUNCH_FILE, {"fingerprint": fingerprint, "output": place})
+        return folder
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
+def recorded_output(folder: Path) -> Path | None:
+    """The results folder that the records of a log folder name; None if it holds no such record.
+
+    The default one is looked for in `folder` first: logs may have been moved, or be a copy.
+    """
+    if (record := _record(folder)) is not None:
+        return folder / record["output"]
+    default = folder / RESULTS
+    for name in _NAMES_OUTPUT:
+        found: dict[str, Any] = {}
+        if (folder / name).exists():
+            try:
+                found = read_json(folder / name)
+            except BulkinferError as error:
+                log.warning(f"{error}")
+        if isinstance(output := found.get("output"), str):
+            was_default = Path(output).parts[-2:] == (real_path(folder).name, RESULTS)
+            return default if was_default and default.is_dir() else Path(output)
+    return default if listed_steps(default) else None
+
+
+def _record(folder: Path) -> _Content | None:
+    """launch.json; None if there is none, or after a warning if it is damaged: other records name the output too."""
+    path = folder / LAUNCH_FILE
+    if not path.exists():
+        return None
+    try:
+        found: Any = read_json(path)
+        if fault := mismatch(found, _Content):
+            raise DamagedError(f"{printable_path(path)} is damaged ({fault})")
+    except DamagedError as error:
+        log.warning(f"{error}")
+        return None
+    return cast(_Content, found)

@@ -1,0 +1,1 @@
+"""Ranks: the processes that share the updates of a run."""

@@ -1,0 +1,35 @@
+"""The checkpoints of a run: what they hold, and which are kept."""
+
+from __future__ import annotations
+
+import shutil
+
+from bulkinfer.files.atomic import naming
+from bulkinfer.train import checkpoint
+from bulkinfer.train.runs import Log
+from bulkinfer.train.training import Training
+
+
+def save(training: Training, run: Log) -> None:
+    """The first replica saves a checkpoint and removes older ones that are not to be kept."""
+    model, plan, progress = training.model, training.plan, training.progress
+    if not plan.world.is_first:
+        return
+    scale = {"value": model.loss_scale.value, "good_steps": model.loss_scale.good_steps}
+    epoch = progress.done / plan.epochs.steps_per_epoch
+    state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
+             "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
+    progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state, model.ema)
+    checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
+    run.say(f"checkpoint: {progress.checkpoint}")
+
+
+def remove_all(training: Training, run: Log) -> None:
+    """The first replica removes all checkpoints of the run. Raises RunError for one that cannot be removed."""
+    if not training.plan.world.is_first:
+        return
+    for path in checkpoint.steps_of(run.folder):
+        with naming(path):
+            shutil.rmtree(path)
+    training.progress.checkpoint = None
+    run.say("checkpoints: removed, as --remove_checkpoints asks")
