@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bulkinfer.datasets.boxes import BoxTable
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder
@@ -26,7 +27,7 @@ from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.place import place_name
 from bulkinfer.records.read_place import read_place
-from bulkinfer.train.data.augment import random_resized_crops
+from bulkinfer.train.data.augment import crop_of_object, random_resized_crops
 from bulkinfer.train.data.draws import Integers
 
 log = logging.getLogger("bulkinfer")
@@ -34,31 +35,6 @@ log = logging.getLogger("bulkinfer")
 _CHECKED_AT_ONCE = 4096  # pictures
 _AHEAD = 4  # micro batches prepared in advance
 _MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
-
-STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    "mnist": ((0.1307,) * 3, (0.3081,) * 3),
-    "fashion_mnist": ((0.2860,) * 3, (0.3530,) * 3),
-    "digits": ((0.3053,) * 3, (0.3760,) * 3),
-}
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def recipe_for(dataset: str, size: int, *, whole: bool) -> Recipe:
-    """How serving and validation prepare a picture: with `whole` it is resized to size x size, else its centre is cut out."""
-    mean, std = STATISTICS.get(dataset, _IMAGENET)
-    short_side = size if whole else round(size / 0.875)
-    return Recipe(
-        height=size,
-        width=size,
-        resize="exact" if whole else "short_side",
-        resize_size=short_side,
-        crop_fraction=size / short_side,
-        interpolation="bilinear",
-        mean=mean,
-        std=std,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +87,8 @@ class CachedSamples:
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
 
-    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once. With `boxes` the parts that are
+    cut out hold some of an object.
     """
 
     def __init__(
@@ -125,7 +102,9 @@ class LoadedSamples:
         seed: int,
         crop_area: tuple[float, float] | None,
         skips_bad: bool = False,
+        boxes: BoxTable | None = None,
     ) -> None:
+        self._boxes = boxes
         self.picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self.num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
         self._skips_bad, self._named = skips_bad, set[int]()
@@ -197,7 +176,10 @@ class LoadedSamples:
         if epoch is None or self._crop_area is None:
             prepare(image, self._recipe, slot_HWC)
             return
-        (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
+        if self._boxes is not None:
+            box = crop_of_object(self._seed, epoch, sample, image.size, self._crop_area, self._boxes[sample])
+        else:
+            (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
         size = (self._recipe.width, self._recipe.height)
         corners = (box.left, box.top, box.left + box.width, box.top + box.height)
         slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
@@ -295,4 +277,5 @@ def file_samples(
         seed=seed,
         crop_area=crop_area,
         skips_bad=skips_bad,
+        boxes=pictures.boxes,
     )
