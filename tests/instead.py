@@ -24,7 +24,9 @@ _GPU = Instead("it needs NVIDIA GPUs")
 _INSTALLS = Instead("it installs packages; tests/e2e/test_wheel.py does that")
 _TESTS = Instead("it runs these tests")
 _MEASURES = Instead("it measures for minutes or hours")
-_IMAGENET = Instead("it trains on ImageNet for days; tests/e2e/test_half_resolution.py does on small data")
+_IMAGENET = Instead(
+    "it trains on ImageNet for days; tests/e2e/test_half_resolution.py and tests/unit/train/test_archives.py use small sets"
+)
 _CLUSTER = Instead("it needs a cluster; tests/e2e/test_shards.py runs shards as its machines would")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
@@ -59,6 +61,7 @@ INSTEAD = {
     "bulkinfer get_dataset fashion_mnist --data_dir data": Instead("its data are used on one page", "{}", only_on=_TRAIN),
     "get_model --checkpoint logs/RUN --name fashion": Instead("it takes long", "{}", only_on=_TRAIN),
     "bulkinfer train --model resnet50 --data_dir imagenet *": _IMAGENET,
+    "bulkinfer train --data_dir records": _IMAGENET,
     "bulkinfer average logs/RUN --last 5": Instead(
         "it needs five checkpoints", "bulkinfer average logs/RUN --last 2 --batches 1"
     ),
@@ -99,7 +102,7 @@ INSTEAD = {
         "it names a checkpoint", "bulkinfer validate logs/RUN/checkpoints/$(ls logs/RUN/checkpoints | tail -1)"
     ),
     "bulkinfer validate --model efficientnet_lite0 --data_dir FOLDER": Instead(
-        "it names a folder", "bulkinfer validate --model efficientnet_lite0 --data_dir labelled"
+        "it names a folder", "bulkinfer validate --model efficientnet_lite0 --data_dir imagenet"
     ),
     "bulkinfer validate --model NAME --generated_data --repeat 10": Instead(
         "it names a network", "bulkinfer validate --model cifar_resnet8 --generated_data --repeat 1 --valid_batch_size 1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
 import onnx
@@ -30,9 +31,9 @@ def furnish(folder: Path, lite0: Path) -> Path:
     shutil.copytree(lite0 / "models", folder / "models")
     write_conv_model(folder / "models", "resnext101_32x4d", batch_size=6)  # the real one takes minutes
     _write_photos(folder / "photos")
-    for label in PHOTOS:
-        (folder / "labelled" / "val" / label).mkdir(parents=True)
-        shutil.copy(folder / "photos" / label / "0.jpg", folder / "labelled" / "val" / label)
+    for split, label in product(("train", "val"), PHOTOS):
+        (folder / "imagenet" / split / label).mkdir(parents=True)
+        shutil.copy(folder / "photos" / label / "0.jpg", folder / "imagenet" / split / label)
     for number, name in enumerate(NAMES):
         shutil.copy(folder / "photos" / "daisy" / f"{number}.jpg", folder / "photos" / name)
     write_files(folder / "data" / "fashion_mnist", mnist_files(128))

@@ -50,7 +50,7 @@ def as_run(command: str, page: Path) -> str:
 
 def placed(text: str) -> str:
     """A command with what is here for the words that a reader replaces: the newest job, and the newest training run."""
-    for word, file in (("RUN", "arguments.json"), ("efficientnet_lite0-[0-9a-f]{8}", "summary.json")):
+    for word, file in (("RUN", "arguments.json"), (r"efficientnet_lite0-[0-9a-f]{8}-\w{16}", "summary.json")):
         text = re.sub(rf"\b{word}\b", f"$(basename $(dirname $(ls -t logs/*/{file} | head -1)))", text)
     return re.sub(r"\bJOB\b(\.\.\.)?", "logs/latest", text)
 
