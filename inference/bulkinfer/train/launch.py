@@ -34,6 +34,7 @@ from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arg
 from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.step import warn_if_emulated
+from bulkinfer.train.tracking.profiler import check_profile
 from bulkinfer.train.training import Training
 
 log = logging.getLogger("bulkinfer")
@@ -94,6 +95,7 @@ def train(
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
             warn_if_slow(config.ema, training.plan.epochs.total_steps)
+        check_profile(training)
         if config.check_pictures and world.is_first:
             check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
         if config.dry_run or is_done:

@@ -22,6 +22,7 @@ from bulkinfer.train.ranks.group import add_over_replicas
 from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
 from bulkinfer.train.step import Outcome, run_step, targets_of
+from bulkinfer.train.tracking.profiler import profiled
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
@@ -61,7 +62,7 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
         validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
         if last:
             save(training, run)
-    for outcome, rate, scale in updates(training):
+    for outcome, rate, scale in profiled(updates(training), training, run):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
         window.add(outcome)
