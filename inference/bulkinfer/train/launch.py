@@ -36,6 +36,7 @@ from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arg
 from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import device_of, set_up
 from bulkinfer.train.step import Stop, never, warn_if_emulated
+from bulkinfer.train.tracking.profiler import check_profile
 from bulkinfer.train.training import Training
 from bulkinfer.types import shell_word
 
@@ -102,6 +103,7 @@ def train(
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
             warn_if_slow(config.ema, training.plan.epochs.total_steps)
+        check_profile(training)
         agree(training, found)
         if config.check_pictures:
             check_pictures(training.data, ranks, skips_bad=config.on_bad_picture == "skip")

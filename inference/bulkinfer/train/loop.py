@@ -21,6 +21,7 @@ from bulkinfer.train.plan import Epochs, every, is_due, micro_batches, share
 from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
 from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
+from bulkinfer.train.tracking.profiler import profiled
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
@@ -58,7 +59,7 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
         validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
         if last:
             save(training, run)
-    for outcome, rate, scale in updates(training, stop):
+    for outcome, rate, scale in profiled(updates(training, stop), training, run):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
         window.add(outcome)

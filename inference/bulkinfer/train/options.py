@@ -225,6 +225,7 @@ class TrainConfig:
     logs_per_epoch: float = option(16.0, "lines of training.csv per epoch; 0: one at the end of the run", minimum=0)
     log_updates: int = option(0, "updates between the lines of training.csv, in place of --logs_per_epoch", minimum=0)
     tensorboard: bool = option(False, "write TensorBoard events as well")
+    profile: int = option(0, "profile N updates, after the first three, into the run's folder", minimum=0, value="N")
     seed: int = option(0, "seed of weights, order and augmentation", minimum=0)
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")
     device: str = option("auto", "cpu, cuda or auto")

@@ -25,7 +25,7 @@ OPTIMISER_KEY = re.compile(r"\d{1,9}\.\w+", re.ASCII)  # <number of the paramete
 # Options of one start of a run: they do not hold when it is continued.
 OF_THE_FIRST_START = (
     "resume", "config", "config_path", "like", "init_checkpoint", "keep_run", "dry_run", "log_path", "name_suffix",
-    "check_pictures",
+    "check_pictures", "profile",
 )  # fmt: skip
 _MOST_STEPS, _MOST_NUMBER = 10**12, 1e300
 _MOST_SIDE = 1 << 14  # pixels

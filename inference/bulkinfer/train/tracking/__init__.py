@@ -1,0 +1,1 @@
+"""What is recorded of a run beside its tables: a profile, the time to a target, a tracker."""
