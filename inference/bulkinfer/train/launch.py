@@ -76,7 +76,8 @@ def train(
     other than 0 ends the run after a last checkpoint. It is not used if several replicas share the updates, since a replica
     that stops by itself would leave the others waiting. `shows_progress` shows a live view if stdout is a terminal.
 
-    Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
+    `config.config` and `config.like` say where a command line took options from, and have no effect here. Seeds torch's random
+    numbers. Raises UsageError before anything is written, RunError later.
     """
     found = find_last(Path(config.resume)) if config.resume else None
     if found is not None:

@@ -22,7 +22,7 @@ WARM_UPS = ("shift", "mask")
 AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
-DEFAULT_EPOCHS = 100.0
+DEFAULT_EPOCHS, DEFAULT_L2 = 100.0, 0.0005
 
 
 @dataclass(frozen=True)
