@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 DECODE_MODES = ("exact", "fast")
+PACKED = ("tar", "tfrecord")  # modes of partition_dataset that pack pictures into archives
 SHELLS = ("bash", "zsh", "fish")
 WEIGHTS_OF = ("auto", "ema", "raw")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
@@ -117,7 +118,7 @@ class GetModelConfig:
 class PartitionConfig:
     """Split a folder of pictures into one directory per device, with links and a manifest each."""
 
-    data_dir: str = option("", "folder of pictures, searched recursively; default $DATA_DIR", group="input")
+    data_dir: str = option("", "folder of pictures or archives, searched recursively; default $DATA_DIR", group="input")
     list_file: str = option(
         "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it"
     )
@@ -132,12 +133,14 @@ class PartitionConfig:
     partitions: int = option(8, "number of partitions", minimum=1)
     mode: str = option(
         "symlink",
-        "how pictures get into a partition; manifest: they stay where they are",
-        choices=("symlink", "hardlink", "copy", "manifest"),
+        "how pictures get into a partition; manifest: they stay where they are; tar, tfrecord: packed into archives, without "
+        "partitions",
+        choices=("symlink", "hardlink", "copy", "manifest", *PACKED),
     )
     balance: str = option(
         "count", "what each partition gets an equal share of: pictures, or bytes of their files", choices=("count", "bytes")
     )
+    archive_mb: int = option(256, "largest size of an archive of --mode tar or tfrecord, in MB", minimum=1)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -145,13 +148,19 @@ class PartitionConfig:
             raise UsageError("--labels annotations takes the categories of --annotations FILE: give that too")
         if self.annotations and self.list_file:
             raise UsageError("--annotations and --list_file both name the pictures: give only one of them")
+        if self.mode in PACKED and (self.partitions != type(self).partitions or self.balance != "count"):
+            raise UsageError(f"--mode {self.mode} packs archives and makes no partitions: leave out --partitions and --balance")
+        if self.mode not in PACKED and self.archive_mb != type(self).archive_mb:
+            raise UsageError("--archive_mb belongs to --mode tar and --mode tfrecord")
 
 
 @dataclass(frozen=True)
 class LaunchConfig:
     """Run a network over every picture: one worker process per device, one row per picture."""
 
-    data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR", group="input")
+    data_dir: str = option(
+        "", "partitions, a folder of pictures, or archives of them; default datasets/, else $DATA_DIR", group="input"
+    )
     labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     skip_done: tuple[str, ...] = option(

@@ -9,29 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
-import shlex
-import shutil
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.bench.measurement import Measurement, StoppedError, ignore_stop_signals, stopped_by
+from bulkinfer.bench.folder import BENCH_FILE, ending_on_signals, machine_conditions, measured_in
+from bulkinfer.bench.measurement import Measurement, ignore_stop_signals
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.bench.report import KINDS, Throughput, limit_lines, report, throughput
 from bulkinfer.bench.runs import FIRST_GUESS, Bench, enough_records, open_job, repeated, warn_of_error_rows
 from bulkinfer.bench.tune import tune
-from bulkinfer.files.atomic import remove_abandoned, safe_name, write_owner_file
+from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.json_file import write_json
-from bulkinfer.files.latest_link import point_latest
 from bulkinfer.host.cores import core_budget
-from bulkinfer.host.stop_signals import STOP_SIGNALS
-from bulkinfer.host.versions import processor, versions
 from bulkinfer.launch.job import Job, count_records
 from bulkinfer.launch.plan import refuse_inside_partition
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
@@ -42,8 +32,6 @@ from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-BENCH_FILE = "bench.json"
-
 
 def bench(config: BenchConfig) -> int:
     """Measure, and log the result; returns the exit code. Raises StoppedError after a signal, and removes its files."""
@@ -53,46 +41,9 @@ def bench(config: BenchConfig) -> int:
         job = open_job(config.launch_config())
         log_dir = dated(Path(config.log_path), f"bench-{safe_name(job.model.card.name)}")
         refuse_inside_partition(job.dataset, log_dir)
-        for left in remove_abandoned(log_dir.parent, "bench-*", keep_with=BENCH_FILE):
-            log.info(f"removed {log_dir.parent / left}, which a bench that was killed left behind")
-        try:
-            log_dir.mkdir(parents=True)
-            owner = write_owner_file(log_dir)
-            try:
-                run(config, prepare(config, log_dir, job))
-            finally:
-                owner.unlink()
-            point_latest(log_dir)  # not sooner: what is stopped leaves no folder
-        except (KeyboardInterrupt, StoppedError):
-            ignore_stop_signals()
-            shutil.rmtree(log_dir, ignore_errors=True)
-            raise
+        with measured_in(log_dir):
+            run(config, prepare(config, log_dir, job))
     return 0
-
-
-@contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """A signal ends the block with StoppedError; while workers run, the engine handles it, and ends them first.
-
-    Only the first signal counts: the way out is short. Inside the block it is a KeyboardInterrupt: code that goes on after
-    the failure of a file or a device must not go on after a signal.
-    """
-    came: list[int] = []
-
-    def end(number: int, _frame: Any) -> None:
-        ignore_stop_signals()
-        came.append(number)
-        raise KeyboardInterrupt
-
-    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, end) for number in handled}
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise stopped_by(came[0]) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def prepare(config: BenchConfig, log_dir: Path, job: Job) -> Bench:
@@ -167,20 +118,10 @@ def measure_rounds(place: Bench, count: int) -> tuple[list[dict[str, Measurement
 
 def conditions(config: BenchConfig, place: Bench) -> dict[str, Any]:
     """The conditions of the measurements: everything that the figures depend on."""
-    job = place.job
+    job, machine = place.job, machine_conditions(config, place.budget)
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "hardware": {
-            "host": platform.node(),
-            "processor": processor(),
-            "usable_cores": place.budget.usable,
-            "cores": asdict(place.budget),
-            "devices": list(job.choice.names),
-        },
-        "system": platform.platform(),
-        "versions": versions(),
-        "config": asdict(config),
+        **machine,
+        "hardware": {**machine["hardware"], "devices": list(job.choice.names)},
         "model": {
             "name": job.model.card.name,
             "graph_sha256": job.model.sidecar.sha256,

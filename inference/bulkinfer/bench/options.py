@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from bulkinfer.config import DECODE_MODES, LaunchConfig, check_values, option
 from bulkinfer.errors import UsageError
+from bulkinfer.train.options import MICRO_BATCH, TrainConfig
+
+
+def _of_training(name: str, *, group: str = "") -> Any:
+    """The option of bulkinfer train with this name."""
+    facts = TrainConfig.__dataclass_fields__[name]
+    return field(default=facts.default, metadata={**facts.metadata, "group": group})
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """Measure this host: decoding alone, the network alone, and both together; or find the fastest plan of threads (--tune)."""
+    """Measure this host: decoding, the network, and both; or the fastest plan of threads (--tune), or the input of training."""
 
     data_dir: str = option("", "partitions, or a plain folder of pictures; default datasets/, else $DATA_DIR", group="input")
-    model_name: str = option("resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME", group="model")
+    model_name: str = option(
+        "resnext101_32x4d", "network: a folder of --model_path, also as timm:NAME", group="model", aliases=("model",)
+    )
     model_path: str = option("models", "folder of model folders")
     batch_size: int = option(6, "pictures per batch, per device", aliases=("micro_batch_size",), minimum=1)
     precision: str = option(
@@ -34,13 +44,50 @@ class BenchConfig:
         5, "length of each measurement, in seconds; start and warm-up come on top", minimum=1, group="measurement"
     )
     rounds: int = option(5, "rounds in which the measurements alternate; of --tune: the most rounds, at least 3", minimum=1)
+    data_only: bool = option(
+        False,
+        "measure the input of bulkinfer train, without a network: reading, decoding and cropping, batches, and all together",
+        group="input of training (--data_only)",
+    )
+    dataset: str = _of_training("dataset")
+    class_order: str = _of_training("class_order")
+    dataset_percentage: float = _of_training("dataset_percentage")
+    image_size: int = _of_training("image_size")
+    augment: str = _of_training("augment")
+    crop_area: tuple[str, ...] = _of_training("crop_area")
+    mixup_alpha: float = _of_training("mixup_alpha")
+    cutmix_alpha: float = _of_training("cutmix_alpha")
+    mix_probability: float = _of_training("mix_probability")
+    cache_mb: int = _of_training("cache_mb")
+    on_bad_picture: str = _of_training("on_bad_picture")
+    seed: int = _of_training("seed")
 
     def __post_init__(self) -> None:
         check_values(self)
         if self.write_flags and not self.tune:
             raise UsageError("--write_flags belongs to --tune")
+        for name in _OF_INFERENCE if self.data_only else _OF_TRAINING:
+            if getattr(self, name) != getattr(type(self), name):
+                how = "does not go with" if self.data_only else "belongs to"
+                raise UsageError(f"--{name} {how} --data_only: leave {'one of them' if self.data_only else 'it'} out")
 
     def launch_config(self) -> LaunchConfig:
         """The launch that is measured: what both have takes the same values."""
         shared = {known.name for known in fields(self)} & {known.name for known in fields(LaunchConfig)}
         return LaunchConfig(**{name: getattr(self, name) for name in shared})
+
+    def train_config(self) -> TrainConfig:
+        """The training whose input is measured; it never ends by itself, and fetches nothing."""
+        given = {name: getattr(self, name) for name in (*_OF_TRAINING, "data_dir", "num_workers", "device")}
+        return TrainConfig(
+            **given, model=self.model_name, micro_batch_size=self.batch_size, steps=_ENDLESS, download=False, validation="none"
+        )
+
+
+_OF_INFERENCE = ("model_path", "precision", "write_flags", "tune", "tune_s", "streams", "loader_processes", "decode")
+_OF_TRAINING = (
+    "dataset", "class_order", "dataset_percentage", "image_size", "augment", "crop_area", "mixup_alpha", "cutmix_alpha",
+    "mix_probability", "cache_mb", "on_bad_picture", "seed",
+)  # fmt: skip
+OF_TRAINING = {"model_name": TrainConfig.model, "batch_size": MICRO_BATCH}  # defaults with --data_only
+_ENDLESS = 10**12  # updates

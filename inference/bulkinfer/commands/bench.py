@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from bulkinfer.bench.options import BenchConfig
+from bulkinfer.bench.options import OF_TRAINING, BenchConfig
 from bulkinfer.commands.run_command import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_command("bulkinfer bench", BenchConfig, _run, argv, first_word="data_dir", uses_arrow=True)
+    return run_command(
+        "bulkinfer bench", BenchConfig, _run, argv, first_word="data_dir", defaults_of=_defaults, uses_arrow=_uses_arrow
+    )
+
+
+def _defaults(config: Any) -> Mapping[str, Any]:
+    """What --data_only leaves open is as in bulkinfer train."""
+    return OF_TRAINING if config.data_only else {}
+
+
+def _uses_arrow(config: BenchConfig) -> bool:
+    return not config.data_only
 
 
 def _run(config: BenchConfig) -> int:
+    if config.data_only:
+        from bulkinfer.bench.training_input import bench_training_input
+
+        return bench_training_input(config)
     from bulkinfer.bench.bench import bench
 
     return bench(config)

@@ -25,14 +25,14 @@ def run_command(
     first_word: str = "",
     defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
     translate: Translate | None = None,
-    uses_arrow: bool = False,
+    uses_arrow: bool | Callable[[Config], bool] = False,
 ) -> int:
     """Parse the command line, run `action(config)`, which returns the exit code, and return that code.
 
     `positional` and `first_word` name the field that plain words set (see parse_values). `defaults_of(values)` returns other
     defaults, for example from a file that an option names; flags that are given override them. `translate(argv)` replaces the
-    spellings of other programs, and returns notes to print. An action that `uses_arrow` starts sooner in a process of its own:
-    pandas is hidden from pyarrow there.
+    spellings of other programs, and returns notes to print. An action that `uses_arrow` (for all configs, or those that a
+    function names) starts sooner in a process of its own: pandas is hidden from pyarrow there.
     Without `argv` the words are those of this process, and the process ends here (see leave).
     """
     print_log_lines()
@@ -46,12 +46,13 @@ def run_command(
         try:
             defaults: Mapping[str, Any] = {}
             if defaults_of is not None:  # the given values may be valid only together with these
-                defaults = defaults_of(SimpleNamespace(**parse_values(command, config_class, words, positional=positional)))
+                given = parse_values(command, config_class, words, positional=positional, first_word=first_word)
+                defaults = defaults_of(SimpleNamespace(**given))
             config = parse(command, config_class, words, positional=positional, first_word=first_word, defaults=defaults)
         except HelpRequested as text:
             say_lines(str(text))
             return 0
-        if uses_arrow and is_own_process():
+        if is_own_process() and (uses_arrow(config) if callable(uses_arrow) else uses_arrow):
             from bulkinfer.host.process_setup import hide_pandas
 
             hide_pandas()

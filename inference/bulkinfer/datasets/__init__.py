@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from bulkinfer.datasets import digits, folders
+from bulkinfer.datasets.boxes import BOXES_FILE
 from bulkinfer.datasets.cifar import CIFAR10, CIFAR100
 from bulkinfer.datasets.idx import FASHION_MNIST, MNIST
 from bulkinfer.datasets.types import SPLITS, ArrayPictures, FilePictures, Reader
@@ -40,10 +41,13 @@ def find_reader(name: str) -> Reader:
     return READERS[dataset_name(name)]
 
 
-def read_dataset(name: str, data_dir: Path, split: str, *, class_order: str = "text") -> ArrayPictures | FilePictures:
+def read_dataset(
+    name: str, data_dir: Path, split: str, *, class_order: str = "text", with_boxes: bool = False
+) -> ArrayPictures | FilePictures:
     """Read one split ("train" or "valid") of a data set; logs notes as warnings. `class_order` is for class folders.
 
-    Raises UsageError for an unknown name, and for a missing or broken file, which it names.
+    `with_boxes` reads the boxes of the objects in the pictures as well, which are for class folders and archives. Raises
+    UsageError if there are none, for an unknown name, and for a missing or broken file, which it names.
     """
     assert split in SPLITS, split
     reader = find_reader(name)
@@ -51,13 +55,22 @@ def read_dataset(name: str, data_dir: Path, split: str, *, class_order: str = "t
     if not reader.has_class_folders:
         if class_order == "number":
             raise UsageError(f"--class_order is for data sets in class folders, and {name} is not one")
+        if with_boxes:
+            raise UsageError(
+                f"--use_boxes is for pictures in class folders and archives, and {name} has no boxes: leave it out"
+            )
         pictures = reader.read(data_dir, split)
         for note in pictures.notes:
             log.warning(note)
         return pictures
     if class_order not in (*folders.CLASS_ORDERS, folders.BY_NAME):
         raise UsageError(f"--class_order {class_order}: the choices are {' and '.join(folders.CLASS_ORDERS)}")
-    return reader.read(data_dir, split, class_order)
+    pictures = reader.read(data_dir, split, class_order, with_boxes=with_boxes)
+    if with_boxes and (isinstance(pictures, ArrayPictures) or pictures.boxes is None):
+        raise UsageError(
+            f"{data_dir} has no boxes: records with image/object/bbox/*, or {BOXES_FILE}, are needed; leave --use_boxes out"
+        )
+    return pictures
 
 
 def holds_any(data_dir: Path) -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bulkinfer.datasets import archives
+from bulkinfer.datasets.boxes import listed_boxes
 from bulkinfer.datasets.listed_labels import is_listed, listed_pictures
 from bulkinfer.datasets.types import FilePictures, PathTable
 from bulkinfer.errors import UsageError
@@ -30,13 +32,15 @@ BY_NAME = "auto"  # for callers that look classes up by name: by number if all n
 
 
 def holds(data_dir: Path) -> bool:
-    """Whether a folder has a train or validation folder with at least one folder in it, or validation pictures in a list."""
+    """Whether a folder has a train or validation folder with a folder in it, validation pictures in a list, or archives."""
     if any(is_listed(path) for path in _valids(data_dir)):
         return True
-    return any(_class_folders(path) for path in (_train(data_dir), *_valids(data_dir)) if path is not None)
+    if any(_class_folders(path) for path in (_train(data_dir), *_valids(data_dir)) if path is not None):
+        return True
+    return archives.holds(data_dir)
 
 
-def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
+def read(data_dir: Path, split: str, class_order: str = "text", *, with_boxes: bool = False) -> FilePictures:
     """The pictures of a split; labels are positions in the sorted names of the class folders. Logs what is left out.
 
     The classes are those of training; a warning names those that validation lacks. With BY_NAME, and where there is no train
@@ -44,6 +48,8 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
     UsageError if a folder is missing, cannot be read or is empty, and if validation has a class that training lacks.
     """
     assert class_order in (*CLASS_ORDERS, BY_NAME), class_order
+    if archives.holds(data_dir) and not any(map(_class_folders, filter(None, (_train(data_dir), *_valids(data_dir))))):
+        return archives.read(data_dir, split, with_boxes=with_boxes)
     train, valid = _train(data_dir), _valid(data_dir)
     folder = train if split == "train" else valid
     if folder is None:
@@ -75,7 +81,8 @@ def read(data_dir: Path, split: str, class_order: str = "text") -> FilePictures:
     if empty := [name for name in empty if name not in missing]:
         log.warning(f"note: classes without pictures in {folder}: {first_names(empty)}")
     labels = np.repeat(np.arange(len(names), dtype=np.int64), counts)
-    return FilePictures(paths, labels, tuple(key_text(name) for name in names))
+    boxes = listed_boxes(data_dir, paths.relative_names()) if with_boxes else None
+    return FilePictures(paths, labels, tuple(key_text(name) for name in names), boxes=boxes)
 
 
 def _read_listed(folder: Path, train: Path | None, class_order: str) -> FilePictures:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files import guarded
-from bulkinfer.types import Array
+from bulkinfer.types import Archive, Array, Member, Place
+
+if TYPE_CHECKING:
+    from bulkinfer.datasets.boxes import BoxTable
+    from bulkinfer.records.archive_index import ArchiveIndex
 
 SPLITS = ("train", "valid")
 
@@ -41,12 +46,47 @@ class PathTable:
     def __len__(self) -> int:
         return len(self.ends) - 1
 
+    def relative_names(self) -> Iterator[bytes]:
+        """The names, in order."""
+        return (self.names[start:end] for start, end in pairwise(self.ends.tolist()))
+
     def __getitem__(self, index: int) -> bytes:
         """The full path of one file. Raises IndexError beyond the last."""
         number = index if index >= 0 else index + len(self)
         if not 0 <= number < len(self):
             raise IndexError(f"path {index} of {len(self)}")
         return self.root + b"/" + self.names[self.ends[number] : self.ends[number + 1]]
+
+
+class Places(Protocol):
+    """Where the pictures of a data set lie, by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Place: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberTable:
+    """Places of many pictures in archives: the number of each one's archive, and the part of it. Some 20 bytes a picture."""
+
+    archives: tuple[Archive, ...]
+    numbers: Array
+    offsets: Array
+    spans: Array
+
+    @classmethod
+    def of(cls, index: ArchiveIndex, numbers: Array, offsets: Array, spans: Array) -> MemberTable:
+        """The table of pictures in archives of `index`."""
+        archives = tuple(replace(archive, path=index.root + b"/" + archive.path) for archive in index.archives)
+        return cls(archives, numbers.astype(np.int32), offsets.astype(np.int64), spans.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Member:
+        """The place of one picture."""
+        return Member(self.archives[self.numbers[index]], int(self.offsets[index]), int(self.spans[index]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +112,17 @@ class ArrayPictures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePictures:
-    """A data set in files: their paths, sorted by class and then by name; int64 labels, names of classes, notes as above."""
+    """A data set in files or archives: places, sorted by class and then by name; int64 labels, names of classes, notes as
+    above.
 
-    places: PathTable
+    `boxes` are those of the objects in each picture, if they were asked for and the data set has any.
+    """
+
+    places: Places
     labels: Array
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    boxes: BoxTable | None = None
 
     def __post_init__(self) -> None:
         assert self.labels.shape == (len(self.places),), self.labels.shape

@@ -18,6 +18,7 @@ from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.launch.changed_pictures import keep_times, warn_of_changed_pictures
 from bulkinfer.launch.job import Job, new_job_file, resolved_there, warn_of_changes
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
@@ -72,7 +73,9 @@ def claim(plan: Plan) -> Iterator[Launch]:
             if job.shard is not None:
                 join_shards(job, output)
             todo = remaining_steps(job, output, job_file)
+            times = warn_of_changed_pictures(job, output, todo)
             job_file.write(output)
+            keep_times(job, output, times)
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
 
 
@@ -173,8 +176,10 @@ def preview(plan: Plan) -> None:
     published = published_steps(output)
     if plan.begun is not None:
         _check_graph(job, output, plan.begun.resolved)
-        todo = sum(map(len, _missing(job, published)))
-        log.info(f"resume: {job.num_records - todo} of {job.num_records} records are done, {todo} to do")
+        todo = _missing(job, published)
+        num_todo = sum(map(len, todo))
+        log.info(f"resume: {job.num_records - num_todo} of {job.num_records} records are done, {num_todo} to do")
+        warn_of_changed_pictures(job, output, todo)
     elif published:
         raise _strangers(job, output, published)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from bulkinfer.files.own_folder import JOB_FILE, own_folder
+from bulkinfer.launch.changed_pictures import TIMES_FILE
 from bulkinfer.results.part_names import STAGING, is_set_aside, part_step
 
 
@@ -23,6 +24,7 @@ def result_files(folder: Path, where: str = "") -> dict[Path, str]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = JOB_FILE if path.name == JOB_FILE else "part" if part_step(path.name) else ""
         kind = kind or ("part that was set aside" if is_set_aside(path.name) else "")
+        kind = kind or (TIMES_FILE if path.name == TIMES_FILE else "")
         if kind and (path.is_symlink() or not path.is_dir()):
             found[path] = kind + where
     return found

@@ -94,4 +94,5 @@ def listed_before(config: LaunchConfig, identity: dict[str, Any], dataset: Datas
         return None
     if sum(map(len, published_steps(Path(config.output)))) == begun.num_records:
         return None
-    return kept_dataset(begun, Path(config.output), config.log_path, dataset.root)
+    listed = kept_dataset(begun, Path(config.output), config.log_path, dataset.root)
+    return None if listed is None else replace(listed, found_now=dataset.scan)

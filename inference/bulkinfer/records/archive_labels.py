@@ -50,7 +50,7 @@ class ArchiveLabels:
 def read_labels(index: ArchiveIndex) -> ArchiveLabels:
     """The labels of an index. Raises UsageError for a label that `labels.txt` does not have, and if that cannot be read."""
     pairs = _pairs(index)
-    listed = _listed(Path(os.fsdecode(index.root), LABELS_FILE))
+    listed = listed_names(Path(os.fsdecode(index.root), LABELS_FILE))
     numbers = {label for label, _ in pairs if label is not None}
     if numbers:
         return _of_numbers(index, numbers, {(label, name) for label, name in pairs if label is not None and name}, listed)
@@ -78,7 +78,7 @@ def _pairs(index: ArchiveIndex) -> set[tuple[int | None, str | None]]:
     return found
 
 
-def _listed(path: Path) -> dict[int, str]:
+def listed_names(path: Path) -> dict[int, str]:
     """The names in labels.txt by number: `7:name` on each line, or a name on each line; empty if there is no such file."""
     try:
         lines = read_text(path, TEXT_BYTES).rstrip().split("\n")

@@ -54,7 +54,8 @@ class Dataset:
     """An opened data set. `scan` is set for a plain folder, and says which of its files are not records.
 
     `content_hash` covers the records, also the `skipped` ones, and how they are partitioned, but not where the files are.
-    `is_listed` means that each partition holds its manifest, so that none has to be written for the workers.
+    `is_listed` means that each partition holds its manifest, so that none has to be written for the workers. `found_now` is the
+    scan of a plain folder whose records are those that a job listed before.
     """
 
     root: Path
@@ -64,6 +65,7 @@ class Dataset:
     scan: Scan | None = None
     skipped: Skipped | None = None
     is_listed: bool = True
+    found_now: Scan | None = None
 
     @property
     def num_records(self) -> int:
@@ -124,7 +126,8 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     label_of = find_labels(labels, scan).of if labels else lambda _key: None
-    manifest = Manifest.from_entries((Entry(*picture, label_of(picture.key)) for picture in scan.pictures), scan.root)
+    entries = (Entry(picture.key, picture.size_bytes, label_of(picture.key)) for picture in scan.pictures)
+    manifest = Manifest.from_entries(entries, scan.root)
     partitions = (Partition(0, manifest, scan.root),)
     source = f"pictures in {printable(scan.root)}"
     return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)

@@ -27,6 +27,7 @@ from bulkinfer.records.manifest_file import FileLines, damage_as_run_error
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, ROWS, key_columns
 from bulkinfer.records.place import archive_as_json, archive_from_json
 from bulkinfer.records.sources.archives import ListedPicture, archive_at, kind
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.types import Archive, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
@@ -84,7 +85,9 @@ def make_index(root: bytes, path: Path, wanted: Sequence[Archive]) -> None:
     known = {each.archive.path: (each, start) for each, start in _with_starts(opened[1])} if opened else {}
     kept = {name: found for name, found in known.items() if _is_as_listed(root, found[0].archive)}
     new = [archive for archive in wanted if archive.path not in kept]
-    log.info(f"reading {len(new):,} archives in {printable(root)} once, to know where their pictures lie; {path} keeps that")
+    log.info(
+        f"reading {counted(len(new), 'archive')} in {printable(root)} once, to know where their pictures lie; {path} keeps that"
+    )
     names = sorted({*kept, *(archive.path for archive in new)})
     with publishing(path) as temporary, _Writer(temporary) as writer, ThreadPoolExecutor(_MOST_THREADS) as pool:
         try:

@@ -7,13 +7,14 @@ import os
 import re
 from pathlib import Path
 
-from bulkinfer.config import PartitionConfig
+from bulkinfer.config import PACKED, PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.find_records import data_dir_of, find_records, log_lines
 from bulkinfer.records.layout import carries_dataset, carries_manifest
+from bulkinfer.records.pack_archives import pack_archives
 from bulkinfer.records.partition import Published, publish_partitions
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.records.sources.list_paths import hint
@@ -38,6 +39,7 @@ def partition_dataset(
     list_file: str | os.PathLike[str] = "",
     labels: str | os.PathLike[str] = "",
     include_hidden: bool = False,
+    archive_mb: int = PartitionConfig.archive_mb,
 ) -> Dataset:
     """Split the pictures in the folder `data_dir` into `partitions` folders below `output`, and open the result.
 
@@ -56,6 +58,7 @@ def partition_dataset(
         list_file=os.fspath(list_file),
         labels=os.fspath(labels),
         include_hidden=include_hidden,
+        archive_mb=archive_mb,
     )
     make_partitions(config)
     return open_dataset(Path(config.output))
@@ -74,6 +77,8 @@ def make_partitions(config: PartitionConfig) -> bool:
     require_outside_results(output, "--output")
     check_places(data_dir, os.fsencode(output))
     found = find_records(config, data_dir)
+    if config.mode in PACKED:
+        return pack_archives(config, found)
     if config.balance == "bytes":
         intervals = even_bytes_split(found.sizes_bytes, config.partitions)
     else:

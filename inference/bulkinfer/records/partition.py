@@ -70,7 +70,7 @@ def publish_partitions(
     """
     published = Published()
     linker = Linker(source, mode) if mode != "manifest" else None
-    with made_folder(output), _only_one(output) as is_locked:
+    with made_folder(output), only_one(output) as is_locked:
         _refuse_foreign(output)
         staying = _staying(output, source, mode, entries, intervals, archives)
         published.left_over = _remove_abandoned(output, is_locked)
@@ -109,7 +109,7 @@ def _describe(path: Path, value: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _only_one(output: Path) -> Iterator[bool]:
+def only_one(output: Path) -> Iterator[bool]:
     """Keep a second partition_dataset out of `output` while the block runs; the kernel releases the lock with the process.
 
     Yields False on a file system without locks: the user must then not start two runs at once.

@@ -116,9 +116,10 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
         if size := pictures_of(training, pending, end - start):
             outcome = run_step(
                 model.forward,
-                model.optimiser,
+                model.updater,
                 (make_input(training, item, images) for item, images in pending if len(images)),
                 window_size=size,
+                step=work.step,
                 rate=rate,
                 scale=scale,
                 precision=model.precision,

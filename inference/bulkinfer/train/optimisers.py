@@ -23,7 +23,7 @@ class OptimiserOptions:
 
     `l2` x weights is added to the gradient. `weight_decay` shrinks the weights by rate x weight_decay at each update, with any
     optimiser (Loshchilov and Hutter, arXiv:1711.05101). Both leave out parameters of one dimension. `epsilon` 0 stands for the
-    optimiser's own.
+    optimiser's own. `lars_skip` are parts of the names of parameters: see plain_for_lars().
     """
 
     name: str
@@ -34,6 +34,7 @@ class OptimiserOptions:
     betas: tuple[float, float] = (0.9, 0.999)
     rmsprop_decay: float = 0.9
     trust: float = 0.001
+    lars_skip: tuple[str, ...] = ()
 
 
 def optimiser_options(config: TrainConfig) -> OptimiserOptions:
@@ -46,22 +47,13 @@ def optimiser_options(config: TrainConfig) -> OptimiserOptions:
         epsilon=config.optimizer_eps,
         rmsprop_decay=config.rmsprop_decay,
         trust=config.lars_trust,
+        lars_skip=config.lars_skip,
     )
 
 
 def l2_of(config: TrainConfig) -> float:
     """--l2, or its default: 0.0005, or 0 beside --weight_decay."""
     return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else DEFAULT_L2
-
-
-def check_epsilon(config: TrainConfig, weights: torch.dtype) -> None:
-    """Raises UsageError for an optimiser that would divide by zero, since its epsilon is 0 in the type of the weights."""
-    epsilon = config.optimizer_eps or 1e-8
-    if config.optimizer in ("adam", "adamw", "rmsprop") and not torch.tensor(epsilon, dtype=weights):
-        raise UsageError(
-            f"--optimizer {config.optimizer}: its epsilon {epsilon:g} is 0 in float16: give --optimizer_eps 1e-4, or keep the "
-            "weights in float32 with --precision 16.32"
-        )
 
 
 def has_one_dimension(parameter: nn.Parameter) -> bool:

@@ -51,6 +51,8 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError("--lars_skip belongs to --optimizer lars: leave it out, or give that")
     if config.half_type != "bfloat16" and config.precision == "32.32":
         raise UsageError(f"--half_type {config.half_type} belongs to --precision 16.32 or 16.16")
+    if config.stochastic_rounding != "auto" and config.precision != "16.16":
+        raise UsageError("--stochastic_rounding belongs to --precision 16.16: other weights are float32, and not rounded")
     if config.l2 < 0 and config.l2 != -1:
         raise UsageError(f"--l2 {config.l2:g} is below 0")
     if config.seed >= 2**63:

@@ -19,6 +19,8 @@ AUGMENTATIONS = ("auto", "none", "flip", "flip_crop", "resized_crop")
 SHAPES = ("constant", "stepped", "cosine", "exponential", "polynomial")  # of the learning rate
 ON_BAD_PICTURE = ("stop", "skip")
 WARM_UPS = ("shift", "mask")
+ROUNDINGS = ("auto", "on", "off")
+MICRO_BATCH = 128  # where no option says more
 AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
@@ -83,6 +85,7 @@ class TrainConfig:
         "auto", "augmentation of training pictures; auto: flip_crop up to 64 pixels, else resized_crop", choices=AUGMENTATIONS
     )
     crop_area: tuple[str, ...] = option(("0.08", "1"), "least and largest share of a picture that resized_crop takes")
+    use_boxes: bool = option(False, "resized_crop takes parts that hold a tenth of an object's box, in data sets with boxes")
     label_smoothing: float = option(0.0, "share of a target spread over all classes", minimum=0)
     mixup_alpha: float = option(0.0, "alpha of mixup's Beta distribution; 0: no mixup", minimum=0)
     cutmix_alpha: float = option(0.0, "alpha of cutmix's Beta distribution; 0: no cutmix", minimum=0)
@@ -129,6 +132,11 @@ class TrainConfig:
     shuffle: bool = option(True, "another order of the pictures in each epoch")
     precision: str = option("32.32", "bits of arithmetic and of weights", choices=PRECISIONS)
     half_type: str = option("bfloat16", "the type of 16 bits in --precision", choices=HALF_TYPES)
+    stochastic_rounding: str = option(
+        "auto",
+        "weights of 16 bits are rounded up or down at random, so that small changes count; auto: on with --precision 16.16",
+        choices=ROUNDINGS,
+    )
     loss_scaling: float = option(
         0.0, "loss scale: its value (static), its end (ramp) or its start (dynamic); 0: 1, or 65536 for dynamic", minimum=0
     )

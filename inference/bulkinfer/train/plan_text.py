@@ -17,6 +17,7 @@ from bulkinfer.train.options import DEFAULT_RATES, TrainConfig
 from bulkinfer.train.plan import Batches
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.training import Training
+from bulkinfer.train.updating import rounding_seed
 from bulkinfer.types import shell_word
 
 _NOT_SHOWN = ("dry_run", "resume")
@@ -41,7 +42,7 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
         "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
         "rate": _rate(config, training.plan.schedule),
         "optimiser": _optimiser(config),
-        "precision": f"{precision.name}{half_type} on {training.data.device}",
+        "precision": f"{precision.name}{half_type} on {training.data.device}{_rounding(config)}",
     }
     if others := options_text(config):
         lines["options"] = others
@@ -98,6 +99,15 @@ def _optimiser(config: TrainConfig) -> str:
     l2 = f", L2 {l2_of(config):g}{mark(config.l2 < 0)}" if l2_of(config) else ""
     others = (("weight decay", config.weight_decay), ("ema", config.ema))
     return name + momentum + l2 + "".join(f", {what} {value:g}" for what, value in others if value)
+
+
+def _rounding(config: TrainConfig) -> str:
+    """How weights of 16 bits are rounded; empty for others."""
+    if config.precision != "16.16":
+        return ""
+    if rounding_seed(config) is None:
+        return ", rounding to the nearest"
+    return f", stochastic rounding{mark(config.stochastic_rounding == TrainConfig.stochastic_rounding)}"
 
 
 def slow_averages(network: nn.Module, num_batches: int, *, is_of_timm: bool = False) -> str:

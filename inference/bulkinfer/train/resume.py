@@ -21,6 +21,7 @@ _PAST = (
     "norm_momentum", "zero_gamma", "shortcut_type", "cardinality", "width", "expand_ratio", "group_width", "squeeze_excite",
     "relu", "depth_factor", "width_factor", "depth_divisor", "top_width", "dataset", "dataset_percentage", "optimizer",
     "train_only", "train_from", "ema", "seed", "class_order", "updates_per_epoch", "shuffle", "lars_skip",
+    "use_boxes",
 )  # fmt: skip
 _AGAIN = {
     "num_samples": "put the pictures back that were taken out, which keeps the numbers of the others; an empty file in the "
@@ -90,7 +91,7 @@ def restore(training: Training, found: Checkpoint) -> None:
         )
     model, progress = training.model, training.progress
     load_weights(model.network, found.weights, found.path)
-    checkpoint.restore_optimiser(model.optimiser, found)
+    checkpoint.restore_optimiser(model.updater.optimiser, found)
     if model.ema is not None and found.ema:
         model.ema.restore(found.ema, found.state["ema_updates"], found.path)
     changed = changed_options(found, training.plan.config)

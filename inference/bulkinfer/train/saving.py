@@ -19,7 +19,7 @@ def save(training: Training, run: Log) -> None:
     epoch = progress.done / plan.epochs.steps_per_epoch
     state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
              "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
-    progress.checkpoint = checkpoint.save(run.folder, model.network, model.optimiser, state, model.ema)
+    progress.checkpoint = checkpoint.save(run.folder, model.network, model.updater.optimiser, state, model.ema)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")
 

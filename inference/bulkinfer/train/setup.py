@@ -21,8 +21,8 @@ from bulkinfer.train.data.opening import Data, model_of, open_data
 from bulkinfer.train.first_weights import load_first_weights
 from bulkinfer.train.freezing import freeze, moving_norms
 from bulkinfer.train.networks import NetworkOptions, build, network_options
-from bulkinfer.train.optimisers import check_epsilon, make_optimiser, optimiser_options, plain_for_lars
-from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
+from bulkinfer.train.optimisers import optimiser_options
+from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.world import World
@@ -30,6 +30,7 @@ from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
 from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
+from bulkinfer.train.updating import Updater, rounding_seed
 
 
 def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
@@ -47,7 +48,6 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     epochs = Epochs(num_samples, batches.global_batch, steps, config.updates_per_epoch)
     schedule = make_schedule(config, batches, steps, steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
-    check_epsilon(config, precision.weights)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
     network = network_of(config, options, device, precision)
@@ -82,7 +82,7 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
-        optimiser=make_optimiser(parameters.values(), optimiser_options(config), plain_for_lars(parameters, config.lars_skip)),
+        updater=Updater(parameters, optimiser_options(config), rounding_seed=rounding_seed(config)),
         precision=precision,
         loss_scale=loss_scale_of(config),
         ema=ema,
@@ -110,9 +110,8 @@ def batches_of(config: TrainConfig, world: World) -> Batches:
     """The batch sizes. A plan leaves the number of replicas open, if the other numbers determine it."""
     is_open = config.dry_run and not config.replicas and world.replicas == 1
     replicas = 0 if is_open else world.replicas
-    return solve(
-        config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size, default_micro_batch=128
-    )
+    given = (config.micro_batch_size, config.gradient_accumulation, replicas, config.global_batch_size)
+    return solve(*given, default_micro_batch=MICRO_BATCH)
 
 
 def network_of(config: TrainConfig, options: NetworkOptions, device: torch.device, precision: Precision) -> torch.nn.Module:

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
-from bulkinfer.train.optimisers import update
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks.group import add_over_replicas
+from bulkinfer.train.updating import Updater
 
 log = logging.getLogger("bulkinfer")
 
@@ -127,45 +127,42 @@ def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torc
 
 def run_step(
     network: Callable[[Tensor], Tensor],
-    optimiser: torch.optim.Optimizer,
+    updater: Updater,
     parts: Iterable[tuple[Tensor, Tensor, Tensor]],
     *,
     window_size: int,
+    step: int,
     rate: float,
     scale: float,
     precision: Precision,
     replicas: int = 1,
     buffers: Sequence[Tensor] = (),
 ) -> Outcome:
-    """One update from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
+    """Update number `step` from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
     The gradient is that of the mean loss over the `window_size` samples of all replicas, for any number of parts. If a gradient
     is not finite on any replica, neither the weights nor the `buffers` (averages of batch norm) change.
     """
     before = [buffer.clone() for buffer in buffers]
-    optimiser.zero_grad(set_to_none=True)
+    updater.forget_gradients()
     losses, correct, count = [], [], 0
     for images_NCHW, targets_NK, labels_N in parts:
         with precision.autocast():
             logits_NK = network(images_NCHW)
         loss = functional.cross_entropy(logits_NK.float(), targets_NK, reduction="sum")
         (loss * (scale / window_size)).backward()  # type: ignore[no-untyped-call]
+        updater.add_gradients()
         losses.append(loss.detach())
         correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    if replicas > 1:
-        for parameter in parameters:
-            if parameter.grad is None:  # this replica had no samples, but the others have gradients
-                parameter.grad = torch.zeros_like(parameter)
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = updater.gradients(of_all=replicas > 1)  # a replica without samples takes part, as the others have gradients
     if replicas > 1:
         add_over_replicas(gradients)
     if scale != 1:
         torch._foreach_mul_(gradients, 1 / scale)
     finite = bool(torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()))
     if finite:
-        update(optimiser, rate)
+        updater.update(rate, step)
     else:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)

@@ -21,6 +21,7 @@ from bulkinfer.train.plan import Epochs
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.step import LossScale, Precision
+from bulkinfer.train.updating import Updater
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Model:
 
     network: nn.Module
     forward: Callable[[Tensor], Tensor]
-    optimiser: torch.optim.Optimizer
+    updater: Updater
     precision: Precision
     loss_scale: LossScale
     ema: Ema | None = None

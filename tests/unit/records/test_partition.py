@@ -41,7 +41,7 @@ def photos(tmp_path: Path) -> Path:
 
 def publish(photos: Path, output: Path, partitions: int = 2, mode: str = "symlink") -> Published:
     scan = scan_folder(photos)
-    entries = [Entry(*picture) for picture in scan.pictures]
+    entries = [Entry(picture.key, picture.size_bytes) for picture in scan.pictures]
     return publish_partitions(output, scan.root, mode, entries, even_split(len(entries), partitions), {"source": str(photos)})
 
 

@@ -13,7 +13,7 @@ import torch
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.host.versions import versions
 from bulkinfer.train import checkpoint
-from bulkinfer.train.data.samples import recipe_for
+from bulkinfer.train.data.recipes import recipe_for
 from bulkinfer.train.networks import NetworkOptions
 from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, update
 from bulkinfer.train.options import TrainConfig

@@ -54,6 +54,11 @@ def plan(home: Path, **options: Any) -> dict[str, str]:
             {"norm": "none", "base_learning_rate": "-5"},
             {"norm": "none", "rate": "cosine, 0.25 at its peak, first 0.25, last 0.004259"},
         ),
+        ({"precision": "16.16"}, {"precision": "16.16 (bfloat16) on cpu, stochastic rounding (default)"}),
+        (
+            {"precision": "16.16", "stochastic_rounding": "off"},
+            {"precision": "16.16 (bfloat16) on cpu, rounding to the nearest"},
+        ),
         ({"model": "timm:resnet10t", "image_size": 32}, {"norm": "those that timm gives the network"}),
     ],
 )  # fmt: skip

@@ -68,9 +68,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*DIGITS, "--l2", "-0.1"], "--l2 -0.1 is below 0"),
         ([*DIGITS, "--seed", 2**63], f"--seed {2**63} is above"),
         ([*DIGITS, "--half_type", "float16"], "--half_type float16 belongs to --precision 16.32 or 16.16"),
+        ([*DIGITS, "--stochastic_rounding"], "--stochastic_rounding belongs to --precision 16.16"),
         (
-            [*DIGITS, "--precision", "16.16", "--half_type", "float16", "--optimizer", "adam"],
-            "its epsilon 1e-08 is 0 in float16: give --optimizer_eps 1e-4",
+            [*DIGITS, "--stochastic_rounding", "off", "--precision", "16.32"],
+            "--stochastic_rounding belongs to --precision 16.16",
         ),
         ([*DIGITS, "--dataset_percentage", 0], "leaves nothing to train on"),
         ([*DIGITS, "--train_only", "nothing"], "matches no parameter"),

@@ -38,6 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "lars": {"optimizer": "lars", "lr": 1.0, "lr_schedule": "polynomial"},
     "accumulated": {"norm": "group", "micro_batch_size": 4, "gradient_accumulation": 2, "recompute": ("blocks",)},
     "half": {"precision": "16.16", "train_only": "layer3|fc", "dataset_percentage": 90.0},
+    "float16": {"precision": "16.16", "half_type": "float16", "loss_scaling": 1024.0, "optimizer": "adamw"},
     "cropped": {"augment": "resized_crop", "num_workers": 3},
 }
 ROWS = ("step", "learning_rate", "loss", "accuracy")

@@ -14,7 +14,7 @@ from bulkinfer.records.sources.archive_names import COMPRESSED, COUNTED, kind_by
 from bulkinfer.records.sources.folder import first_names
 from bulkinfer.types import Archive, printable, shell_word
 
-# A kind of archives -> its module, which has the two functions of a Kind.
+# A kind of archives -> its module, which has the functions of a Kind.
 KINDS = {"tar": "bulkinfer.records.sources.tar", "tfrecord": "bulkinfer.records.sources.tfrecord"}
 
 
@@ -37,16 +37,27 @@ class ListedPicture(NamedTuple):
     boxes: tuple[float, ...] = ()
 
 
+class PackedPicture(NamedTuple):
+    """A picture that goes into an archive: its key, the bytes of its file, and its class, if known: number and name."""
+
+    key: bytes
+    data: bytes
+    label: int | None = None
+    class_name: str = ""
+
+
 class Kind(NamedTuple):
     """How a kind of archives is read.
 
     `list_pictures(file, path, left_out)` yields the pictures of an open archive in order and counts in `left_out` what is none,
     by kind. It raises UsageError, which names `path`, for an archive that cannot be read as a whole.
+    `write(file, pictures)` makes an archive.
     `picture_in(data)` is the picture in the bytes of its part; raises RecordError if they hold none.
     """
 
     list_pictures: Callable[[Any, bytes, Counter[str]], Iterator[ListedPicture]]
     picture_in: Callable[[bytes], bytes]
+    write: Callable[[Any, Iterable[PackedPicture]], None]
 
 
 def kind(name: str) -> Kind:
@@ -54,7 +65,7 @@ def kind(name: str) -> Kind:
     if name not in KINDS:
         raise UsageError(f"archives of kind {name!r} are not known here: install a newer bulkinfer")
     module = importlib.import_module(KINDS[name])
-    return Kind(module.list_pictures, module.picture_in)
+    return Kind(module.list_pictures, module.picture_in, module.write)
 
 
 def check_names(root: bytes, names: Iterable[bytes]) -> None:

@@ -109,7 +109,7 @@ class EntriesByName(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> Entry | EntriesByName:
         if isinstance(index, slice):
             return EntriesByName(self._pictures[index], self._label_of)
-        key, size_bytes = self._pictures[index]
+        key, size_bytes, _ = self._pictures[index]
         label = self._label_of(key) if self._label_of else None
         return Entry(key, size_bytes, label, image_id=image_id_from_name(key))
 

@@ -37,10 +37,14 @@ _DirectoryId = tuple[int, int]  # device and inode
 
 
 class Picture(NamedTuple):
-    """A file that counts as a picture: its path relative to the root, and its size (None: it could not be read)."""
+    """A file that counts as a picture: its path relative to the root, its size and the time of its last change.
+
+    `size_bytes` is None if it could not be read, `mtime_ns` also where nobody asked for it.
+    """
 
     key: bytes
     size_bytes: int | None
+    mtime_ns: int | None = None
 
 
 class Unreadable(NamedTuple):
@@ -205,7 +209,7 @@ def _take_entries(
         if stat.S_ISDIR(status.st_mode):
             yield key, _directory_id(status), entry.is_symlink()
         elif stat.S_ISREG(status.st_mode):
-            _take_file(entry, key, status.st_size, result)
+            _take_file(entry, Picture(key, status.st_size, status.st_mtime_ns), result)
         else:  # a pipe named x.jpg would hang its reader
             result.not_pictures["pipes, sockets or devices"] += 1
 
@@ -231,26 +235,26 @@ def _take_broken(entry: os.DirEntry[bytes], key: bytes, error: OSError, result: 
         result.unreadable.append(Unreadable(key, reason))
 
 
-def _take_file(entry: os.DirEntry[bytes], key: bytes, size_bytes: int, result: Scan) -> None:
+def _take_file(entry: os.DirEntry[bytes], found: Picture, result: Scan) -> None:
     def head() -> bytes:
         with open_regular(os.fsdecode(entry.path)) as file:
             return file.read(HEAD_BYTES)
 
     try:
-        is_one = is_picture(entry.name, size_bytes, head)
+        is_one = is_picture(entry.name, found.size_bytes or 0, head)
     except OSError as error:
         if extension_of(entry.name) in PICTURE_EXTENSIONS:
-            result.pictures.append(Picture(key, size_bytes))
+            result.pictures.append(found)
         else:
-            result.unreadable.append(Unreadable(key, error.strerror or str(error)))
+            result.unreadable.append(Unreadable(found.key, error.strerror or str(error)))
         return
     if is_one:
-        result.pictures.append(Picture(key, size_bytes))
+        result.pictures.append(found)
     elif is_one is None:
         result.ignored += 1
     else:
         if kind_by_name(entry.name):
-            result.archives.append(key)
+            result.archives.append(found.key)
         extension = extension_of(entry.name)
         result.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
 

@@ -7,16 +7,17 @@ may have it as `label`. Links are followed within the archive. Members that a la
 
 from __future__ import annotations
 
+import io
 import json
 import posixpath
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bulkinfer.errors import UsageError, first_line
-from bulkinfer.files.magic_bytes import HEAD_BYTES
-from bulkinfer.records.sources.archives import ListedPicture, refuse_compressed
+from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
+from bulkinfer.records.sources.archives import ListedPicture, PackedPicture, refuse_compressed
 from bulkinfer.records.sources.folder import extension_of, is_ignored, is_picture
 from bulkinfer.types import key_text, printable
 
@@ -24,12 +25,50 @@ _GZIP = b"\x1f\x8b"
 _MOST_LABEL_BYTES = 1 << 16  # of a .cls or .json; a longer one has no label
 _MOST_DIGITS = 20
 _ENCODING = ("utf-8", "surrogateescape")
+# Of pictures whose names have none, by what identify() calls them.
+_EXTENSIONS = {"JPEG": b"jpg", "PNG": b"png", "GIF": b"gif", "WEBP": b"webp", "BMP": b"bmp", "TIFF": b"tif", "JPEG2000": b"jp2",
+               "AVIF": b"avif", "PPM": b"ppm", "QOI": b"qoi", "HEIC": b"heic"}  # fmt: skip
 _LINKS = 8  # that lead to each other
 
 
 def picture_in(data: bytes) -> bytes:
     """The picture is what the archive holds."""
     return data
+
+
+def write(file: Any, pictures: Iterable[PackedPicture]) -> None:
+    """Write pictures as WebDataset's samples: a picture, then its label in a .cls. Equal pictures give equal bytes."""
+    names = set[bytes]()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, encoding=_ENCODING[0], errors=_ENCODING[1]) as archive:
+        for picture in pictures:
+            sample, extension = _sample_name(picture, names)
+            _add(archive, sample + b"." + extension, picture.data)
+            if picture.label is not None:
+                _add(archive, sample + b".cls", b"%d" % picture.label)
+
+
+def _sample_name(picture: PackedPicture, names: set[bytes]) -> tuple[bytes, bytes]:
+    """What a picture is called in an archive, and its extension, so that WebDataset takes it for a sample of its own.
+
+    That reads the name of a sample up to the first dot of the base name, and no file without an extension.
+    """
+    folder, slash, base = picture.key.rpartition(b"/")
+    stem, dot, extension = base.rpartition(b".")
+    if not dot:
+        stem, extension = base, _EXTENSIONS.get(identify(picture.data[:HEAD_BYTES]).name, b"bin")
+    sample = folder + slash + (stem.replace(b".", b"_") or b"_")
+    number = 1
+    while sample in names:
+        number += 1
+        sample = folder + slash + (stem.replace(b".", b"_") or b"_") + b"-%d" % number
+    names.add(sample)
+    return sample, extension
+
+
+def _add(archive: tarfile.TarFile, name: bytes, data: bytes) -> None:
+    member = tarfile.TarInfo(name.decode(*_ENCODING))
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
 
 
 def list_pictures(file: Any, path: bytes, left_out: Counter[str]) -> Iterator[ListedPicture]:

@@ -11,13 +11,13 @@ import posixpath
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bulkinfer.errors import RecordError, UsageError
-from bulkinfer.records.sources.archives import ListedPicture, refuse_compressed
+from bulkinfer.records.sources.archives import ListedPicture, PackedPicture, refuse_compressed
 from bulkinfer.records.sources.match_names import leads_out
-from bulkinfer.records.sources.tf_example import missing_package, parsed, values
+from bulkinfer.records.sources.tf_example import example_of, missing_package, parsed, values
 from bulkinfer.types import printable
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -90,6 +90,15 @@ def picture_in(data: bytes) -> bytes:
     for picture in values(features, "image/encoded", "bytes_list"):
         return bytes(picture)
     raise RecordError("read", "the record has no image/encoded")
+
+
+def write(file: Any, pictures: Iterable[PackedPicture]) -> None:
+    """Write pictures as records; labels begin at 1, as in ImageNet's."""
+    for picture in pictures:
+        features: dict[str, bytes | int] = {"image/encoded": picture.data, "image/filename": picture.key}
+        if picture.label is not None:
+            features |= {"image/class/label": picture.label + 1, "image/class/text": picture.class_name.encode()}
+        file.write(frame_of(example_of(features)))
 
 
 def list_pictures(file: Any, path: bytes, _left_out: Counter[str]) -> Iterator[ListedPicture]:

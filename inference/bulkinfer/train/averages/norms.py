@@ -15,7 +15,7 @@ from bulkinfer.train.data.draws import order, spread
 from bulkinfer.train.data.opening import open_data
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.freezing import freeze, moving_norms
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.options import MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import micro_batches
 from bulkinfer.train.setup import device_of
 
@@ -34,7 +34,7 @@ def estimate_norms(network: nn.Module, found: Checkpoint, options: TrainConfig, 
         return ""
     device = device_of(options)
     data = open_data(replace(options, augment="none", validation="none"))
-    size = options.micro_batch_size or min(found.state["global_batch"], 128)
+    size = options.micro_batch_size or min(found.state["global_batch"], MICRO_BATCH)
     num_samples = found.state["num_samples"]
     samples = spread(num_samples, len(data.train.labels))[order(options.seed, 0, num_samples)]
     pieces = micro_batches(0, num_samples, size)[:batches]

@@ -16,6 +16,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.conversion_context import Context, Options, typed
 from bulkinfer.train.compat.dictionaries import norm_layer, optimizer_params, schedule_params, warmup_params
 from bulkinfer.train.compat.rates import decay_of_batch, drops, epochs_as_drops, multipliers, rate_of_batch, scheduler_frequency
+from bulkinfer.train.options import ROUNDINGS, TrainConfig
 
 
 def sgd_or_momentum(text: str, context: Context) -> Options:
@@ -92,6 +93,20 @@ def ramp(text: str, context: Context) -> Options:
     return {"loss_scaling_mode": "ramp", "loss_scaling_start": text}
 
 
+def rounding(text: str, context: Context) -> Options:
+    """Stochastic rounding: a switch, or ON, OFF and RI (the same on all replicas, as it is here), with their variants.
+
+    Where no weights are rounded it is left out, but for our own option with a value of ours, which is refused there.
+    """
+    ours, precision = context.target, context.text("precision", TrainConfig.precision)
+    is_ours = context.word.lstrip("-").replace("-", "_") == ours and text in (*ROUNDINGS, "true", "false")
+    if not is_ours and precision != "16.16":
+        context.notes.append(f"note: {context.word}: of no effect with --precision {precision}, whose weights are not rounded")
+        return {}
+    word = text.removesuffix("_prng_stable").lower()
+    return {ours: {"true": "on", "ri": "on", "false": "off"}.get(word, word)}
+
+
 def cutmix_fixed(text: str, context: Context) -> Options:
     """Every picture keeps the same share of itself."""
     return _shares(text, text, context)
@@ -156,7 +171,7 @@ CONVERSIONS: dict[str, Callable[[str, Context], Options]] = {
     function.__name__: function
     for function in (
         sgd_or_momentum, made_up, complement, reciprocal, every, any_of, group_width, batch_over_replicas, rate_of_batch,
-        decay_of_batch, l2_or_decoupled, lars_decay, ramp, cutmix_fixed, cutmix_low, cutmix_high, single, run_or_logs,
+        decay_of_batch, l2_or_decoupled, lars_decay, ramp, rounding, cutmix_fixed, cutmix_low, cutmix_high, single, run_or_logs,
         cluster, drops, epochs_as_drops, multipliers, scheduler_frequency, norm_layer, optimizer_params, schedule_params,
         warmup_params,
     )

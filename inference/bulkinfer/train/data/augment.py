@@ -17,6 +17,9 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.data.draws import Draw, Integers, uniform
 from bulkinfer.train.options import TrainConfig
 
+_MOST_ATTEMPTS = 10
+_LEAST_SHARE = 0.1  # of a box that a crop must hold
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -28,14 +31,16 @@ class Box:
     height: float
 
 
-def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.ndarray, area: tuple[float, float]) -> list[Box]:
+def random_resized_crops(
+    seed: int, epoch: int, samples: Integers, sizes: np.ndarray, area: tuple[float, float], attempt: int = 0
+) -> list[Box]:
     """A part of each picture: its share of the area uniform in `area`, its aspect ratio log-uniform in 3/4..4/3.
 
     `sizes` are N x 2: width and height. The recipe is that of Szegedy et al. (arXiv:1409.4842) as in torchvision's
     RandomResizedCrop, with one difference: torchvision draws again if the part does not fit into the picture; here it shrinks
-    to fit and keeps its aspect ratio.
+    to fit and keeps its aspect ratio. Each `attempt` draws other parts.
     """
-    draws = {draw: uniform(seed, epoch, samples, draw) for draw in (Draw.AREA, Draw.ASPECT, Draw.CROP_X, Draw.CROP_Y)}
+    draws = {draw: uniform(seed, epoch, samples, draw, attempt) for draw in (Draw.AREA, Draw.ASPECT, Draw.CROP_X, Draw.CROP_Y)}
     boxes = []
     for index, (width, height) in enumerate(np.asarray(sizes, np.float64)):
         pixels = width * height * (area[0] + (area[1] - area[0]) * draws[Draw.AREA][index])
@@ -50,6 +55,34 @@ def random_resized_crops(seed: int, epoch: int, samples: Integers, sizes: np.nda
             Box((width - across) * draws[Draw.CROP_X][index], (height - down) * draws[Draw.CROP_Y][index], across, down)
         )
     return boxes
+
+
+def crop_of_object(
+    seed: int, epoch: int, sample: int, size: tuple[int, int], area: tuple[float, float], boxes_K4: np.ndarray
+) -> Box:
+    """The first of ten random parts of a picture of `size` that holds a tenth of one of its boxes; the first of all if none
+    does.
+
+    `boxes_K4` are left, top, right and bottom as shares of width and height. So tensorflow's sample_distorted_bounding_box
+    draws, with min_object_covered 0.1, but that it takes the whole picture if no draw fits.
+    """
+    samples, sizes = np.array([sample]), np.array([size])
+    boxes_K4 = boxes_K4.clip(0, 1) * np.array([*size, *size])
+    extents_K2 = boxes_K4[:, 2:] - boxes_K4[:, :2]
+    boxes_K4 = boxes_K4[(extents_K2 > 0).all(axis=1)]
+    crops = [random_resized_crops(seed, epoch, samples, sizes, area)[0]]
+    for attempt in range(1, _MOST_ATTEMPTS if len(boxes_K4) else 1):
+        if _holds_a_tenth(crops[-1], boxes_K4):
+            return crops[-1]
+        crops += random_resized_crops(seed, epoch, samples, sizes, area, attempt)
+    return crops[-1] if _holds_a_tenth(crops[-1], boxes_K4) else crops[0]
+
+
+def _holds_a_tenth(crop: Box, boxes_K4: np.ndarray) -> bool:
+    corner, extent = np.array([crop.left, crop.top]), np.array([crop.width, crop.height])
+    low_K2, high_K2 = np.maximum(boxes_K4[:, :2], corner), np.minimum(boxes_K4[:, 2:], corner + extent)
+    common_K = (high_K2 - low_K2).clip(0).prod(axis=1)
+    return bool((common_K >= _LEAST_SHARE * (boxes_K4[:, 2:] - boxes_K4[:, :2]).prod(axis=1)).any())
 
 
 def flip_and_crop(images_NHWC: Tensor, seed: int, epoch: int, samples: Integers, *, flip: bool, pad: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -25,12 +26,16 @@ class Draw(IntEnum):
     MIX_Y = 8
     MIX_X = 9
     MADE_UP = 10
+    ROUNDING = 11
 
 
-def uniform(seed: int, epoch: int, samples: Integers, draw: Draw) -> Floats:
-    """One number in [0, 1) for each sample index, by chained splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+def uniform(seed: int, epoch: int, samples: Integers, draw: Draw, attempt: int = 0) -> Floats:
+    """One number in [0, 1) for each sample index, by chained splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+
+    Each `attempt` has its own numbers.
+    """
     state = _mix(np.array([seed], np.uint64))
-    for value in (epoch, int(draw)):
+    for value in (epoch, int(draw), attempt)[: 3 if attempt else 2]:
         state = _mix(state ^ np.uint64(value))
     return (_mix(state ^ samples.astype(np.uint64)) >> np.uint64(11)).astype(np.float64) / float(1 << 53)
 
@@ -53,6 +58,14 @@ def step_seed(seed: int, step: int, rank: int) -> int:
     for value in (step, rank):
         state = _mix(state ^ np.uint64(value))
     return int(state[0] >> np.uint64(1))
+
+
+def rounding_seeds(seed: int, step: int, names: Sequence[int]) -> list[int]:
+    """Torch's seeds for the rounding of parameters in one update; `names` has a number of 64 bits for the name of each."""
+    state = _mix(np.array([seed], np.uint64))
+    for value in (step, int(Draw.ROUNDING)):
+        state = _mix(state ^ np.uint64(value))
+    return [int(number) for number in _mix(state ^ np.array(names, np.uint64)) >> np.uint64(1)]
 
 
 def _mix(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

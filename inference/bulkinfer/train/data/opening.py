@@ -17,13 +17,8 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.options import training_data_dir
-from bulkinfer.train.data.samples import (
-    STATISTICS,
-    Samples,
-    array_samples,
-    file_samples,
-    recipe_for,
-)
+from bulkinfer.train.data.recipes import STATISTICS, recipe_for
+from bulkinfer.train.data.samples import Samples, array_samples, file_samples
 from bulkinfer.train.data.which import FAKE, dataset_of
 from bulkinfer.train.defaults import default_model
 from bulkinfer.train.network_names import find_trainable, image_size
@@ -117,7 +112,9 @@ def open_data(config: TrainConfig, size: int = 0) -> Data:
         make = generated_samples if config.dataset == "generated" else synthetic_samples
         augmentation = replace(augmentation, crop_area=None) if config.dataset == "generated" else Augmentation()
         return Data(config.dataset, make(size, config.seed), None, recipe, augmentation)
-    pictures = read_split(config, "train")
+    if config.use_boxes and augmentation.crop_area is None:
+        raise UsageError("--use_boxes chooses the parts that --augment resized_crop cuts out: give that, or leave it out")
+    pictures = read_split(config, "train", with_boxes=config.use_boxes)
     recipe = recipe_for(config.dataset, size, whole=isinstance(pictures, ArrayPictures))
     held_out = None if config.validation == "none" else samples_of(read_split(config, "valid"), recipe, config, None)
     return Data(config.dataset, samples_of(pictures, recipe, config, augmentation.crop_area), held_out, recipe, augmentation)
@@ -130,7 +127,9 @@ def open_held_out(config: TrainConfig, recipe: Recipe) -> Samples:
     return samples_of(read_split(config, "valid"), recipe, config, None)
 
 
-def read_split(config: TrainConfig, split: str, class_order: str = "") -> ArrayPictures | FilePictures:
+def read_split(
+    config: TrainConfig, split: str, class_order: str = "", *, with_boxes: bool = False
+) -> ArrayPictures | FilePictures:
     """Read the pictures of a split ("train" or "valid"), by default in the class order of the options.
 
     Raises UsageError if they are missing or broken.
@@ -141,7 +140,8 @@ def read_split(config: TrainConfig, split: str, class_order: str = "") -> ArrayP
         raise UsageError(f"{place} does not exist: {command} fills it")
     if config.dataset in SETS and not find_reader(config.dataset).holds(place):
         folder = folder_of(config.dataset, place) or place
-    return read_dataset(config.dataset, folder, split, class_order=class_order or config.class_order)
+    class_order = class_order or config.class_order
+    return read_dataset(config.dataset, folder, split, class_order=class_order, with_boxes=with_boxes)
 
 
 def samples_of(

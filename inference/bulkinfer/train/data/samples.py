@@ -9,6 +9,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from bulkinfer.datasets.boxes import BoxTable
 from bulkinfer.datasets.types import ArrayPictures, FilePictures
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder
@@ -24,7 +27,7 @@ from bulkinfer.images.preprocess import prepare
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.place import place_name
 from bulkinfer.records.read_place import read_place
-from bulkinfer.train.data.augment import random_resized_crops
+from bulkinfer.train.data.augment import crop_of_object, random_resized_crops
 from bulkinfer.train.data.draws import Integers
 
 log = logging.getLogger("bulkinfer")
@@ -32,31 +35,6 @@ log = logging.getLogger("bulkinfer")
 _CHECKED_AT_ONCE = 4096  # pictures
 _AHEAD = 4  # micro batches prepared in advance
 _MAX_PIXELS, _MAX_BYTES = 1 << 28, 1 << 30
-
-STATISTICS = {  # mean and standard deviation of the training pictures, in 0..1
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    "mnist": ((0.1307,) * 3, (0.3081,) * 3),
-    "fashion_mnist": ((0.2860,) * 3, (0.3530,) * 3),
-    "digits": ((0.3053,) * 3, (0.3760,) * 3),
-}
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def recipe_for(dataset: str, size: int, *, whole: bool) -> Recipe:
-    """How serving and validation prepare a picture: with `whole` it is resized to size x size, else its centre is cut out."""
-    mean, std = STATISTICS.get(dataset, _IMAGENET)
-    short_side = size if whole else round(size / 0.875)
-    return Recipe(
-        height=size,
-        width=size,
-        resize="exact" if whole else "short_side",
-        resize_size=short_side,
-        crop_fraction=size / short_side,
-        interpolation="bilinear",
-        mean=mean,
-        std=std,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +87,8 @@ class CachedSamples:
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
 
-    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once.
+    With `skips_bad`, a picture that cannot be used is left out of its batch, and named once. With `boxes` the parts that are
+    cut out hold some of an object.
     """
 
     def __init__(
@@ -123,10 +102,18 @@ class LoadedSamples:
         seed: int,
         crop_area: tuple[float, float] | None,
         skips_bad: bool = False,
+        boxes: BoxTable | None = None,
     ) -> None:
-        self._picture, self.labels, self.class_names = picture, labels, class_names
-        self._recipe, self._num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
+        self._boxes = boxes
+        self.picture, self.labels, self.class_names = picture, labels, class_names
+        self._recipe, self.num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
         self._skips_bad, self._named = skips_bad, set[int]()
+
+    def with_picture(self, picture: Callable[[int], Image.Image]) -> LoadedSamples:
+        """The same samples from other pictures, which have the same indices."""
+        other = copy(self)
+        other.picture = picture
+        return other
 
     def move_to(self, device: torch.device) -> None:
         """Does nothing: no pictures are kept."""
@@ -134,7 +121,7 @@ class LoadedSamples:
     def batches(self, work: Iterable[Work]) -> Iterator[tuple[Work, Tensor]]:
         size = (self._recipe.height, self._recipe.width, 3)
         waiting: deque[tuple[Work, np.ndarray, list[Future[None]]]] = deque()
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="loader") as pool:
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="loader") as pool:
             try:
                 for item in work:
                     slots_NHWC = np.empty((len(item.samples), *size), np.uint8)
@@ -174,22 +161,25 @@ class LoadedSamples:
     def faults(self, samples: Integers) -> Iterator[str]:
         def fault(sample: int) -> str:
             try:
-                self._picture(sample)
+                self.picture(sample)
             except PictureError as error:
                 return str(error)
             return ""
 
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="checker") as pool:
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="checker") as pool:
             for start in range(0, len(samples), _CHECKED_AT_ONCE):
                 found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
                 yield from filter(None, found)
 
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
-        image = self._picture(sample)
+        image = self.picture(sample)
         if epoch is None or self._crop_area is None:
             prepare(image, self._recipe, slot_HWC)
             return
-        (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
+        if self._boxes is not None:
+            box = crop_of_object(self._seed, epoch, sample, image.size, self._crop_area, self._boxes[sample])
+        else:
+            (box,) = random_resized_crops(self._seed, epoch, np.array([sample]), np.array([image.size]), self._crop_area)
         size = (self._recipe.width, self._recipe.height)
         corners = (box.left, box.top, box.left + box.width, box.top + box.height)
         slot_HWC[:] = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=corners))
@@ -234,6 +224,39 @@ def to_image(image_HWC: np.ndarray) -> Image.Image:
     return Image.fromarray(image_HWC[..., 0] if image_HWC.shape[2] == 1 else image_HWC).convert("RGB")
 
 
+@dataclass(frozen=True, slots=True)
+class PictureFiles:
+    """Picture files by sample index, as a recipe decodes them. Raises PictureError for one that cannot be used."""
+
+    pictures: FilePictures
+    recipe: Recipe
+
+    def __call__(self, sample: int) -> Image.Image:
+        return self.decode(sample, self.read(sample))
+
+    def read(self, sample: int) -> bytes:
+        """The bytes of the file."""
+        with self._naming(sample):
+            return read_place(self.pictures.places[sample], _MAX_BYTES)
+
+    def decode(self, sample: int, data: bytes) -> Image.Image:
+        """The picture in the bytes of the file."""
+        recipe = self.recipe
+        with self._naming(sample):
+            return decode(
+                data, orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour, alpha_over=recipe.alpha_over
+            ).image
+
+    @contextmanager
+    def _naming(self, sample: int) -> Iterator[None]:
+        try:
+            yield
+        except RecordError as error:
+            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
+            name = place_name(self.pictures.places[sample])
+            raise kind(f"{name} cannot be used ({error.stage}: {error.message})") from error
+
+
 def file_samples(
     pictures: FilePictures,
     recipe: Recipe,
@@ -245,20 +268,8 @@ def file_samples(
 ) -> Samples:
     """Samples of picture files. Those that cannot be used are named, by a PictureError or, with `skips_bad`, by a warning."""
     prepare_decoder()
-
-    def picture(sample: int) -> Image.Image:
-        place = pictures.places[sample]
-        try:
-            return decode(
-                read_place(place, _MAX_BYTES), orientation=recipe.orientation, max_pixels=_MAX_PIXELS, colour=recipe.colour,
-                alpha_over=recipe.alpha_over,
-            ).image  # fmt: skip
-        except RecordError as error:
-            kind = RunError if "memory" in error.message else PictureError  # the lack of memory is not the picture's fault
-            raise kind(f"{place_name(place)} cannot be used ({error.stage}: {error.message})") from error
-
     return LoadedSamples(
-        picture,
+        PictureFiles(pictures, recipe),
         pictures.labels,
         pictures.class_names,
         recipe=recipe,
@@ -266,4 +277,5 @@ def file_samples(
         seed=seed,
         crop_area=crop_area,
         skips_bad=skips_bad,
+        boxes=pictures.boxes,
     )

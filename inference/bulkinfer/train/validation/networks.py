@@ -21,7 +21,8 @@ from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.data.opening import read_split, samples_of, with_data_found
-from bulkinfer.train.data.samples import Samples, recipe_for
+from bulkinfer.train.data.recipes import recipe_for
+from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.data.which import FAKE
 from bulkinfer.train.network_names import find_trainable, image_size
 from bulkinfer.train.networks import NetworkOptions, build

@@ -19,7 +19,7 @@ from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.networks import rebuild
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.options import MICRO_BATCH, TrainConfig
 from bulkinfer.train.runs import AVERAGE, EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
 from bulkinfer.train.state import options_of_state
@@ -87,7 +87,7 @@ def validate_network(config: ValidateConfig) -> None:
     subject = open_subject(config)
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
-    scores = validate_subject(subject, batch_size=config.valid_batch_size or 128, precision=precision, device=device)
+    scores = validate_subject(subject, batch_size=config.valid_batch_size or MICRO_BATCH, precision=precision, device=device)
     log.info(f"{subject.name}: {scores.sentence()}")
 
 
@@ -126,7 +126,7 @@ def score(
     if options.channels_last:
         network = network.to(memory_format=torch.channels_last)
     mean, std = (torch.tensor(found.state["recipe"][name], device=device) for name in ("mean", "std"))
-    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or 128
+    batch_size = config.valid_batch_size or options.valid_batch_size or options.micro_batch_size or MICRO_BATCH
     return evaluate(network, held_out, batch_size=batch_size, precision=precision, mean=mean, std=std)
 
 
@@ -167,7 +167,7 @@ def measure(config: ValidateConfig) -> None:
     device = device_of(TrainConfig(device=config.device))
     precision = Precision(config.precision, device.type, config.half_type)
     network = network.to(device, precision.weights).to(memory_format=torch.channels_last)
-    images_NCHW = torch.randn(config.valid_batch_size or 128, 3, side, side, device=device, dtype=precision.input)
+    images_NCHW = torch.randn(config.valid_batch_size or MICRO_BATCH, 3, side, side, device=device, dtype=precision.input)
     images_NCHW = images_NCHW.contiguous(memory_format=torch.channels_last)
     times_s: list[float] = []
     with torch.inference_mode(), precision.autocast():

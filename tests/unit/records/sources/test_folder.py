@@ -97,7 +97,9 @@ def test_links_to_files_are_pictures_and_broken_ones_become_error_rows(tmp_path:
     (tmp_path / "gone.jpg").symlink_to("nowhere.jpg")
     (tmp_path / "disk").symlink_to("unmounted")
     result = scan_folder(tmp_path)
-    assert result.pictures == [(b"a.jpg", len(JPEG)), (b"b.jpg", len(JPEG)), (b"gone.jpg", None)]
+    assert [picture[:2] for picture in result.pictures] == [(b"a.jpg", len(JPEG)), (b"b.jpg", len(JPEG)), (b"gone.jpg", None)]
+    changed = (tmp_path / "a.jpg").stat().st_mtime_ns
+    assert [picture.mtime_ns for picture in result.pictures] == [changed, changed, None], "those of the file, not of the link"
     assert result.unreadable == [Unreadable(b"disk", "broken link")]
 
 

@@ -63,7 +63,7 @@ def test_an_archive_of_a_folder_has_the_pictures_of_the_folder(tmp_path: Path, f
     subprocess.run(["tar", f"--format={form}", "-cf", "x.tar", "-C", "folder", "."], cwd=tmp_path, check=True)
     found = listed(tmp_path / "x.tar")
     scan = scan_folder(tmp_path / "folder")
-    assert sorted((each.name, each.size_bytes) for each in found) == [tuple(picture) for picture in scan.pictures]
+    assert sorted((each.name, each.size_bytes) for each in found) == [picture[:2] for picture in scan.pictures]
     kept = contents(tmp_path / "x.tar", (each for each in found if each.offset >= 0))
     assert kept == {name: (tmp_path / "folder" / os.fsdecode(name)).read_bytes() for name in kept}
     assert [each.name for each in found if each.offset < 0] == [b"b/dangling.jpg"]

@@ -38,6 +38,16 @@ def converted(words: str | list[str], like: str = "") -> dict[str, str]:
         ("--optimiser momentum --lars-weight-decay 0.001", "l2=-"),
         ("--initial-loss-scaling 16 --loss-scaling 128", "loss_scaling_mode=ramp loss_scaling_start=16 loss_scaling=128"),
         ("--initial-loss-scaling 128 --loss-scaling 128", "loss_scaling_mode=static loss_scaling_start=-"),
+        *((f"{words} --precision half", f"stochastic_rounding={value}") for words, value in {
+            "--prng": "on", "--no-prng": "off", "--enable-stochastic-rounding": "on", "--stochastic-rounding ON": "on",
+            "--stochastic-rounding OFF": "off", "--stochastic-rounding RI": "on", "--stochastic-rounding RI_prng_stable": "on",
+            "--no-stochastic-rounding": "off", "--stochastic_rounding": "on", "--nostochastic_rounding": "off",
+            "--stochastic_rounding false": "off", "--stochastic_rounding=auto": "auto",
+        }.items()),
+        *((f"{words} --precision 16.32", "stochastic_rounding=-") for words in
+          ("--prng", "--no-prng", "--no-stochastic-rounding", "--stochastic-rounding ON", "--stochastic-rounding OFF")),
+        *((words, f"stochastic_rounding={value}") for words, value in {  # our own: refused where it has no effect
+            "--stochastic_rounding": "on", "--stochastic_rounding off": "off", "--stochastic_rounding=true": "on"}.items()),
         ("--cutmix-lambda 0.85", "cutmix_share=0.85,0.85"),
         ("--cutmix-lambda-low 0.65 --cutmix-lambda-high 1.0", "cutmix_share=0.65,1.0"),
         ("--cutmix-lambda-high 0.9 --cutmix-lambda-low 0.5", "cutmix_share=0.5,0.9"),

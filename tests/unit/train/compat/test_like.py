@@ -35,7 +35,9 @@ def test_families(model: str, size: str, name: str) -> None:
         ("poptorch", "large", "", "model=resnet18 norm=batch norm_groups=- optimizer=sgd momentum=0 lr=0.01 "
          "lr_schedule=constant micro_batch_size=1 epochs=10 l2=0 precision=16.16 loss_scaling=1 validation=after keep_last=0 "
          "logs_per_epoch=1"),
-        ("poptorch", "small", "--normlayer group", "norm_groups=32"),
+        ("poptorch", "small", "--normlayer group", "norm_groups=32 stochastic_rounding=off"),
+        ("poptorch", "small", "--enable-stochastic-rounding", "stochastic_rounding=on"),
+        ("poptorch", "small", "--precision 32.32", "stochastic_rounding=-"),
         ("poptorch", "small", "--optimizer rmsprop_tf", "optimizer=rmsprop_tf rmsprop_decay=0.99 optimizer_eps=1e-08"),
         ("tf1", "large", "", "model=resnet norm=group norm_groups=32 optimizer=sgd micro_batch_size=4 base_learning_rate=-8 "
          "l2=0.0001 epochs=100 lr_schedule=stepped lr_drops=0.3,0.6,0.8,0.9 lr_decay=0.1 warmup_epochs=5 warmup_mode=mask "

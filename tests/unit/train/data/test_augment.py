@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train.data.augment import Mixing, _beta_quantile, flip_and_crop, mix, mixing_of, normalise, random_resized_crops
+from bulkinfer.train.data.augment import (
+    Box,
+    Mixing,
+    _beta_quantile,
+    crop_of_object,
+    flip_and_crop,
+    mix,
+    mixing_of,
+    normalise,
+    random_resized_crops,
+)
 from bulkinfer.train.data.draws import Draw, uniform
 from bulkinfer.train.options import TrainConfig
 from torch.nn import functional
@@ -128,3 +138,34 @@ def test_the_share_of_pairs_that_are_mixed() -> None:
     images, targets = torch.zeros(4000, 1, 2, 2), functional.one_hot(torch.arange(4000) % 2, 2).float()
     _, found = mix(images, targets, Mixing(mixup=1.0, probability=0.25), 0, 0, samples)
     assert 0.22 < float((found.max(1).values < 1).float().mean()) < 0.28
+
+
+def share_of(crop: Box, box: tuple[float, ...], size: tuple[int, int]) -> float:
+    """The share of a box that lies in a crop, counted on a grid of a tenth of a pixel."""
+    left, top, right, bottom = (value * side for value, side in zip(box, (*size, *size), strict=True))
+    x, y = np.arange(left, right, 0.1) + 0.05, np.arange(top, bottom, 0.1) + 0.05
+    inside_x = (x > crop.left) & (x < crop.left + crop.width)
+    inside_y = (y > crop.top) & (y < crop.top + crop.height)
+    return float(inside_x.mean() * inside_y.mean())
+
+
+def test_a_crop_holds_a_tenth_of_a_box_if_one_of_ten_does() -> None:
+    size, area, boxes = (64, 48), (0.05, 0.3), np.array([[0.7, 0.6, 0.95, 0.95], [0.0, 0.0, 0.1, 0.2]], np.float32)
+    taken = []
+    for sample in range(60):
+        tries = [random_resized_crops(3, 1, np.array([sample]), np.array([size]), area, attempt)[0] for attempt in range(10)]
+        fits = [max(share_of(crop, tuple(box), size) for box in boxes) for crop in tries]
+        if any(0.09 < share < 0.11 for share in fits):
+            continue  # too near for a grid
+        first = next((number for number, share in enumerate(fits) if share > 0.1), 0)
+        assert crop_of_object(3, 1, sample, size, area, boxes) == tries[first]
+        taken.append(first)
+    assert len(set(taken)) > 4, "of all kinds"
+    assert tries[0] != tries[1]
+
+
+@pytest.mark.parametrize("boxes", [np.zeros((0, 4)), np.array([[0.5, 0.5, 0.5, 0.9]]), np.array([[2.0, 2.0, 3.0, 3.0]])])
+def test_without_a_box_it_is_the_plain_crop(boxes: np.ndarray) -> None:
+    """No box, one without an area, one outside of the picture."""
+    (plain,) = random_resized_crops(3, 1, np.array([7]), np.array([(64, 48)]), (0.08, 1.0))
+    assert crop_of_object(3, 1, 7, (64, 48), (0.08, 1.0), boxes) == plain

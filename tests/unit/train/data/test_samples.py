@@ -15,6 +15,7 @@ from bulkinfer.errors import PictureError, RunError
 from bulkinfer.train import loop
 from bulkinfer.train.data.made_up import generated_samples, synthetic_samples
 from bulkinfer.train.data.opening import with_data_found
+from bulkinfer.train.data.recipes import recipe_for
 from bulkinfer.train.data.samples import (
     CachedSamples,
     LoadedSamples,
@@ -22,7 +23,6 @@ from bulkinfer.train.data.samples import (
     Work,
     array_samples,
     file_samples,
-    recipe_for,
 )
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import plan_work
