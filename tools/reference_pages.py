@@ -187,7 +187,8 @@ def _dashed(name: str) -> str:
 
 def _where(block: Block) -> str:
     """The conditions of a part of what --like takes."""
-    return " and ".join(f"{_dashed(name)} {' or '.join(values)}" for name, values in block.when.items()) or "always"
+    conditions = [f"{_dashed(name)} {' or '.join(values) or 'not given'}" for name, values in block.when.items()]
+    return " and ".join(conditions) or "always"
 
 
 def _taken(block: Block) -> list[str]:

@@ -79,7 +79,8 @@ def train(
     `stopping()` is entered for the time of the updates. The function that it gives is asked in each of them: an exit code
     other than 0, on any rank, ends the run after a last checkpoint. `shows_progress` shows a live view if stdout is a terminal.
 
-    Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
+    `config.config` and `config.like` say where a command line took options from, and have no effect here. Seeds torch's random
+    numbers. Raises UsageError before anything is written, RunError later.
     """
     if count := ranks_to_start(config):
         result = start_ranks(config, count, shows_progress=shows_progress)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bulkinfer.errors import UsageError
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.options import DEFAULT_L2, TrainConfig
 
 USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
 
@@ -53,7 +53,7 @@ def optimiser_options(config: TrainConfig) -> OptimiserOptions:
 
 def l2_of(config: TrainConfig) -> float:
     """--l2, or its default: 0.0005, or 0 beside --weight_decay."""
-    return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else 0.0005
+    return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else DEFAULT_L2
 
 
 def has_one_dimension(parameter: nn.Parameter) -> bool:

@@ -24,7 +24,7 @@ MICRO_BATCH = 128  # where no option says more
 AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
-DEFAULT_EPOCHS = 100.0
+DEFAULT_EPOCHS, DEFAULT_L2 = 100.0, 0.0005
 
 
 @dataclass(frozen=True)
