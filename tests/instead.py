@@ -27,7 +27,7 @@ _MEASURES = Instead("it measures for minutes or hours")
 _IMAGENET = Instead(
     "it trains on ImageNet for days; tests/e2e/test_half_resolution.py and tests/unit/train/test_archives.py use small sets"
 )
-_CLUSTER = Instead("it needs a cluster; tests/e2e/test_shards.py runs shards as its machines would")
+_CLUSTER = Instead("it needs a cluster; tests/faults/test_shards.py runs shards as its machines would")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
 _LARGE = Instead("it takes long; another page has it at the default batch size")
