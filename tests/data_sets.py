@@ -77,12 +77,12 @@ def idx_labels(labels: list[int]) -> bytes:
 
 
 def mnist_files(count: int = 4) -> dict[str, bytes]:
-    """The four gzipped files of MNIST or Fashion-MNIST; picture i of a split is filled with i, its label is i."""
+    """The four gzipped files of MNIST or Fashion-MNIST; picture i of a split is filled with i, with label i % 10."""
     images = np.repeat(np.arange(count, dtype=np.uint8), 28 * 28).reshape(count, 28, 28)
     files = {}
     for prefix in ("train", "t10k"):
         files[f"{prefix}-images-idx3-ubyte.gz"] = gzip.compress(idx_images(images))
-        files[f"{prefix}-labels-idx1-ubyte.gz"] = gzip.compress(idx_labels(list(range(count))))
+        files[f"{prefix}-labels-idx1-ubyte.gz"] = gzip.compress(idx_labels([number % 10 for number in range(count)]))
     return files
 
 

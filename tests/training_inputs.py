@@ -9,6 +9,7 @@ import numpy as np
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
+from bulkinfer.train.ranks.group import ALONE
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.training import Training
@@ -36,4 +37,4 @@ def of_folder(home: Path, **options: Any) -> BenchConfig:
 
 def training_of(config: BenchConfig) -> Training:
     """The training whose input is measured."""
-    return set_up(with_defaults(with_data_found(config.train_config())), World())[0]
+    return set_up(with_defaults(with_data_found(config.train_config())), World(), ALONE)[0]

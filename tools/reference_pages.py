@@ -44,7 +44,22 @@ SPELLING = """## How options are written
 - A value may start with `-`.
 - `--flagfile FILE` reads options from a file, one on each line. Options behind it on the command line win.
 - `--help` prints the options of a command, `--version` its version.
-- Where a page below shows a plain argument, the word needs no option before it."""
+- Where a page below shows a plain argument, the word needs no option before it.
+
+## Words to replace
+
+In commands that documents, help and messages show, a word in capitals stands for something of yours:
+
+| word | what you type |
+|---|---|
+| `PHOTOS` | a folder of pictures |
+| `JOB` | a job: its results folder, its log folder, or the name of that folder |
+| `RUN` | the folder of a training run; `logs/RUN` where runs lie in `logs/` |
+| `FILE` | a file |
+| `FOLDER` | a folder |
+| `NAME` | a name, which the sentence around it explains |
+| `N` | a number |
+| `COMMAND` | a command of the table above |"""
 
 TRAINERS_TITLE = "# Flags of other trainers"
 TRAINERS_INTRODUCTION = """`bulkinfer train` and `bulkinfer validate` take the flags of four trainers of CNNs for Graphcore's
@@ -96,7 +111,7 @@ def _commands_page() -> str:
     lines = ["# Commands", "", "Every command with its purpose, and how options are written. Each links to its options.", ""]
     lines += ["| command | what it does |", "|---|---|"]
     lines += [f"| [`{command(name).shown}`](options-{name}.md) | {_plain(doc)} |" for name, doc in COMMANDS.items()]
-    also = "Every command also runs as `bulkinfer <command>` and as `python -m bulkinfer <command>`."
+    also = "Every command also runs as `bulkinfer COMMAND` and as `python -m bulkinfer COMMAND`."
     return "\n".join([*lines, "", also, "", SPELLING, "", MADE, ""])
 
 
@@ -172,7 +187,8 @@ def _dashed(name: str) -> str:
 
 def _where(block: Block) -> str:
     """The conditions of a part of what --like takes."""
-    return " and ".join(f"{_dashed(name)} {' or '.join(values)}" for name, values in block.when.items()) or "always"
+    conditions = [f"{_dashed(name)} {' or '.join(values) or 'not given'}" for name, values in block.when.items()]
+    return " and ".join(conditions) or "always"
 
 
 def _taken(block: Block) -> list[str]:

@@ -1,4 +1,4 @@
-"""The table of commands: `bulkinfer <command>` and `python -m bulkinfer <command>`."""
+"""The table of commands: `bulkinfer COMMAND` and `python -m bulkinfer COMMAND`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def usage() -> str:
     lines = [
         "bulkinfer: bulk offline inference over ONNX models, one row per picture",
         "",
-        "usage: bulkinfer <command> [options]",
+        "usage: bulkinfer COMMAND [options]",
         "",
         "first steps:",
         "  bulkinfer doctor            what this machine can do",
@@ -51,7 +51,7 @@ def usage() -> str:
         "commands:",
     ]
     lines += [f"  {name:<20}{doc}" for name, doc in COMMANDS.items()]
-    return "\n".join([*lines, "", "bulkinfer help <command> lists the options of a command, with examples."])
+    return "\n".join([*lines, "", "bulkinfer help COMMAND lists the options of a command, with examples."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   ├── DamagedError          a file of bulkinfer is damaged; its reader adds with advising() what to do
 │   ├── UnreadableError       a file could not be read for lack of memory or threads
 │   ├── PictureError          a picture cannot be trained or validated on; the caller adds what to do
+│   ├── RankLostError         another rank of a training run has ended, or does not answer
 │   ├── ShapeError            an output of a network has another shape than its graph declares
 │   └── DownloadError         a file could not be fetched, or is not the requested file
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
@@ -75,6 +76,14 @@ class UnreadableError(RunError):
 
 class PictureError(RunError):
     """A picture of a data set for training cannot be used. The caller knows how to go on without it, and adds that."""
+
+
+class RankLostError(RunError):
+    """Another rank of a training run has ended, or does not answer. `advice` says how to go on."""
+
+    def __init__(self, advice: str = "") -> None:
+        super().__init__(f"another rank has ended, or has not answered for half an hour{advice}")
+        self.advice = advice
 
 
 class ShapeError(RunError):

@@ -136,7 +136,7 @@ def test_with_manifests_alone_files_are_not_looked_at(folder: Path, capsys: pyte
     assert errors == ""
     (part,) = open_dataset(folder / "datasets").partitions
     assert [entry.size_bytes for entry in part.manifest.entries()] == [None, None]
-    assert next(part.manifest.records()).path == os.fsencode(folder / "photos/0/0.jpg")
+    assert next(part.manifest.records()).place == os.fsencode(folder / "photos/0/0.jpg")
     out, errors = told(capsys, 3, *arguments, "--balance", "bytes")
     assert "list names 2 pictures (2.0 MB)" in out
     assert "will be error rows: 1 picture: nowhere.jpg" in errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shutil
@@ -14,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.commands import SCRIPTS, command, get_model, records, run, run_here
+from tests.commands import command, get_model, records, run, run_here
 from tests.data_sets import sklearn_digits
 from tests.forms import long
-from tests.training import VALID, assert_same_weights, checkpoints, runs_in, table, weights, write_digits
+from tests.training import VALID, assert_same_weights, checkpoints, runs_in, table, write_digits
 
 ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 TINY = ["--model", "cifar_resnet8", "--image_size", 8, "--micro_batch_size", 8]
@@ -291,30 +289,6 @@ def test_speed_of_a_network_on_made_up_pictures(tmp_path: Path) -> None:
     done = train(tmp_path, *words, name="validate")
     assert "random weights: only the speed has a meaning" in done.stdout
     assert re.search(r"images/sec; latency of a batch in ms: mean [\d.]+, p50 [\d.]+, p95 [\d.]+, p99 [\d.]+\n", done.stdout)
-
-
-@long
-def test_two_replicas_are_one_of_twice_the_batch(tmp_path: Path) -> None:
-    """With group norm, to 1e-5; 42 pictures, so that the last update has 2. One run, which the first replica writes."""
-    write_digits(tmp_path / "data", 42)
-    words = [*DIGITS, "--norm", "group", "--norm_groups", 4, "--steps", 11, "--lr", 0.02]
-    train(tmp_path, *words, "--log_path", "one")
-    launcher = [str(SCRIPTS / "python"), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--no_python"]
-    found = subprocess.run(
-        [*ONE_CORE, *launcher, *command("bulkinfer", "train", *words, "--micro_batch_size", 4, "--log_path", "two")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    assert "batches: micro batch 4 x accumulation 1 x replicas 2 = global batch 8" in found.stdout
-    ((one,), (two,)) = runs_in(tmp_path / "one"), runs_in(tmp_path / "two")
-    expected, got = weights(one), weights(two)
-    assert (
-        max(float((expected[name] - got[name]).abs().max()) for name in expected if expected[name].dtype == torch.float32)
-        < 1e-5
-    )
-    with (one / "training.csv").open() as first, (two / "training.csv").open() as second:
-        for row, other in zip(csv.DictReader(first), csv.DictReader(second), strict=True):
-            assert float(row["loss"]) == pytest.approx(float(other["loss"]), rel=1e-4)
 
 
 @long

@@ -29,7 +29,7 @@ from tests.rules.source import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "many-machines.md"
 NUM_PICTURES, COUNT = 150, 16
-ARRAY, ALLOCATION = (block.text for block in blocks(PAGE) if block.reason == "it needs SLURM")
+ARRAY, ALLOCATION = (block.text for block in blocks(PAGE) if "#SBATCH" in block.text)
 SRUN = """#!/bin/bash
 # Runs a command as SLURM's srun does for one task, SLURM_PROCID of SLURM_NTASKS, which are set
 exec "$@"

@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", default="resnext101_32x4d", help="network")
-    parser.add_argument("--model_path", type=Path, required=True, help="folder of model folders")
+    parser.add_argument("--model_path", type=Path, default=Path("models"), help="folder of model folders")
     parser.add_argument("--batch_size", type=int, default=6, help="that of the graph")
     parser.add_argument("--data_dir", type=Path, required=True, help="folder of JPEGs")
     parser.add_argument("--num_devices", type=int, default=8, help="workers")

@@ -24,8 +24,10 @@ INTRODUCTION = """# Processors
 What processors reach: one row for each processor, network, provider and precision that was measured. This page is made from
 [processors.json](processors.json), which `tools/bench/processors.py` writes; that file also has versions and times.
 
-    python tools/demo_photos.py photos
-    python tools/bench/processors.py --model_name resnet50 efficientnet_lite0 --data_dir photos
+```sh
+python tools/demo_photos.py photos
+python tools/bench/processors.py --model_name resnet50 efficientnet_lite0 --data_dir photos
+```
 
 Each figure is a median over rounds, in which all rows of a network take turns. Runs on different machines cannot be compared to
 the last percent: other programs may have shared the machine.

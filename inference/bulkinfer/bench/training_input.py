@@ -24,7 +24,7 @@ from bulkinfer.results.log_folder import dated
 from bulkinfer.train.data.input_parts import TOGETHER, Counts, parts_of
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
-from bulkinfer.train.ranks.group import share_cores
+from bulkinfer.train.ranks.group import ALONE, share_cores
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 
@@ -65,7 +65,7 @@ def bench_training_input(config: BenchConfig) -> int:
         share_cores()
         options = with_defaults(with_data_found(config.train_config()))
         begin = time.perf_counter()
-        training, plan = set_up(options, World())
+        training, plan = set_up(options, World(), ALONE)
         open_s = time.perf_counter() - begin
         for name in ("data", "batches"):
             log.info(f"{name}: {plan[name]}")

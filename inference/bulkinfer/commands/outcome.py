@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from traceback import walk_tb
-from types import ModuleType
 from typing import NoReturn
 
-from bulkinfer.errors import BulkinferError, os_error_sentence
 from bulkinfer.host.console import drop_stdout, make_printing_safe, say_last
-from bulkinfer.host.limits import exhausted  # not later: then there may be no memory to import it
-from bulkinfer.host.stop_signals import stop_sentence, stopping_signal, work_begins, work_ends
+from bulkinfer.host.failure import sentence_and_code  # not later: then there may be no memory to import it
+from bulkinfer.host.stop_signals import work_begins, work_ends
 
 
 def exit_code_of(command: str, act: Callable[[], int]) -> int:
@@ -42,7 +39,7 @@ def report_failure(command: str, error: BaseException, *, after_signal: int = 0)
     """
     if isinstance(error, OSError) and (error.filename == "stdout" or isinstance(error, BrokenPipeError)):
         drop_stdout()
-    sentence, code = _failure(command, error, after_signal)
+    sentence, code = sentence_and_code(command, error, after_signal)
     if not sentence:
         raise error
     say_last(sentence)
@@ -56,32 +53,3 @@ def leave(code: int) -> NoReturn:
     process aborts: commands that had done all their work ended with exit code 134.
     """
     os._exit(code)
-
-
-def _failure(command: str, error: BaseException, after_signal: int) -> tuple[str, int]:
-    """The last sentence of a command and its exit code; '' for a bug of bulkinfer."""
-    if number := stopping_signal(error):
-        return stop_sentence(command, number), 128 + number
-    if isinstance(error, BulkinferError):
-        return f"{command}: {error}", error.exit_code
-    if isinstance(error, BrokenPipeError):  # the reader of stdout has ended, as in `... | head`
-        return f"{command}: stopped, since nobody reads its output any more", 1
-    what = ""
-    if isinstance(error, OSError) and error.errno is not None:
-        what = os_error_sentence(error)
-    elif after_signal and _is_of_an_import(error):
-        return stop_sentence(command, after_signal), 128 + after_signal
-    elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):
-        what = exhausted(f"{type(error).__name__}: {error}")
-    if not what and isinstance(error, ImportError):
-        from bulkinfer.host.install_hint import unusable_package
-
-        what = unusable_package(command, error)
-    return f"{command}: {what}" if what else "", 1
-
-
-def _is_of_an_import(error: BaseException) -> bool:
-    """True if an import failed with `error`, or a module lacks a name, as one does whose import was ended."""
-    if isinstance(error, ImportError) or isinstance(getattr(error, "obj", None), ModuleType):
-        return True
-    return any(frame.f_code.co_name == "<module>" for frame, _ in walk_tb(error.__traceback__))

@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from types import FrameType
 from typing import Any
 
 from bulkinfer.commands import validate
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.commands.train_words import COMMAND, options_of_run, read, resolve
+from bulkinfer.commands.train_words import options_of_run, read, resolve
 from bulkinfer.commands.words import asks_for_help, boolean, split_flag
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import STOP_SIGNALS, Unbroken
+from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.train.compat.translation import rivals
 from bulkinfer.train.compat.validation_words import without_training
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
+from bulkinfer.train.ranks.world import is_first_rank
+from bulkinfer.train.stopping import COMMAND, stop_signals
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
@@ -40,38 +40,16 @@ def _run(config: TrainConfig) -> int:
     from bulkinfer.train.ranks.group import share_cores
 
     share_cores()
-    result = train(config, stopping=_stop_signals, shows_progress=True)
-    if result.exit_code:
-        assert result.folder is not None, "a dry run cannot be stopped"
+    is_first = is_first_rank()
+    if not is_first:
+        log.setLevel(logging.WARNING)
+    result = train(config, stopping=lambda: stop_signals(says=is_first), shows_progress=True)
+    if result.exit_code and result.folder is not None:
         log.warning(
             f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
             f"{COMMAND} --resume {shell_word(result.folder)} goes on from there"
         )
     return result.exit_code
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], int]]:
-    """Until the block ends, the first stop signal lets the update at work end; a second one acts at once.
-
-    Gives a function that returns 0, or the exit code of a process that the signal ended.
-    """
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        log.warning(f"{COMMAND}: stopping after this update; a second signal stops at once")
-
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield lambda: 128 + received[0] if received else 0
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -13,9 +13,8 @@ from bulkinfer.train.compat.reference_flags import foreign_flags, rows_by_flag
 from bulkinfer.train.compat.translation import Translation
 from bulkinfer.train.data.which import dataset_of, has_large_pictures
 from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.stopping import COMMAND
 from bulkinfer.types import Given
-
-COMMAND = "bulkinfer train"
 
 
 def read(words: Sequence[str]) -> list[Given]:

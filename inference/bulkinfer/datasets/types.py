@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
     from bulkinfer.records.archive_index import ArchiveIndex
 
 SPLITS = ("train", "valid")
+
+
+def short_hash(*data: bytes | Array) -> str:
+    """The first 16 digits of the sha256 of some data."""
+    found = hashlib.sha256()
+    for part in data:
+        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +67,10 @@ class PathTable:
             raise IndexError(f"path {index} of {len(self)}")
         return self.root + b"/" + self.names[self.ends[number] : self.ends[number + 1]]
 
+    def digest(self) -> str:
+        """A hash of the names, in their order."""
+        return short_hash(self.names, self.ends)
+
 
 class Places(Protocol):
     """Where the pictures of a data set lie, by number."""
@@ -64,6 +78,9 @@ class Places(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Place: ...
+
+    def digest(self) -> str:
+        """A hash of the places below the folder of the set, in their order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +105,11 @@ class MemberTable:
         """The place of one picture."""
         return Member(self.archives[self.numbers[index]], int(self.offsets[index]), int(self.spans[index]))
 
+    def digest(self) -> str:
+        """A hash of the names of the archives, and of the place of each picture in them."""
+        names = b"\0".join(os.path.basename(archive.path) for archive in self.archives)
+        return short_hash(names, self.numbers, self.offsets, self.spans)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayPictures:
@@ -109,6 +131,10 @@ class ArrayPictures:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def digest(self) -> str:
+        """A hash of the pixels."""
+        return short_hash(self.images_NHWC)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePictures:
@@ -129,6 +155,10 @@ class FilePictures:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """A hash of the places below the folder of the set, in their order."""
+        return self.places.digest()
 
 
 @dataclass(frozen=True, slots=True)

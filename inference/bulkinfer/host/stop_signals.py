@@ -41,8 +41,8 @@ class _Watch:
     sends the signal again, until the work is being left.
     """
 
-    def __init__(self, command: str) -> None:
-        self.command = command
+    def __init__(self, command: str, *, says: bool = True) -> None:
+        self.command, self.says = command, says
         self.is_working = False
         self.waits = 0  # blocks that a signal must not interrupt, one in the other
         self.number = 0  # of the signal that has to end the work; 0: none
@@ -64,7 +64,8 @@ class _Watch:
     def end(self, number: int) -> None:
         """End this process."""
         try:
-            os.write(2, f"{stop_sentence(self.command, number)}\n".encode("utf-8", "backslashreplace"))
+            if self.says:
+                os.write(2, f"{stop_sentence(self.command, number)}\n".encode("utf-8", "backslashreplace"))
         finally:  # the terminal may be gone
             os._exit(128 + number)
 
@@ -111,10 +112,10 @@ def _is_unwinding() -> bool:
 _watch: _Watch | None = None
 
 
-def watch_signals(command: str) -> None:
-    """From now on a stop signal ends this process at once, with one sentence that begins with `command`."""
+def watch_signals(command: str, *, says: bool = True) -> None:
+    """From now on a stop signal ends this process at once, with one sentence that begins with `command` if it `says` that."""
     global _watch
-    _watch = _Watch(command)
+    _watch = _Watch(command, says=says)
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _watch)

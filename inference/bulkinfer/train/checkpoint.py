@@ -7,6 +7,7 @@ optimiser and continues no run.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -24,6 +25,7 @@ from bulkinfer.errors import BulkinferError, DamagedError, RunError, UsageError,
 from bulkinfer.files.atomic import TEMPORARY_PREFIX, file_sha256, fsync_directory, temporary_owner, temporary_path
 from bulkinfer.files.json_file import write_json
 from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.optimisers import own_state
 from bulkinfer.train.state import AVERAGE_NAME, CHECKPOINT_NAME, OPTIMISER_KEY, read_state
 from bulkinfer.train.state import FILE as STATE
 
@@ -81,7 +83,7 @@ def save(
     run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any], ema: Ema | None = None
 ) -> Path:
     """Publish the checkpoint of `state["step"]` updates; returns its folder."""
-    tensors, numbers = _flatten(optimiser)
+    tensors, numbers = flatten_optimiser(optimiser)
     files, state = {WEIGHTS: network.state_dict(), OPTIMISER: tensors}, {**state, "optimiser_numbers": numbers}
     if ema is not None:
         files[EMA], state["ema_updates"] = ema.tensors(), ema.updates
@@ -130,7 +132,7 @@ def _fsync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _flatten(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
+def flatten_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The optimiser's state as tensors and as plain numbers, both by "<number of the parameter>.<name>"."""
     tensors, numbers = {}, {}
     for index, entries in optimiser.state_dict()["state"].items():
@@ -157,9 +159,11 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) 
             file = checkpoint.path / OPTIMISER
             raise RunError(f"{file} is damaged ({key[:40]!r} does not fit a parameter of the network): {_ADVICE}")
         state.setdefault(int(index), {})[name] = value
-    groups = optimiser.state_dict()["param_groups"]
+    numbers, groups = itertools.count(), []
+    for group in optimiser.param_groups:
+        groups.append({**group, "params": [next(numbers) for _ in group["params"]]})
     optimiser.load_state_dict({"state": state, "param_groups": groups})
-    for parameter, values in optimiser.state.items():
+    for parameter, values in own_state(optimiser).items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -24,18 +24,21 @@ from bulkinfer.train.checkpoint import Checkpoint
 from bulkinfer.train.compile_cache import private_cache
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
-from bulkinfer.train.loop import Stop, run_updates
+from bulkinfer.train.loop import run_updates
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
-from bulkinfer.train.ranks.group import join, leave
-from bulkinfer.train.ranks.world import find_world
+from bulkinfer.train.ranks.agreement import agree
+from bulkinfer.train.ranks.group import connected, noticing_lost_ranks
+from bulkinfer.train.ranks.start import ranks_to_start, start_ranks
+from bulkinfer.train.ranks.world import World, find_world
 from bulkinfer.train.resume import changed_options, find_last, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from bulkinfer.train.saving import remove_all
-from bulkinfer.train.setup import set_up
-from bulkinfer.train.step import warn_if_emulated
+from bulkinfer.train.setup import device_of, set_up
+from bulkinfer.train.step import Stop, never, warn_if_emulated
 from bulkinfer.train.tracking.profiler import check_profile
 from bulkinfer.train.training import Training
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -62,7 +65,7 @@ class TrainResult:
 @contextmanager
 def never_stopping() -> Iterator[Stop]:
     """Let a run go on to its end."""
-    yield lambda: 0
+    yield never
 
 
 def train(
@@ -73,38 +76,46 @@ def train(
 ) -> TrainResult:
     """Train a network, or continue a run (`config.resume`); with `config.dry_run`, only log the plan.
 
-    `stopping()` is entered for the time of the updates. The function that it gives is asked after each of them: an exit code
-    other than 0 ends the run after a last checkpoint. It is not used if several replicas share the updates, since a replica
-    that stops by itself would leave the others waiting. `shows_progress` shows a live view if stdout is a terminal.
+    `stopping()` is entered for the time of the updates. The function that it gives is asked in each of them: an exit code
+    other than 0, on any rank, ends the run after a last checkpoint. `shows_progress` shows a live view if stdout is a terminal.
 
-    Seeds torch's random numbers. Raises UsageError before anything is written, RunError later.
+    `config.config` and `config.like` say where a command line took options from, and have no effect here. Seeds torch's random
+    numbers. Raises UsageError before anything is written, RunError later.
     """
+    if count := ranks_to_start(config):
+        result = start_ranks(config, count, shows_progress=shows_progress)
+        paths = {name: Path(result[name]) for name in ("folder", "checkpoint") if result[name] is not None}
+        return TrainResult(**{**result, **paths})
     found = find_last(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
     world = find_world(config.replicas, is_plan=config.dry_run)
-    config = with_defaults(with_data_found(config))
+    with said_once(world):
+        config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)
-    with deterministic(config.deterministic), private_cache(config.compile):
-        training, plan_lines = set_up(config, world)
-        if found is not None:
-            restore(training, found)
-        progress = training.progress
-        is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
+    here = World() if config.dry_run else world
+    group = connected(here, device_of(config, here))
+    with deterministic(config.deterministic), private_cache(config.compile), group as ranks:
+        with said_once(world):
+            training, plan_lines = set_up(config, world, ranks)
+            if found is not None:
+                restore(training, found)
         if world.is_first:
             log_start(plan_lines, changed, found, training.plan.epochs.total_steps)
             warn_if_emulated(training.model.precision)
             warn_if_slow(config.ema, training.plan.epochs.total_steps)
         check_profile(training)
-        if config.check_pictures and world.is_first:
-            check_pictures(training.data, skips_bad=config.on_bad_picture == "skip")
+        agree(training, found)
+        if config.check_pictures:
+            check_pictures(training.data, ranks, skips_bad=config.on_bad_picture == "skip")
+        progress = training.progress
+        is_done = progress.done == training.plan.epochs.total_steps and not progress.owes_validation
         if config.dry_run or is_done:
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)
-        join(world, training.data.device)
         run = open_log(training, found, plan_lines, shows_progress=shows_progress) if world.is_first else Silence()
         try:
-            with (stopping if world.replicas == 1 else never_stopping)() as stop:
+            with stopping() as stop, noticing_lost_ranks(lambda: how_to_go_on(training, run)):
                 code = run_updates(training, run, stop)
             if world.is_first and not code:
                 average_at_end(config, run)
@@ -116,8 +127,28 @@ def train(
             raise
         finally:
             run.close()
-        leave(world)
     return result_of(training, run.folder if world.is_first else None, code)
+
+
+def how_to_go_on(training: Training, run: Log) -> str:
+    """What to do about a run that could not go on, as the end of a sentence."""
+    if not training.plan.world.is_first:
+        return ""
+    if training.progress.checkpoint is None:
+        return ": start again, since nothing was saved yet"
+    return f": bulkinfer train --resume {shell_word(run.folder)} goes on from the last checkpoint"
+
+
+@contextmanager
+def said_once(world: World) -> Iterator[None]:
+    """Let the first rank alone log warnings until the block ends: all ranks would log the same."""
+    level = log.level
+    if not world.is_first:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager

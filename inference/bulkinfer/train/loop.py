@@ -6,7 +6,7 @@ Shape letters: N batch, H height, W width, C channels, K classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 
 import torch
@@ -18,17 +18,14 @@ from bulkinfer.train.data.draws import order, step_seed
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Epochs, every, is_due, micro_batches, share
-from bulkinfer.train.ranks.group import add_over_replicas
 from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
-from bulkinfer.train.step import Outcome, run_step, targets_of
+from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
 from bulkinfer.train.tracking.profiler import profiled
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
 from bulkinfer.types import shell_word
-
-Stop = Callable[[], int]  # asked after each update; an exit code other than 0 ends the run
 
 
 def run_updates(training: Training, run: Log, stop: Stop) -> int:
@@ -41,9 +38,9 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
     try:
         return _run_updates(training, run, stop, window)
     except PictureError as error:
-        if training.plan.world.replicas > 1 or not progress.done:
+        if training.ranks.are_many or not progress.done:
             raise PictureError(f"{error}: repair it, or leave it out with --on_bad_picture skip") from error
-        progress.window = window.sums(training.plan.world)
+        progress.window = window.sums(training.ranks)
         save(training, run)
         command = f"bulkinfer train --resume {shell_word(run.folder)}"
         raise PictureError(
@@ -57,28 +54,28 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
     log_every = config.log_updates or updates_between(config.logs_per_epoch, epochs)
     validate_every = validation_interval(config, epochs)
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
-    if progress.owes_validation and training.plan.world.is_first:
+    if progress.owes_validation:
         last = progress.done == epochs.total_steps
         validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
         if last:
             save(training, run)
-    for outcome, rate, scale in profiled(updates(training), training, run):
+    for outcome, rate, scale in profiled(updates(training, stop), training, run):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
         window.add(outcome)
         if not outcome.finite:
             report_not_finite(training, run)
-        last, code = done == epochs.total_steps, stop()
+        last, code = done == epochs.total_steps, outcome.stop
         is_planned = last or is_due(done, save_every, offset=first_save)
         is_saved = is_planned or bool(code)
         if is_due(done, log_every) or last:
             log_window(training, run, window, rate, scale)
             window.empty()
         is_validated = is_due(done, validate_every) or (last and config.validation != "none")
-        if is_saved or is_validated:  # on all replicas
-            progress.window = window.sums(training.plan.world)
+        if is_saved or is_validated:  # on all ranks
+            progress.window = window.sums(training.ranks)
         progress.owes_validation = training.data.held_out is not None and is_validated
-        if progress.owes_validation and not code and training.plan.world.is_first:
+        if progress.owes_validation and not code:
             validate(training, run, is_saved=is_planned)
         if is_saved:
             save(training, run)
@@ -100,7 +97,7 @@ def validation_interval(config: TrainConfig, epochs: Epochs) -> float:
     return config.validation_epochs * epochs.steps_per_epoch
 
 
-def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
+def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, float]]:
     """Run one update after the other; gives the outcome, rate and loss scale of each, and counts it in `progress.done`."""
     model, plan = training.model, training.plan
     epochs, world = plan.epochs, plan.world
@@ -124,7 +121,8 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
                 rate=rate,
                 scale=scale,
                 precision=model.precision,
-                replicas=world.replicas,
+                ranks=training.ranks,
+                stop=stop,
                 buffers=buffers,
             )
             model.loss_scale.after(outcome.finite)
@@ -132,7 +130,7 @@ def updates(training: Training) -> Iterator[tuple[Outcome, float, float]]:
                 model.ema.follow(model.network)
         else:
             nothing = torch.zeros((), device=training.data.device)
-            outcome = Outcome(nothing, nothing, 0, finite=True)
+            outcome = Outcome(nothing, nothing, 0, finite=True, stop=training.ranks.largest(stop()))
         pending = []
         training.progress.done = work.step + 1
         yield outcome, rate, scale
@@ -143,8 +141,7 @@ def pictures_of(training: Training, pending: list[tuple[Work, Tensor]], planned:
     if training.plan.config.on_bad_picture != "skip":
         return planned
     count = torch.tensor([float(sum(len(images) for _, images in pending))], device=training.data.device)
-    if training.plan.world.replicas > 1:
-        add_over_replicas([count])
+    training.ranks.add([count])
     return int(count)
 
 
@@ -157,7 +154,7 @@ def plan_work(training: Training) -> Iterator[Work]:
         if epochs.pass_of(step) != epoch:
             epoch = epochs.pass_of(step)
             epoch_order = training.data.chosen[order(seed, epoch, epochs.num_samples, shuffle=plan.config.shuffle)]
-        start, end = share(*epochs.window(step), world.rank, world.replicas)
+        start, end = share(*epochs.window(step), world.replica, world.replicas)
         pieces = micro_batches(start, end, plan.micro_batch)
         for one, other in pieces or [(start, end)]:  # a replica for which nothing is left takes part all the same
             yield Work(step, epoch, epoch_order[one:other], ends_step=other == end)

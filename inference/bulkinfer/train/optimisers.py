@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bulkinfer.errors import UsageError
-from bulkinfer.train.options import TrainConfig
+from bulkinfer.train.options import DEFAULT_L2, TrainConfig
 
 USES_MOMENTUM = ("momentum", "nesterov", "rmsprop", "rmsprop_tf", "lars")
 
@@ -53,7 +53,7 @@ def optimiser_options(config: TrainConfig) -> OptimiserOptions:
 
 def l2_of(config: TrainConfig) -> float:
     """--l2, or its default: 0.0005, or 0 beside --weight_decay."""
-    return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else 0.0005
+    return config.l2 if config.l2 >= 0 else 0.0 if config.weight_decay else DEFAULT_L2
 
 
 def has_one_dimension(parameter: nn.Parameter) -> bool:
@@ -87,10 +87,13 @@ def make_optimiser(
     parameters: Iterable[nn.Parameter],
     options: OptimiserOptions,
     is_plain: Callable[[nn.Parameter], bool] = has_one_dimension,
+    *,
+    is_sharded: bool = False,
 ) -> torch.optim.Optimizer:
     """The optimiser with two groups of parameters: decayed ones, and plain ones, which have no decay, nor are scaled by lars.
 
-    The rate is 0 here, and set before each update.
+    The rate is 0 here, and set before each update. If it is sharded, each rank keeps and computes the state of some parameters
+    only, and sends the others the new weights (Rajbhandari et al., arXiv:1910.02054, stage 1).
     """
     groups: list[dict[str, Any]] = [
         {"params": [], "l2": options.l2, "shrink": options.weight_decay, "always_adapt": True},
@@ -99,7 +102,28 @@ def make_optimiser(
     for parameter in parameters:
         groups[is_plain(parameter)]["params"].append(parameter)
     groups = [{**group, "weight_decay": group["l2"]} for group in groups if group["params"]]
-    return _BUILDERS[options.name](groups, options)
+    kind, settings = _kind(options)
+    if is_sharded:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(groups, kind, lr=0.0, **settings)
+    optimiser: torch.optim.Optimizer = kind(groups, lr=0.0, **settings)
+    return optimiser
+
+
+def own_state(optimiser: torch.optim.Optimizer) -> Mapping[Tensor, dict[str, Any]]:
+    """The state that this rank keeps: of all parameters, or of its own if the optimiser is sharded."""
+    if (own := getattr(optimiser, "optim", None)) is None:
+        return optimiser.state
+    optimiser.state.clear()  # after a load it holds all of it a second time
+    state: Mapping[Tensor, dict[str, Any]] = own.state
+    return state
+
+
+def gather_state(optimiser: torch.optim.Optimizer) -> None:
+    """Send the state of a sharded optimiser to the first rank, whose state_dict() then is that of all ranks."""
+    if (consolidate := getattr(optimiser, "consolidate_state_dict", None)) is not None:
+        consolidate(to=0)
 
 
 @torch.no_grad()
@@ -112,42 +136,25 @@ def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
     optimiser.step()
 
 
-def _sgd(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    momentum = 0.0 if options.name == "sgd" else options.momentum
-    return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=options.name == "nesterov")
+def _kind(options: OptimiserOptions) -> tuple[Any, dict[str, Any]]:
+    """The class of an optimiser, and its settings.
 
-
-def _adam(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr=0.0, betas=options.betas, eps=options.epsilon or 1e-8)
-
-
-def _rmsprop(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    return torch.optim.RMSprop(
-        groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-8
-    )
-
-
-def _rmsprop_tf(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """TensorFlow's form: epsilon inside the root, averages that start at 1, the rate inside the momentum."""
+    rmsprop_tf is TensorFlow's form: epsilon inside the root, averages that start at 1, the rate inside the momentum. lars
+    scales rates by the norms of weight and gradient (You et al., arXiv:1708.03888), but for plain parameters.
+    """
+    from timm.optim.lars import Lars
     from timm.optim.rmsprop_tf import RMSpropTF
 
-    return RMSpropTF(groups, lr=0.0, alpha=options.rmsprop_decay, momentum=options.momentum, eps=options.epsilon or 1e-3)
-
-
-def _lars(groups: list[dict[str, Any]], options: OptimiserOptions) -> torch.optim.Optimizer:
-    """Rates scaled by the norms of weight and gradient (You et al., arXiv:1708.03888); not for plain parameters."""
-    from timm.optim.lars import Lars
-
-    return Lars(groups, lr=0.0, momentum=options.momentum, trust_coeff=options.trust, eps=options.epsilon or 1e-8)
-
-
-_BUILDERS: dict[str, Callable[[list[dict[str, Any]], OptimiserOptions], torch.optim.Optimizer]] = {
-    "sgd": _sgd,
-    "momentum": _sgd,
-    "nesterov": _sgd,
-    "adam": _adam,
-    "adamw": _adam,
-    "rmsprop": _rmsprop,
-    "rmsprop_tf": _rmsprop_tf,
-    "lars": _lars,
-}
+    momentum, small = {"momentum": options.momentum}, {"eps": options.epsilon or 1e-8}
+    rmsprop = {**momentum, "alpha": options.rmsprop_decay}
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "sgd": (torch.optim.SGD, {}),
+        "momentum": (torch.optim.SGD, momentum),
+        "nesterov": (torch.optim.SGD, {**momentum, "nesterov": True}),
+        "adam": (torch.optim.Adam, {"betas": options.betas, **small}),
+        "adamw": (torch.optim.Adam, {"betas": options.betas, **small}),
+        "rmsprop": (torch.optim.RMSprop, {**rmsprop, **small}),
+        "rmsprop_tf": (RMSpropTF, {**rmsprop, "eps": options.epsilon or 1e-3}),
+        "lars": (Lars, {**momentum, "trust_coeff": options.trust, **small}),
+    }
+    return kinds[options.name]

@@ -24,7 +24,7 @@ MICRO_BATCH = 128  # where no option says more
 AVERAGES = ("mean", "exponential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
-DEFAULT_EPOCHS = 100.0
+DEFAULT_EPOCHS, DEFAULT_L2 = 100.0, 0.0005
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TrainConfig:
     )
     replicas: int = option(
         0,
-        "processes that share an update; 0: as many as torchrun started",
+        "processes that share an update, started here unless torchrun, mpirun or srun has; 0: as many as there are",
         minimum=0,
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", minimum=0)
@@ -157,6 +157,7 @@ class TrainConfig:
         "this x the weights is added to the gradient; -1: 0.0005, or 0 beside --weight_decay",
     )
     optimizer_eps: float = option(0.0, "epsilon of the optimiser; 0: its own", minimum=0)
+    shard_optimizer: bool = option(False, "each replica keeps the optimiser's state of a part of the parameters only")
     rmsprop_decay: float = option(0.9, "decay of rmsprop's averages", minimum=0)
     lars_trust: float = option(0.001, "trust coefficient of lars", minimum=0)
     lars_skip: tuple[str, ...] = option(

@@ -107,7 +107,8 @@ def _optimiser(config: TrainConfig) -> str:
     momentum = f", momentum {config.momentum:g}" if config.optimizer in USES_MOMENTUM else ""
     l2 = f", L2 {l2_of(config):g}{mark(config.l2 < 0)}" if l2_of(config) else ""
     others = (("weight decay", config.weight_decay), ("ema", config.ema))
-    return name + momentum + l2 + "".join(f", {what} {value:g}" for what, value in others if value)
+    sharded = ", its state shared out among the replicas" if config.shard_optimizer else ""
+    return name + momentum + l2 + "".join(f", {what} {value:g}" for what, value in others if value) + sharded
 
 
 def _rounding(config: TrainConfig) -> str:

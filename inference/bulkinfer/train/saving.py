@@ -6,13 +6,15 @@ import shutil
 
 from bulkinfer.files.atomic import naming
 from bulkinfer.train import checkpoint
+from bulkinfer.train.optimisers import gather_state
 from bulkinfer.train.runs import Log
 from bulkinfer.train.training import Training
 
 
 def save(training: Training, run: Log) -> None:
-    """The first replica saves a checkpoint and removes older ones that are not to be kept."""
+    """The first rank saves a checkpoint, which takes all ranks, and removes older ones that are not to be kept."""
     model, plan, progress = training.model, training.plan, training.progress
+    gather_state(model.updater.optimiser)
     if not plan.world.is_first:
         return
     scale = {"value": model.loss_scale.value, "good_steps": model.loss_scale.good_steps}

@@ -25,6 +25,7 @@ from bulkinfer.train.optimisers import optimiser_options
 from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
+from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
@@ -33,8 +34,10 @@ from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingDa
 from bulkinfer.train.updating import Updater, rounding_seed
 
 
-def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]:
+def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, dict[str, str]]:
     """Set up a run; returns it with the lines of its plan. `config` comes from with_data_found() and with_defaults().
+
+    A plan is for the `world`, which need not be the `ranks` that there are.
 
     Raises UsageError for everything that cannot work.
     """
@@ -53,7 +56,7 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
     network = network_of(config, options, device, precision)
     if batches.micro_batch == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
         check_single_values(network, config.input_channels, data.size)
-    model = model_for(config, network, precision)
+    model = model_for(config, network, precision, ranks)
     check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
     facts = {
         "config": asdict(config),
@@ -70,11 +73,12 @@ def set_up(config: TrainConfig, world: World) -> tuple[Training, dict[str, str]]
         data=data_for(config, data, num_samples, device),
         plan=Plan(config, epochs, schedule, batches.micro_batch, world, facts),
         progress=Progress(),
+        ranks=ranks,
     )
     return training, plan_lines(training, batches, data)
 
 
-def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision) -> Model:
+def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision, ranks: Ranks) -> Model:
     """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
     parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
@@ -82,7 +86,12 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
-        updater=Updater(parameters, optimiser_options(config), rounding_seed=rounding_seed(config)),
+        updater=Updater(
+            parameters,
+            optimiser_options(config),
+            rounding_seed=rounding_seed(config),
+            is_sharded=config.shard_optimizer and ranks.are_many,
+        ),
         precision=precision,
         loss_scale=loss_scale_of(config),
         ema=ema,
@@ -182,7 +191,7 @@ def device_of(config: TrainConfig, world: World | None = None) -> torch.device:
     name = config.device if config.device != "auto" else "cuda" if has_gpu else "cpu"
     if name.startswith("cuda") and not has_gpu:
         raise UsageError(f"--device {config.device}: torch finds no GPU here")
-    if name == "cuda" and world is not None and world.replicas > 1:
+    if name == "cuda" and world is not None and world.size > 1:
         name = f"cuda:{world.local_rank}"
     try:
         device = torch.device(name)

@@ -17,10 +17,17 @@ from torch.nn import functional
 
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.ranks.group import add_over_replicas
+from bulkinfer.train.ranks.group import ALONE, Ranks
 from bulkinfer.train.updating import Updater
 
 log = logging.getLogger("bulkinfer")
+
+Stop = Callable[[], int]  # asked in each update; an exit code other than 0 ends the run after it
+
+
+def never() -> int:
+    """Let a run go on to its end."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +118,16 @@ def loss_scale_of(config: TrainConfig) -> LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an update: sums over this replica's samples, on the device. `finite`: the weights were updated."""
+    """The outcome of an update: sums over this rank's samples, on the device.
+
+    `finite`: the weights were updated. `stop` is 0, or the exit code with which the run ends after this update, on all ranks.
+    """
 
     loss: Tensor
     correct: Tensor
     count: int
     finite: bool
+    stop: int = 0
 
 
 def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -135,13 +146,15 @@ def run_step(
     rate: float,
     scale: float,
     precision: Precision,
-    replicas: int = 1,
+    ranks: Ranks = ALONE,
+    stop: Stop = never,
     buffers: Sequence[Tensor] = (),
 ) -> Outcome:
     """Update number `step` from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
-    The gradient is that of the mean loss over the `window_size` samples of all replicas, for any number of parts. If a gradient
-    is not finite on any replica, neither the weights nor the `buffers` (averages of batch norm) change.
+    The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
+    not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
+    code on any rank, all of them return it.
     """
     before = [buffer.clone() for buffer in buffers]
     updater.forget_gradients()
@@ -155,16 +168,23 @@ def run_step(
         losses.append(loss.detach())
         correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
-    gradients = updater.gradients(of_all=replicas > 1)  # a replica without samples takes part, as the others have gradients
-    if replicas > 1:
-        add_over_replicas(gradients)
+    gradients = updater.gradients(of_all=ranks.are_many)  # a rank without samples takes part, as the others have gradients
+    code = stop()
+    stopping = torch.tensor([float(code > 0)], device=gradients[0].device)  # how many ranks are to stop
+    ranks.add([*gradients, stopping])
     if scale != 1:
         torch._foreach_mul_(gradients, 1 / scale)
-    finite = bool(torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()))
+    finite, stops = torch.stack([torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()), stopping[0] > 0]).tolist()
     if finite:
         updater.update(rate, step)
     else:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
     nothing = [torch.zeros((), device=gradients[0].device)]
-    return Outcome(torch.stack(losses or nothing).sum(), torch.stack(correct or nothing).sum(), count, finite)
+    return Outcome(
+        torch.stack(losses or nothing).sum(),
+        torch.stack(correct or nothing).sum(),
+        count,
+        finite=finite,
+        stop=ranks.largest(code) if stops else 0,
+    )

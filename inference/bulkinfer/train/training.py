@@ -18,6 +18,7 @@ from bulkinfer.train.data.opening import Augmentation
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Epochs
+from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.step import LossScale, Precision
@@ -103,3 +104,4 @@ class Training:
     data: TrainingData
     plan: Plan
     progress: Progress
+    ranks: Ranks

@@ -20,11 +20,16 @@ class Updater:
     A parameter of 16 bits has a float32 copy. Its gradients are summed in that of the copy, where small ones count too, and
     the optimiser works on the copy and keeps its averages in float32. The copy has memory during an update only: between two
     updates the weights are those of 16 bits. With a `rounding_seed` the result is rounded stochastically, without one to the
-    nearest.
+    nearest. If it `is_sharded`, each rank keeps the state of the optimiser for a part of the parameters.
     """
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], options: OptimiserOptions, rounding_seed: int | None = None
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        options: OptimiserOptions,
+        rounding_seed: int | None = None,
+        *,
+        is_sharded: bool = False,
     ) -> None:
         halves = {name: weight for name, weight in parameters.items() if weight.dtype in _HALVES}
         copies = {name: _copy(weight) for name, weight in halves.items()}
@@ -32,7 +37,9 @@ class Updater:
         targets = {**parameters, **copies}
         self._targets = list(targets.values())
         self._rounding = RandomRounding(rounding_seed, list(halves)) if halves and rounding_seed is not None else None
-        self.optimiser = make_optimiser(self._targets, options, plain_for_lars(targets, options.lars_skip))
+        self.optimiser = make_optimiser(
+            self._targets, options, plain_for_lars(targets, options.lars_skip), is_sharded=is_sharded
+        )
 
     def forget_gradients(self) -> None:
         """Begin a new sum."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bulkinfer.errors import RunError
-from bulkinfer.train.ranks.group import add_over_replicas
-from bulkinfer.train.ranks.world import World
+from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.runs import Log, memory_mb
 from bulkinfer.train.step import Outcome
 from bulkinfer.train.training import Training
@@ -42,18 +41,17 @@ class Window:
         """Leave out the time since the last update: it was not training."""
         self._since = time.perf_counter()
 
-    def sums(self, world: World) -> tuple[float, ...]:
-        """Loss, right answers, pictures of all replicas together, and seconds; () before the first update."""
+    def sums(self, ranks: Ranks) -> tuple[float, ...]:
+        """Loss, right answers, pictures of all ranks together, and seconds; () before the first update."""
         if self._sums is None:
             return ()
         sums = self._sums.clone()
-        if world.replicas > 1:
-            add_over_replicas([sums])
+        ranks.add([sums])
         return (*sums.tolist(), self._seconds)
 
-    def read(self, world: World) -> tuple[float, float, float]:
-        """Mean loss, share of right answers, and pictures per second, of all replicas together."""
-        loss, correct, count, seconds = self.sums(world)
+    def read(self, ranks: Ranks) -> tuple[float, float, float]:
+        """Mean loss, share of right answers, and pictures per second, of all ranks together."""
+        loss, correct, count, seconds = self.sums(ranks)
         if not count:  # all their pictures were left out
             return math.nan, math.nan, 0.0
         return loss / count, correct / count, count / seconds
@@ -61,7 +59,7 @@ class Window:
 
 def log_window(training: Training, run: Log, window: Window, rate: float, scale: float) -> None:
     """Write a line to the log and a row to training.csv."""
-    loss, accuracy, images_per_s = window.read(training.plan.world)
+    loss, accuracy, images_per_s = window.read(training.ranks)
     done, total_s = training.progress.done, training.progress.total_s
     epoch = done / training.plan.epochs.steps_per_epoch
     run.say(

@@ -18,6 +18,7 @@ from bulkinfer.files import lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch import claim as claim_module
+from bulkinfer.launch.changed_pictures import TIMES_FILE
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.reader import read_results
@@ -32,8 +33,9 @@ from tests.launches import config_of
 
 
 def as_an_earlier_version(output: Path) -> None:
-    """Move the own files of an output to where earlier versions had them, which wrote no status."""
-    (own_folder(output) / STATUS_FILE).unlink()
+    """Move the own files of an output to where earlier versions had them, which wrote no status and no times."""
+    for name in (STATUS_FILE, TIMES_FILE):
+        (own_folder(output) / name).unlink()
     for path in own_folder(output).iterdir():
         path.rename(output / path.name)
     own_folder(output).rmdir()
@@ -55,6 +57,7 @@ def test_c48_an_output_of_an_earlier_version_goes_on_and_its_own_files_move(tmp_
     assert sorted(path.name for path in own_folder(output).iterdir()) == [
         JOB_FILE,
         "_part-00000-0000000004-0000000008.parquet.damaged",
+        TIMES_FILE,
         STATUS_FILE,
     ]
     assert (records(output), {path.name[:5] for path in output.iterdir()}) == (found, {"part-"})

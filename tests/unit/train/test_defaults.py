@@ -10,8 +10,9 @@ from bulkinfer.train.defaults import default_model, with_defaults
 from bulkinfer.train.network_names import image_size
 from bulkinfer.train.options import OPTIMISERS, TrainConfig
 
+from tests.data_sets import sklearn_digits
 from tests.forms import long
-from tests.training import command, digits_of_scikit_learn, runs_in, table
+from tests.training import command, runs_in, table
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_the_rate_follows_from_the_optimiser(optimizer: str, rate: float) -> Non
 @pytest.mark.parametrize("optimizer", OPTIMISERS)
 def test_every_optimiser_learns_at_its_own_rate(optimizer: str, tmp_path: Path) -> None:
     """scikit-learn's digits in four epochs: the worst of three seeds was sgd with 93.1 %, most are above 95 %."""
-    words = ["--dataset", "digits", "--data_dir", digits_of_scikit_learn(), "--model", "cifar_resnet8", "--image_size", 8]
+    words = ["--dataset", "digits", "--data_dir", sklearn_digits(), "--model", "cifar_resnet8", "--image_size", 8]
     words += ["--micro_batch_size", 32, "--epochs", 4, "--optimizer", optimizer]
     assert command(*words, "--validation", "after", "--log_path", tmp_path / "logs") == 0
     ((accuracy,),) = table(runs_in(tmp_path / "logs")[0], "validation.csv", "accuracy")

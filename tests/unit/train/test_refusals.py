@@ -35,7 +35,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*DIGITS, "--global_batch_size", 12], "do not make --global_batch_size 12"),
         ([*DIGITS, "--micro_batch_size", 1], "batch norm needs --micro_batch_size 2 or more"),
         ([*DIGITS, "--micro_batch_size", 5, "--mixup_alpha", 0.2], "--micro_batch_size 5 must be even"),
-        ([*DIGITS, "--replicas", 2], "put torchrun --standalone --nproc_per_node 2 --no_python in front of the command"),
         ([*DIGITS, "--epochs", 2, "--steps", 3], "--epochs and --steps both set the length"),
         ([*DIGITS, "--warmup_epochs", 2, "--epochs", 2], "--warmup_epochs 2 is the whole run or more"),
         (

@@ -10,7 +10,7 @@ from bulkinfer.train.compat.conversions import is_run
 from bulkinfer.train.compat.named_configs import words_of
 from bulkinfer.train.compat.reference_flags import TRAINERS, rows, rows_by_flag
 from bulkinfer.train.compat.translation import Translation, translate
-from bulkinfer.train.options import DEFAULT_EPOCHS, TrainConfig
+from bulkinfer.train.options import DEFAULT_EPOCHS, DEFAULT_L2, TrainConfig
 from bulkinfer.types import Given
 
 # What an optimiser calls weight decay is mostly L2: these are known with the decoupled one, or both are the same to them.
@@ -80,4 +80,4 @@ def trainers_of(names: Iterable[str]) -> list[str]:
 
 def _default(name: str) -> str:
     """The default of an option as the note shows it."""
-    return "0.0005" if name == "l2" else str(getattr(TrainConfig, name))
+    return f"{DEFAULT_L2:g}" if name == "l2" else str(getattr(TrainConfig, name))

@@ -117,8 +117,8 @@ def _text(made: Translation, row: Row, given: Given) -> str | None:
 
 
 def _place(row: Row) -> int:
-    """The place of a row in the table, which is the order of the conversions; behind all for one that is not there."""
-    return rows().index(row) if row in rows() else len(rows())
+    """The place of a row in the table, which is the order of the conversions."""
+    return rows().index(row)
 
 
 def _pending_texts(made: Translation) -> dict[str, str]:

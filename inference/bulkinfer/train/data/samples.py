@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from bulkinfer.datasets.boxes import BoxTable
-from bulkinfer.datasets.types import ArrayPictures, FilePictures
+from bulkinfer.datasets.types import ArrayPictures, FilePictures, short_hash
 from bulkinfer.errors import PictureError, RecordError, RunError
 from bulkinfer.images.decode import decode, prepare_decoder
 from bulkinfer.images.preprocess import prepare
@@ -65,6 +65,9 @@ class Samples(Protocol):
     def faults(self, samples: Integers, /) -> Iterator[str]:
         """A sentence for each of these samples that cannot be used; reads them all."""
 
+    def digest(self) -> str:
+        """A hash that differs for other pictures: of their names if they are files, else of their pixels."""
+
 
 class CachedSamples:
     """All prepared pictures in memory; a batch is cut out by index."""
@@ -83,6 +86,9 @@ class CachedSamples:
     def faults(self, _samples: Integers, /) -> Iterator[str]:
         return iter(())
 
+    def digest(self) -> str:
+        return short_hash(self._images_NHWC.cpu().numpy())
+
 
 class LoadedSamples:
     """Pictures that threads prepare a few micro batches in advance, one sample per task.
@@ -94,8 +100,7 @@ class LoadedSamples:
     def __init__(
         self,
         picture: Callable[[int], Image.Image],
-        labels: np.ndarray,
-        class_names: tuple[str, ...],
+        pictures: FilePictures | ArrayPictures,
         *,
         recipe: Recipe,
         num_threads: int,
@@ -104,10 +109,10 @@ class LoadedSamples:
         skips_bad: bool = False,
         boxes: BoxTable | None = None,
     ) -> None:
+        self.picture, self.labels, self.class_names = picture, pictures.labels, pictures.class_names
         self._boxes = boxes
-        self.picture, self.labels, self.class_names = picture, labels, class_names
         self._recipe, self.num_threads, self._seed, self._crop_area = recipe, num_threads, seed, crop_area
-        self._skips_bad, self._named = skips_bad, set[int]()
+        self._skips_bad, self._named, self._pictures = skips_bad, set[int](), pictures
 
     def with_picture(self, picture: Callable[[int], Image.Image]) -> LoadedSamples:
         """The same samples from other pictures, which have the same indices."""
@@ -171,6 +176,9 @@ class LoadedSamples:
                 found = pool.map(fault, map(int, samples[start : start + _CHECKED_AT_ONCE]))
                 yield from filter(None, found)
 
+    def digest(self) -> str:
+        return self._pictures.digest()
+
     def _fill(self, sample: int, epoch: int | None, slot_HWC: np.ndarray) -> None:
         image = self.picture(sample)
         if epoch is None or self._crop_area is None:
@@ -203,8 +211,7 @@ def array_samples(
     if crop_area or len(images_NHWC) * recipe.height * recipe.width * 3 > cache_bytes:
         return LoadedSamples(
             picture,
-            pictures.labels,
-            pictures.class_names,
+            pictures,
             recipe=recipe,
             num_threads=num_threads,
             seed=seed,
@@ -270,8 +277,7 @@ def file_samples(
     prepare_decoder()
     return LoadedSamples(
         PictureFiles(pictures, recipe),
-        pictures.labels,
-        pictures.class_names,
+        pictures,
         recipe=recipe,
         num_threads=num_threads,
         seed=seed,

@@ -1,38 +1,130 @@
-"""The group of ranks of a run: connects them, and adds tensors over them."""
+"""The ranks of a run, connected: what they add up, agree on and send to each other."""
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from bulkinfer.errors import RankLostError, RunError, first_line
 from bulkinfer.host.cores import core_budget
-from bulkinfer.train.ranks.world import World, number_in
+from bulkinfer.train.ranks.world import DEFAULT_PORT, World
 
-_LONGEST_VALIDATION = timedelta(hours=6)  # the first replica validates while the others wait for it
+_LONGEST_WAIT = timedelta(minutes=30)  # of one rank for another
+_LOST = ("gloo", "Connection closed by peer", "NCCL")  # in what torch says where a message did not arrive
 
-
-def join(world: World, device: torch.device) -> None:
-    """Connect to the other replicas, if there are any."""
-    if world.replicas > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_LONGEST_VALIDATION)
+T = TypeVar("T")
 
 
-def leave(world: World) -> None:
-    """Disconnect from the other replicas at the end of a run."""
-    if world.replicas > 1:
-        torch.distributed.destroy_process_group()
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a run. All of them call the same methods in the same order; with one rank no method does anything."""
+
+    world: World = field(default_factory=World)
+
+    @property
+    def are_many(self) -> bool:
+        """True if there is another rank."""
+        return self.world.size > 1
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Sum tensors over the ranks, in place, with one message; 16-bit ones are summed in float32."""
+        if self.are_many:
+            flat = torch.cat([tensor.reshape(-1).to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors])
+            dist.all_reduce(flat)
+            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def largest(self, number: int) -> int:
+        """The largest of the numbers that the ranks give."""
+        return max(self.gather(number))
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, in their order."""
+        if not self.are_many:
+            return [value]
+        values: list[T | None] = [None] * self.world.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    @torch.no_grad()
+    def take_from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by those of the first rank, in place."""
+        if self.are_many:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def wait_for_all(self) -> None:
+        """Wait until all ranks have come to this point."""
+        self.gather(None)
 
 
-def add_over_replicas(tensors: list[Tensor]) -> None:
-    """Sum tensors over the replicas, in place, with one message."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    torch.distributed.all_reduce(flat)
-    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+ALONE = Ranks()
 
 
-def share_cores() -> None:
-    """Set the number of torch's threads in this process: the cores that it may use, shared with the replicas of this host."""
-    torch.set_num_threads(max(1, core_budget().usable // number_in("LOCAL_WORLD_SIZE")))
+@contextmanager
+def connected(world: World, device: torch.device) -> Iterator[Ranks]:
+    """Connect this rank with the others until the block ends, which it does for all ranks at the same time.
+
+    Does nothing where there are none; a process group that exists is used and left alone. Raises RunError if the ranks cannot
+    connect, RankLostError if another one ends too early or keeps this one waiting for half an hour.
+    """
+    if world.size == 1:
+        yield Ranks(world)
+        return
+    is_ours = not dist.is_initialized()
+    if is_ours:
+        _connect(world, device)
+    ranks = Ranks(world)
+    try:
+        with noticing_lost_ranks(str):
+            share_cores(ranks)
+            yield ranks
+            ranks.wait_for_all()
+    finally:
+        if is_ours:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def noticing_lost_ranks(advice: Callable[[], str]) -> Iterator[None]:
+    """Raise RankLostError, with an advice such as ": do this", for a message in the block that could not be exchanged."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not any(word in str(error) for word in _LOST):
+            raise
+        raise RankLostError(advice()) from error
+
+
+def _connect(world: World, device: torch.device) -> None:
+    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", DEFAULT_PORT)
+    os.environ.update(MASTER_ADDR=host, MASTER_PORT=port)
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            rank=world.rank,
+            world_size=world.size,
+            timeout=_LONGEST_WAIT,
+        )
+    except (dist.DistError, RuntimeError, ValueError) as error:
+        raise RunError(
+            f"rank {world.rank} of {world.size} cannot connect to the others at {host}:{port} ({first_line(error)}): check "
+            "MASTER_ADDR and MASTER_PORT"
+        ) from error
+
+
+def share_cores(ranks: Ranks = ALONE) -> None:
+    """Set torch's threads of this rank: the cores that it may use, divided among the ranks of this host that may use them."""
+    cores = core_budget()
+    places = ranks.gather((socket.gethostname(), cores.affinity))
+    sharing = sum(host == socket.gethostname() and not set(cores.affinity).isdisjoint(others) for host, others in places)
+    torch.set_num_threads(max(1, cores.usable // sharing))

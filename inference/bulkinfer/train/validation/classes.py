@@ -36,6 +36,9 @@ class RelabelledSamples:
     def faults(self, samples: Integers) -> Iterator[str]:
         return self.samples.faults(samples)
 
+    def digest(self) -> str:
+        return self.samples.digest()
+
 
 def relabelled(samples: Samples, class_names: Sequence[str], where: str) -> Samples:
     """Validation pictures with the classes of a run, `class_names`, whatever the order of their own.

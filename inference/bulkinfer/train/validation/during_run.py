@@ -38,6 +38,7 @@ def _score(training: Training, run: Log, weights: str, network: nn.Module, preci
         precision=precision,
         mean=data.mean,
         std=data.std,
+        ranks=training.ranks,
     )
     epoch, name = done / plan.epochs.steps_per_epoch, checkpoint.name_of(done)
     of_average = " (ema)" if weights == EMA else ""

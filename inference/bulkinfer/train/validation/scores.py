@@ -17,6 +17,7 @@ from torch.nn import functional
 from bulkinfer.errors import RunError
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.samples import Samples, Work
+from bulkinfer.train.ranks.group import ALONE, Ranks
 from bulkinfer.train.step import Precision
 
 
@@ -46,6 +47,15 @@ class Scores:
         self.loss += float(functional.cross_entropy(logits_NK, labels_N, reduction="sum"))
         np.add.at(self.confusion, (labels_N.cpu().numpy(), best_N5[:, 0].cpu().numpy()), 1)
 
+    def merge(self, ranks: Ranks) -> None:
+        """Add what the other ranks have counted."""
+        counts = torch.tensor([self.count, self.top1, self.top5])
+        loss, confusion = torch.tensor([self.loss], dtype=torch.float64), torch.from_numpy(self.confusion)
+        ranks.add([counts, confusion])
+        ranks.add([loss])
+        self.count, self.top1, self.top5 = counts.tolist()
+        self.loss = loss.item()
+
     @property
     def accuracy(self) -> float:
         return self.top1 / self.count
@@ -68,17 +78,28 @@ class Scores:
 
 
 def evaluate(
-    network: nn.Module, samples: Samples, *, batch_size: int, precision: Precision, mean: Tensor, std: Tensor
+    network: nn.Module,
+    samples: Samples,
+    *,
+    batch_size: int,
+    precision: Precision,
+    mean: Tensor,
+    std: Tensor,
+    ranks: Ranks = ALONE,
 ) -> Scores:
-    """Run every sample once, in order, in evaluation mode; the mode of each module is restored afterwards."""
+    """Run every sample once, in evaluation mode; the mode of each module is restored afterwards.
+
+    Batches are taken in order, by the ranks in turns; all ranks return the scores of all samples.
+    """
     scores = Scores(len(samples.class_names))
     labels = torch.from_numpy(samples.labels)
+    ranks.take_from_first(list(network.buffers()))  # each rank has averages of batch norm over its own pictures
     in_training = [module for module in network.modules() if module.training]
     network.eval()
     start = time.perf_counter()
     try:
         with torch.inference_mode():
-            for work, images_NHWC in samples.batches(_sequential_work(len(labels), batch_size)):
+            for work, images_NHWC in samples.batches(_sequential_work(len(labels), batch_size, ranks)):
                 images_NCHW = normalise(images_NHWC.to(mean.device), mean, std, precision.input)
                 with precision.autocast():
                     logits_NK = network(images_NCHW)
@@ -86,12 +107,14 @@ def evaluate(
     finally:
         for module in in_training:
             module.training = True
+    scores.merge(ranks)
     if not scores.count:
         raise RunError("none of the validation pictures can be used")
     scores.seconds = time.perf_counter() - start
     return scores
 
 
-def _sequential_work(count: int, batch_size: int) -> Iterator[Work]:
-    for start in range(0, count, batch_size):
+def _sequential_work(count: int, batch_size: int, ranks: Ranks) -> Iterator[Work]:
+    world = ranks.world
+    for start in range(world.rank * batch_size, count, world.size * batch_size):
         yield Work(0, None, np.arange(start, min(start + batch_size, count)))

@@ -15,6 +15,8 @@ from bulkinfer.commands import train
 from bulkinfer.commands.train_words import read, resolve
 from bulkinfer.train.compat.command_line import trainers_of
 
+from tests.forms import long
+
 PICTURES = 2200  # more than any global batch below
 
 
@@ -156,6 +158,7 @@ COMMANDS = [
     ("tf2", "--synthetic-data ipu", "cifar_resnet8; batch; sgd; 0.0001; 0; 1; 16.16"),
     *(("tf2", f"{C8} {logs}", SMALL8) for logs in ("1", "2", "10", "1/2", "1/3", "0")),
 ]
+FURTHER = range(23, 28)  # which differ in --logs-per-epoch alone
 
 
 def lines_of(printed: str) -> dict[str, str]:
@@ -194,8 +197,9 @@ def in_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_place")
-@pytest.mark.parametrize(("trainer", "words", "expected"), COMMANDS)
-def test_with_like_it_is_what_they_train(trainer: str, words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [pytest.param(n, marks=[long] if n in FURTHER else []) for n in range(len(COMMANDS))])
+def test_with_like_it_is_what_they_train(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, words, expected = COMMANDS[number]
     assert train.main([*shlex.split(words), "--like", trainer, "--dry_run"]) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert resolved(lines_of(printed)) == expected
@@ -219,7 +223,10 @@ SINGLE = 10  # its micro batch is one picture, with batch norm
 
 
 @pytest.mark.usefixtures("in_place")
-@pytest.mark.parametrize("number", [number for number in range(len(COMMANDS)) if number != SINGLE])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=[] if n in dict(WITHOUT) else [long]) for n in range(len(COMMANDS)) if n != SINGLE],
+)
 def test_without_like_they_have_a_plan(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main([*shlex.split(COMMANDS[number][1]), "--dry_run"]) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out

@@ -16,6 +16,7 @@ def defaults(trainer: str, kind: str, words: str = "") -> dict[str, str]:
     ("model", "size", "name"),
     [("resnet50", "", "resnet"), ("resnext", "101", "resnext"), ("", "x50", "resnext"), ("", "B0", "efficientnet"),
      ("efficientnet-b4", "", "efficientnet"), ("mobilenet-v2", "", "mobilenet"), ("", "", "resnet"), ("timm:vgg11", "", ""),
+     ("timm:resnet18", "", ""), ("wide_resnet50_2", "", ""), ("resnet", "51", ""),
      ("cifar_resnet8", "", "resnet")],
 )  # fmt: skip
 def test_families(model: str, size: str, name: str) -> None:
@@ -63,6 +64,10 @@ def test_families(model: str, size: str, name: str) -> None:
         ("tf2", "small", "", "model=cifar_resnet8 norm=batch norm_momentum=0.03 optimizer=sgd micro_batch_size=1 epochs=1 "
          "base_learning_rate=-13.287712379549449 lr_schedule=constant l2=0 weight_decay=0 precision=16.16 logs_per_epoch=1 "
          "validation=after keep_last=0 warmup_epochs=-"),
+        ("popart", "small", "--model mobilenet-v2", "model_size=- norm=group norm_groups=16"),
+        ("popart", "small", "--model timm:vgg11", "model_size=- norm=- norm_groups=-"),
+        ("tf1", "large", "--model timm:resnet18", "norm=- norm_momentum=- zero_gamma=- l2=0.0001"),
+        ("tf2", "small", "--model timm:resnet18", "norm=- norm_momentum=-"),
         ("tf2", "large", "--num-epochs 3", "model=- epochs=3"),
         ("tf2", "small", "--optimizer-params momentum=0.9", "optimizer=momentum momentum=0.9"),
     ],

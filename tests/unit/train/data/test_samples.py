@@ -26,6 +26,7 @@ from bulkinfer.train.data.samples import (
 )
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import plan_work
+from bulkinfer.train.ranks.group import ALONE
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
 from bulkinfer.train.training import Training
@@ -76,7 +77,7 @@ def test_crops_of_pictures_in_memory_differ_by_epoch_and_sample_alone() -> None:
 
 
 def training_of(home: Path, world: World, **options: Any) -> Training:
-    return set_up(with_defaults(with_data_found(config_of(home, epochs=2.0, steps=0, **options))), world)[0]
+    return set_up(with_defaults(with_data_found(config_of(home, epochs=2.0, steps=0, **options))), world, ALONE)[0]
 
 
 def inputs(training: Training) -> dict[tuple[int, int], list[torch.Tensor]]:
