@@ -130,7 +130,7 @@ def test_a_recipe_has_the_published_figures_for_any_number_of_replicas(name: str
     config = config_named(name)
     micro_batch = config.micro_batch_size if config.global_batch_size else config.micro_batch_size // replicas
     sizes = replace(config, micro_batch_size=micro_batch)
-    batches = batches_of(sizes, World(replicas=replicas))
+    batches = batches_of(sizes, World(size=replicas))
     schedule = make_schedule(config, batches, 1000, 10)
     found = (
         batches.global_batch,
