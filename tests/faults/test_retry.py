@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.results.log_folder import LAUNCH_FILE
 from bulkinfer.results.verify import verify
 
 from tests.commands import command, records, run
@@ -95,6 +97,8 @@ def test_a_fault_while_rows_are_put_in(failed: Scene, tmp_path: Path, point: str
     scene, words = Scene(failed.place, tmp_path / "scene"), ("--num_devices=1",)
     for name in ("out", ".out.bulkinfer", "logs"):
         shutil.copytree(failed.folder / name, scene.folder / name, symlinks=True)
+    (launch_file,) = (scene.folder / "logs").glob(f"tiny-*/{LAUNCH_FILE}")  # it names the output, which is a copy
+    write_json(launch_file, {**read_json(launch_file), "output": str(scene.output)})
     hurt = scene.launch(*words, plan=Plan(str(scene.flag), point, side, LAUNCHER, hit, fault), retries=True)
     assert scene.flag.exists(), hurt
     assert expect(hurt, (-9 if fault == "kill" else 1,), "the retry that was hit") == []

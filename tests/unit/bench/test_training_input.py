@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -20,6 +19,7 @@ from bulkinfer.train import setup
 from bulkinfer.train.data.input_parts import BATCH, DECODE, TOGETHER, parts_of
 from bulkinfer.train.loop import updates
 from bulkinfer.train.networks import NetworkOptions
+from bulkinfer.train.step import never
 from torch import Tensor, nn
 
 from tests.forms import long
@@ -117,13 +117,13 @@ class _FreeNetwork(nn.Module):
 
 @long
 def test_the_figure_is_that_of_a_training_whose_network_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 10 %, of processor time: other work on the machine takes it from neither. In turns, medians of three."""
+    """Within 10 %, of processor time. In turns, the least of five each: other work on the machine makes caches cold."""
     monkeypatch.setattr(setup, "build", _FreeNetwork)
     home = class_folders(tmp_path / "data", count=40, side=300)
     training = training_of(of_folder(home, image_size=224, batch_size=32))
 
     def trained() -> float:
-        steps = updates(training)
+        steps = updates(training, never)
         for _ in range(8):
             next(steps)
         begin, pictures = time.process_time(), 0
@@ -135,6 +135,6 @@ def test_the_figure_is_that_of_a_training_whose_network_costs_nothing(tmp_path: 
 
     with one_thread():
         training.model.network.train()
-        pairs = [(measure(parts_of(training)[TOGETHER](), 1.0).cpu_s_per_picture, trained()) for _ in range(3)]
-    ratio = statistics.median(alone / whole for alone, whole in pairs)
+        pairs = [(measure(parts_of(training)[TOGETHER](), 1.0).cpu_s_per_picture, trained()) for _ in range(5)]
+    ratio = min(alone for alone, _ in pairs) / min(whole for _, whole in pairs)
     assert 0.9 <= ratio <= 1.1, pairs
