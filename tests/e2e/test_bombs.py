@@ -37,8 +37,9 @@ LAUNCH = [
 ]
 # the kernel's ru_maxrss counts the process that started this one as well
 MEASURED = (
-    "import sys; from bulkinfer.commands.{command} import main; code = main(sys.argv[1:]); sys.stdout.flush(); "
-    "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0], file=sys.stderr); sys.exit(code)"
+    "import os, sys; from bulkinfer.commands.{command} import main; code = main(sys.argv[1:]); sys.stdout.flush(); "
+    "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0], file=sys.stderr, flush=True); "
+    "os._exit(code)"  # as the commands end: threads of libraries may outlive the interpreter
 )
 
 
