@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -43,6 +44,25 @@ def shell_word(path: str | os.PathLike[str]) -> str:
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(map(_shell_character, os.fsencode(text))) + "'"
+
+
+# Words that stand in a shown command for what only the reader knows, in capitals -> what to type for each
+PLACEHOLDERS = {
+    "PHOTOS": "a folder of pictures",
+    "JOB": "a job: its results folder, its log folder, or the name of that folder",
+    "RUN": "the folder of a training run, such as one in `logs/`",
+    "FILE": "a file",
+    "FOLDER": "a folder",
+    "NAME": "a name, which the sentence around it explains",
+    "N": "a number",
+    "COMMAND": "a command of the table above",
+}
+
+
+def explained(command: str) -> str:
+    """A command for a message, with what its placeholders stand for, as in `bulkinfer run PHOTOS (PHOTOS: a folder of pictures)`."""
+    found = [f"{word}: {what}" for word, what in PLACEHOLDERS.items() if re.search(rf"\b{word}\b", command)]
+    return f"{command} ({'; '.join(found)})" if found else command
 
 
 def _shell_character(byte: int) -> str:

@@ -51,7 +51,7 @@ def refused(place: Path, *words: object, code: int = 2) -> str:
 
 def advised(told: str, start: str = PROGRAMS) -> list[str]:
     """The command that a message names last, as a shell splits it: from its name to the end of the clause."""
-    found = list(re.finditer(rf"(?:: |run |with |; )((?:{start}) .*?)(?:$|; |, and | goes on| fills | \(known)", told.strip()))
+    found = list(re.finditer(rf"(?:: |run |with |; )((?:{start}) .*?)(?:$|; |, and | goes on| fills | \()", told.strip()))
     assert found, told
     return shlex.split(found[-1][1])
 

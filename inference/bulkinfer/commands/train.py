@@ -44,7 +44,7 @@ def _run(config: TrainConfig) -> int:
     if result.exit_code:
         assert result.folder is not None, "a dry run cannot be stopped"
         log.warning(
-            f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
+            f"stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
             f"{COMMAND} --resume {shell_word(result.folder)} goes on from there"
         )
     return result.exit_code
@@ -62,7 +62,7 @@ def _stop_signals() -> Iterator[Callable[[], int]]:
         received.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
-        log.warning(f"{COMMAND}: stopping after this update; a second signal stops at once")
+        log.warning("stopping after this update; a second signal stops at once")
 
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
     for number in before:
