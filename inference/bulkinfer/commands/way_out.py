@@ -19,8 +19,9 @@ def way_out(config: Any, error: OSError) -> str:
     """What to do about `error`, raised by a command with these options; empty if it is no refusal of a place."""
     if error.errno not in _REFUSALS or not isinstance(error.filename, str | bytes):
         return ""
-    place = _refused_place(Path(os.fsdecode(error.filename)))
-    option = _option_of(config, place) if os.access(place, os.R_OK) else ""  # what cannot even be read is not to be written
+    path = Path(os.fsdecode(error.filename))
+    place = _refused_place(path)
+    option = _option_of(config, path) if os.access(place, os.R_OK) else ""  # what cannot even be read is not to be written
     other = f"give another --{option}" if option else ""
     if error.errno == errno.EROFS:
         return other or "the file system is read-only"
@@ -35,10 +36,10 @@ def _refused_place(path: Path) -> Path:
     return there
 
 
-def _option_of(config: Any, place: Path) -> str:
-    """The option of what is written that names `place`, a folder above it, or something in it; empty if none does."""
+def _option_of(config: Any, path: Path) -> str:
+    """The option of what is written that names `path`, a folder above it, or something in it; empty if none does."""
     headed = {field.name for field in option_groups(type(config)).get("output", [])}
-    wanted = Path(os.path.abspath(place))
+    wanted = Path(os.path.abspath(path))
     for field in fields(config):
         value = getattr(config, field.name)
         if isinstance(value, str) and value and (field.name in headed or field.name in _WRITTEN):

@@ -207,7 +207,9 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     missing = f" + {records - accounted} not done" if accounted != records else ""
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
-        log.warning(f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues")
+        log.warning(
+            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
+        )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
         folders = counted(unreadable, "folder")
