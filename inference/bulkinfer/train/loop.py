@@ -6,6 +6,7 @@ Shape letters: N batch, H height, W width, C channels, K classes.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -22,6 +23,7 @@ from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
 from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
 from bulkinfer.train.tracking.profiler import profiled
+from bulkinfer.train.tracking.target import report_missed_target
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
@@ -35,6 +37,7 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
     picture, RunError for a loss that is not finite, unless they are skipped.
     """
     progress, window = training.progress, Window(training.progress.window)
+    progress.started = time.perf_counter()  # what was loaded and checked before is not the run's time
     try:
         return _run_updates(training, run, stop, window)
     except PictureError as error:
@@ -56,9 +59,11 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
     if progress.owes_validation:
         last = progress.done == epochs.total_steps
-        validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
-        if last:
+        is_over = validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
+        if last or is_over:
             save(training, run)
+        if is_over:
+            return 0
     for outcome, rate, scale in profiled(updates(training, stop), training, run):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
@@ -75,14 +80,24 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
         if is_saved or is_validated:  # on all ranks
             progress.window = window.sums(training.ranks)
         progress.owes_validation = training.data.held_out is not None and is_validated
-        if progress.owes_validation and not code:
-            validate(training, run, is_saved=is_planned)
+        if progress.owes_validation and not code and validate(training, run, is_saved=is_planned):
+            end_at_target(training, run, window, rate, scale)
+            return 0
         if is_saved:
             save(training, run)
         if code and (not last or progress.owes_validation):
             return code
         window.restart()
+    report_missed_target(training, run)
     return 0
+
+
+def end_at_target(training: Training, run: Log, window: Window, rate: float, scale: float) -> None:
+    """Log and save as at the last update of a run."""
+    if training.progress.window:
+        log_window(training, run, window, rate, scale)
+        training.progress.window = ()
+    save(training, run)
 
 
 def updates_between(times_per_epoch: float, epochs: Epochs) -> float:

@@ -219,6 +219,10 @@ class TrainConfig:
         group="validation and logs",
     )
     validation_epochs: float = option(1.0, "epochs between validations; 0: only at the end", minimum=0)
+    target_accuracy: float = option(
+        0.0, "record the time until a validation has this top-1 accuracy, 0 to 1; 0: none", minimum=0
+    )
+    stop_at_target: bool = option(False, "end the run when it has --target_accuracy")
     valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     keep_run: bool = option(True, "without, the run goes to a new folder for temporary files in place of --log_path")
