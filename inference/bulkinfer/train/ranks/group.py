@@ -71,6 +71,7 @@ class Ranks:
             for stage in range(stages)
         ]
         own, _ = dist.new_subgroups_by_enumeration(rows, timeout=_LONGEST_WAIT)
+        assert isinstance(own, dist.ProcessGroup), "each rank is in a row"
         return own
 
     def wait_for_all(self) -> None:

@@ -41,7 +41,7 @@ def _share(norm: _BatchNorm, group: dist.ProcessGroup) -> None:
                 outputs = rest(outputs)
         return outputs
 
-    norm.forward = forward  # type: ignore[method-assign]
+    norm.forward = forward  # type: ignore[method-assign, assignment]
 
 
 def normalise(norm: _BatchNorm, inputs_NCHW: Tensor, group: dist.ProcessGroup) -> Tensor:
