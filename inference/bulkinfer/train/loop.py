@@ -18,7 +18,7 @@ from bulkinfer.train.data.augment import flip_and_crop, mix, normalise
 from bulkinfer.train.data.draws import order, step_seed
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.plan import Epochs, every, is_due, micro_batches, share
+from bulkinfer.train.plan import Epochs, every, is_due, micro_batches_of
 from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
 from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
@@ -118,6 +118,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
     epochs, world = plan.epochs, plan.world
     skips = plan.config.on_nonfinite == "skip" or model.loss_scale.kind == "dynamic"
     buffers = list(model.network.buffers()) if skips else []
+    shares_norms = plan.config.norm_span > 1  # the replicas that share statistics make the same passes
     pending: list[tuple[Work, Tensor]] = []
     for work, images_NHWC in training.data.samples.batches(plan_work(training)):
         pending.append((work, images_NHWC))
@@ -130,7 +131,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
             outcome = run_step(
                 model.forward,
                 model.updater,
-                (make_input(training, item, images) for item, images in pending if len(images)),
+                (make_input(training, item, images) for item, images in pending if len(images) or shares_norms),
                 window_size=size,
                 step=work.step,
                 rate=rate,
@@ -170,10 +171,15 @@ def plan_work(training: Training) -> Iterator[Work]:
         if epochs.pass_of(step) != epoch:
             epoch = epochs.pass_of(step)
             epoch_order = training.data.chosen[order(seed, epoch, epochs.num_samples, shuffle=plan.config.shuffle)]
-        start, end = share(*epochs.window(step), world.replica, world.replicas)
-        pieces = micro_batches(start, end, plan.micro_batch)
-        for one, other in pieces or [(start, end)]:  # a replica for which nothing is left takes part all the same
-            yield Work(step, epoch, epoch_order[one:other], ends_step=other == end)
+        pieces = micro_batches_of(
+            *epochs.window(step),
+            micro_batch=plan.micro_batch,
+            replica=world.replica,
+            replicas=world.replicas,
+            span=plan.config.norm_span,
+        ) or [(0, 0)]  # a replica for which nothing is left takes part all the same
+        for number, (one, other) in enumerate(pieces, start=1):
+            yield Work(step, epoch, epoch_order[one:other], ends_step=number == len(pieces))
 
 
 def make_input(training: Training, work: Work, images_NHWC: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -69,6 +69,10 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--seed {config.seed} is above {2**63 - 1}")
     if (config.norm_groups or config.norm_channels_per_group) and config.norm != "group":
         raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
+    if config.norm_span > 1 and config.norm != "batch":
+        raise UsageError(f"--norm_span {config.norm_span} belongs to --norm batch: leave it out, or give that")
+    if config.norm_span > 1 and config.compile:
+        raise UsageError(f"--norm_span {config.norm_span} cannot be combined with --compile: leave one of them out")
     for name, most in _MOST.items():
         if getattr(config, name) > most:
             raise UsageError(f"--{name} {getattr(config, name):g} is more than {most:g}")

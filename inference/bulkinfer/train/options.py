@@ -117,6 +117,7 @@ class TrainConfig:
         minimum=0,
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", minimum=0)
+    norm_span: int = option(1, "batch norm takes its statistics over this many consecutive replicas", minimum=1)
     epochs: float = option(
         0.0,
         "length of the run in epochs; 0: from --steps, else 100",
