@@ -47,7 +47,41 @@ def test_show_chosen_rows(home: Path) -> None:
     assert keys("--class", "lime") == ["002-lime.png"]
     assert keys("--key", "00[45]*") == ["004-yellow.png", "005-cyan.png"]
     assert keys("--errors")[0] == BROKEN
-    assert keys("--top", "2", "--key", "*.png") == ["000-black.png", "001-red.png"]
+    assert keys("--top", "2", "--key", "*.png")[:2] == ["000-black.png", "001-red.png"]
+
+
+def test_show_says_what_it_leaves_out(home: Path) -> None:
+    def last(*words: str) -> str:
+        return str(run_here("bulkinfer", "show", "out", *words, cwd=home).stdout.splitlines()[-1])
+
+    total = NUM_OK + NUM_ERRORS
+    assert last("--top", "3") == f"3 of {total} rows; --top {total} shows all"
+    assert last("--top", "3", "--key", "0*") == "more rows fit; --top 6 shows more of them"
+    assert last("--top", "1", "--errors") == "more rows fit; --top 2 shows more of them"
+    for words in (("--top", str(total)), ("--top", "2", "--errors"), ("--class", "lime", "--top", "1"), ("--least_sure", "2")):
+        assert "--top" not in last(*words), words
+
+
+def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
+    done = run_here("bulkinfer", "show", "out", "--class", "limee", cwd=home)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "bulkinfer show: --class limee: tiny has no such class; did you mean 'lime'?\n",
+    )
+    done = run_here("bulkinfer", "show", "out", "--class", "99", cwd=home)
+    assert done.stderr == "bulkinfer show: --class 99: tiny has no such class; give a name, or a number from 0 to 7\n"
+    done = run_here("bulkinfer", "show", "out", "--class", "lime", "--key", "*.jpg", cwd=home)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "no row fits")
+    (home / "models").rename(home / "gone")  # then only the rows know names
+    try:
+        done = run_here("bulkinfer", "show", "out", "--class", "limee", cwd=home)
+        assert (done.returncode, done.stderr) == (
+            2,
+            "bulkinfer show: --class limee: no row has such a class; did you mean 'lime'?\n",
+        )
+        assert "002-lime.png" in run_here("bulkinfer", "show", "out", "--class", "lime", cwd=home).stdout
+    finally:
+        (home / "gone").rename(home / "models")
 
 
 @pytest.mark.parametrize(
@@ -69,6 +103,16 @@ def test_what_is_wrong_is_one_sentence(home: Path, words: list[str], message: st
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_text_to_stdout_is_nothing_but_that(home: Path) -> None:
+    done = run_here("bulkinfer", "rows", "logs/latest", "--to", "-", cwd=home)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, NUM_OK + NUM_ERRORS + 2), "one key has a line break"
+    assert done.stdout.startswith('"key","status"') or done.stdout.startswith("key,status")
+    assert "its results are in" in done.stderr
+    done = run_here("bulkinfer", "report", "out", "--to", "-", cwd=home)
+    assert (done.returncode, done.stdout.lstrip()[:9].lower()) == (0, "<!doctype")
+    assert not list(home.glob("-*"))
 
 
 def test_numbers_beyond_64_bits_mean_all(home: Path) -> None:

@@ -40,6 +40,7 @@ def test_a_launch_and_its_report(tmp_path: Path) -> None:
     assert launched.returncode == 3, launched.stderr
     done = run_here("bulkinfer", "report", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    assert run_here("bulkinfer", "report", cwd=tmp_path).returncode == 0, "the page in the log folder is replaced"
     (path,) = (tmp_path / "logs").glob("tiny-*/report.html")
     assert f"report: {path.relative_to(tmp_path)} (" in done.stdout
     page = Page(path.read_text())
@@ -57,7 +58,9 @@ def test_places_and_refusals(tmp_path: Path) -> None:
     log_dir = write_job(tmp_path, [Row(b"one.png")])
     assert run_here("bulkinfer", "report", log_dir / "results", "--to", "new/page.html", cwd=tmp_path).returncode == 0
     assert (tmp_path / "new" / "page.html").is_file()
-    assert "is there already: give --overwrite" in refused(tmp_path, log_dir, "--to", "new/page.html")
+    assert "exists: give another place with --to, or --overwrite to replace it" in refused(
+        tmp_path, log_dir, "--to", "new/page.html"
+    )
     assert run_here("bulkinfer", "report", log_dir, "--to", "new/page.html", "--overwrite", cwd=tmp_path).returncode == 0
     assert "lies among the rows" in refused(tmp_path, log_dir, "--to", log_dir / "results" / "page.html")
     assert "is a folder: give the name of a file" in refused(tmp_path, log_dir, "--to", "new")

@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests import pictures
-from tests.commands import get_model, records, run
+from tests.commands import get_model, records, run, run_here
 from tests.foreign_graphs import deep_graph, recipe_file, save
 from tests.forms import long
 from tests.launches import write_photos
@@ -61,9 +61,12 @@ def test_score(home: Path) -> None:
     to_gate = ("score", "a", "--labels", "folder", "--to", "gate")
     refused = run("bulkinfer", *to_gate, cwd=home)
     assert refused.returncode == 2
-    assert refused.stderr.endswith("gate/score.json exists: give another folder with --to, or --overwrite to replace it\n")
+    assert refused.stderr.endswith("gate/score.json exists: give another place with --to, or --overwrite to replace it\n")
     assert run("bulkinfer", *to_gate, "--overwrite", cwd=home).returncode == 0
     assert run("bulkinfer", "score", "--labels", "folder", cwd=home).returncode == 0, "the log folder needs no --overwrite"
+    figures = run_here("bulkinfer", "score", "a", "--labels", "folder", "--to", "-", "--at_least", 0.93, cwd=home)
+    assert (figures.returncode, json.loads(figures.stdout)["top"]["1"]["right"]) == (1, 12)
+    assert "top-1: 92.31 % (12 of 13)" in figures.stderr
     wrong = run("bulkinfer", "score", "a", "--labels", "folder", "--at_least", 76, cwd=home)
     assert wrong.returncode == 2
     assert wrong.stderr == "bulkinfer score: --at_least 76 is no share: give a number from 0 to 1, such as 0.76\n"
@@ -77,6 +80,8 @@ def test_compare(home: Path) -> None:
     assert "differs: top_k: A 5, B 3\n" in done.stdout
     assert "same best class: 100.00 % (13 of 13 pictures ok in both)\n" in done.stdout
     assert "only in A: 1 pictures: red/broken.png\n" in done.stdout
+    counts = run_here("bulkinfer", "compare", "a", "b", "--to", "-", cwd=home)
+    assert (counts.returncode, json.loads(counts.stdout)["compared"]) == (0, 13)
     refused = run("bulkinfer", "compare", "a", cwd=home)
     assert refused.returncode == 2
     assert refused.stderr.startswith("bulkinfer compare: 1 jobs given: name two, as in: ")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import say
+from bulkinfer.host.console import data_on_stdout, say
 from bulkinfer.insight.options import CompareConfig
 
 if TYPE_CHECKING:
@@ -22,21 +24,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: CompareConfig) -> int:
+    from bulkinfer.insight.output_files import STDOUT
+
+    with data_on_stdout(config.to == STDOUT):
+        return _compare(config)
+
+
+def _compare(config: CompareConfig) -> int:
     from bulkinfer.errors import UsageError
+    from bulkinfer.files.json_file import read_json
     from bulkinfer.insight.comparison.compare import FOLDER, NAMES, compare
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.output_files import files_folder
+    from bulkinfer.insight.output_files import STDOUT, files_folder, write_stdout
 
     if len(config.jobs) != 2:
         raise UsageError(
             f"{len(config.jobs)} jobs given: name two, as in: bulkinfer compare FIRST SECOND, each an output or a log folder"
         )
     one, other = (find_job(job, config.log_path) for job in config.jobs)
-    with files_folder(config.to, one, FOLDER, NAMES, overwrite=config.overwrite) as folder:
-        found = compare(one, other, folder, data_dir=config.data_dir)
+    if config.to == STDOUT:
+        with tempfile.TemporaryDirectory() as place:
+            found = compare(one, other, Path(place), data_dir=config.data_dir)
+            write_stdout(read_json(found.files[0]))
+    else:
+        with files_folder(config.to, one, FOLDER, NAMES, overwrite=config.overwrite) as folder:
+            found = compare(one, other, folder, data_dir=config.data_dir)
     say(f"A: {one.output}, network {one.job.model_name}")
     say(f"B: {other.output}, network {other.job.model_name}")
     _print(found)
+    if config.to != STDOUT:
+        say(f"files in {found.files[0].parent}: {', '.join(path.name for path in found.files)}")
     return 0
 
 
@@ -72,7 +89,6 @@ def _print(found: Comparison) -> None:
         say(f"  {printable(change.key)}: {one} -> {other}")
     if found.num_shown == 0:
         say("no contact sheet: none of the pictures is where job A found it (--data_dir says where they are now)")
-    say(f"files in {found.files[0].parent}: {', '.join(path.name for path in found.files)}")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ def _make_missing_network(config: LaunchConfig) -> None:
         resolve_data_dir(config)
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
+    from bulkinfer.zoo import find
+
+    find(config.model_name)  # a wrong name is refused before anything is said to be made
     say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
     spin_briefly()
     from bulkinfer.export.get_model import make_network

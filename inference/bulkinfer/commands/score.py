@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import say
+from bulkinfer.host.console import data_on_stdout, say
 from bulkinfer.insight.options import ScoreConfig
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.accuracy.figures import Figures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,6 +20,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ScoreConfig) -> int:
+    from bulkinfer.insight.output_files import STDOUT
+
+    with data_on_stdout(config.to == STDOUT):
+        return _score(config)
+
+
+def _score(config: ScoreConfig) -> int:
     from bulkinfer.errors import UsageError
     from bulkinfer.insight.accuracy.figures import lines
     from bulkinfer.insight.accuracy.labels import open_labels
@@ -23,21 +34,31 @@ def _run(config: ScoreConfig) -> int:
     from bulkinfer.insight.accuracy.score_files import FOLDER, NAMES, write_files
     from bulkinfer.insight.class_names import classes_of
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.output_files import files_folder
+    from bulkinfer.insight.output_files import STDOUT, files_folder, write_stdout
     from bulkinfer.results.reader import read_results
 
     if not config.labels:
         raise UsageError("no labels given: use --labels folder, or --labels FILE with a table or COCO annotations")
     found = find_job(config.job, config.log_path)
     results = read_results(found.output)
-    with files_folder(config.to, found, FOLDER, NAMES, overwrite=config.overwrite) as folder:
-        figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
-        facts = {"output": str(found.output), "fingerprint": found.job.fingerprint, "model_name": found.job.model_name}
-        write_files(figures, folder, facts | {"at_least": config.at_least or None})
+    facts = {"output": str(found.output), "fingerprint": found.job.fingerprint, "model_name": found.job.model_name,
+             "at_least": config.at_least or None}  # fmt: skip
+
+    def figures_of() -> Figures:
+        return score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+
+    if config.to == STDOUT:
+        figures, written = figures_of(), ""
+        write_stdout({**facts, **figures.as_json()})
+    else:
+        with files_folder(config.to, found, FOLDER, NAMES, overwrite=config.overwrite) as folder:
+            figures, written = figures_of(), f"files in {folder}: {', '.join(NAMES)}"
+            write_files(figures, folder, facts)
     say(f"job: {found.output}, network {found.job.model_name}")
     for line in lines(figures):
         say(line)
-    say(f"files in {folder}: {', '.join(NAMES)}")
+    if written:
+        say(written)
     if figures.top1 < config.at_least:
         say(f"bulkinfer score: top-1 is {figures.top1:.4f}, below --at_least {config.at_least:g}", is_error=True)
         return 1

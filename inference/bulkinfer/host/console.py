@@ -28,6 +28,20 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
 _around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext  # what is done around the printing of a line
 
 
+_is_stdout_for_data = False
+
+
+@contextlib.contextmanager
+def data_on_stdout(is_wanted: bool) -> Iterator[None]:
+    """Until the block ends stdout is for the data that a command writes there, if so `is_wanted`: lines go to stderr."""
+    global _is_stdout_for_data
+    before, _is_stdout_for_data = _is_stdout_for_data, is_wanted
+    try:
+        yield
+    finally:
+        _is_stdout_for_data = before
+
+
 @contextlib.contextmanager
 def printing_within(around: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Until the block ends every line is printed inside of `around()`, which takes a view away and draws it again below."""
@@ -44,6 +58,7 @@ def say(line: str, *, is_error: bool = False) -> None:
 
     Raises OSError that names the stream if it cannot be written to: a full disk is not swallowed.
     """
+    is_error = is_error or _is_stdout_for_data
     try:
         with _around():
             # in one write: two threads never share a line

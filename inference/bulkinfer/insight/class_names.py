@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -53,6 +54,13 @@ class ClassNames:
             return (self._by_wnid[wnid[1]],) if wnid[1] in self._by_wnid else ()
         is_number = label.isascii() and label.isdigit() and len(label) <= _MOST_DIGITS
         return (int(label),) if is_number and (not self._names or int(label) < len(self._names)) else ()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def nearest(self, label: str) -> str:
+        """The name of a class, or one of its names, that is spelled most like `label`; empty if none is near."""
+        return next(iter(difflib.get_close_matches(_plain(label), sorted(self._by_synonym), 1, 0.5)), "")
 
 
 def classes_of(job: JobFile, model_path: str = "") -> ClassNames:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.user_path import user_path
+from bulkinfer.files.user_path import made_folder
 from bulkinfer.insight.options import RowsConfig
-from bulkinfer.insight.output_files import require_outside_rows
+from bulkinfer.insight.output_files import STDOUT, require_file_place
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable_path
 
@@ -25,6 +25,8 @@ _WRITERS = {  # by --format
     "fiftyone": "labelling:write_fiftyone",
     "parquet": "parquet:write_parquet",
 }
+
+_KINDS = {False: "file", True: "folder"}
 
 
 class Written(NamedTuple):
@@ -43,27 +45,19 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     """
     from bulkinfer.insight.formats.npy import keys_path
 
-    final = user_path(config.to, "--to")
+    is_folder, is_text = config.format == "parquet", config.format not in ("npy", "parquet")
+    if config.to == STDOUT and not is_text:
+        raise UsageError(f"--to {STDOUT}: --format {config.format} is no text for stdout: give a {_KINDS[is_folder]}")
+    final = Path(STDOUT)
+    if config.to != STDOUT:
+        final = require_file_place(config.to, results.output, overwrite=config.overwrite, is_folder=is_folder)
     keys = keys_path(final) if config.format == "npy" else None
-    for path in filter(None, (final, keys)):
-        _check_place(path, results.output, config)
+    if keys is not None:
+        require_file_place(str(keys), results.output, overwrite=config.overwrite)
     if not len(results):
         raise UsageError(f"{printable_path(results.output)} holds no rows yet")
-    remove_stale_temporaries(final.parent)
     module, _, name = _WRITERS[config.format].partition(":")
     write: Write = getattr(import_module(f"bulkinfer.insight.formats.{module}"), name)
-    return Written(write(results, final, config), final, keys)
-
-
-def _check_place(final: Path, output: Path, config: RowsConfig) -> None:
-    shown = printable_path(final)
-    if not final.parent.is_dir():
-        raise UsageError(f"--to {shown}: the folder {printable_path(final.parent)} does not exist: make it first")
-    require_outside_rows(final, output, "--to")
-    if not final.exists():
-        return
-    is_folder = config.format == "parquet"
-    if not (final.is_dir() if is_folder else final.is_file()):
-        raise UsageError(f"--to {shown} is not a {'folder' if is_folder else 'file'}: give another place")
-    if not config.overwrite:
-        raise UsageError(f"--to {shown} exists: give another place, or --overwrite to replace it")
+    with made_folder(final.parent):
+        remove_stale_temporaries(final.parent)
+        return Written(write(results, final, config), final, keys)

@@ -16,7 +16,8 @@ from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.watch import look
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.log_folder import RUN_FILE, SUMMARY_FILE, recorded_output
-from bulkinfer.results.parquet_parts import listed_steps
+from bulkinfer.results.parquet_parts import listed_steps, read_part
+from bulkinfer.results.part_names import part_name
 from bulkinfer.types import printable_path
 
 INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
@@ -29,7 +30,7 @@ class LoggedJob:
 
     `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
     last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output) or no rows (a run without pictures).
-    `done` counts published rows, `size_bytes` the files of the output. `errors` of a running job are those before this launch.
+    `done` counts published rows, `size_bytes` the files of the output.
     """
 
     log_dir: Path
@@ -46,7 +47,8 @@ def list_jobs(log_path: str) -> list[LoggedJob]:
     """The jobs below `log_path`, the last launched first. Raises UsageError if there is no such folder."""
     folder = Path(log_path)
     if not folder.is_dir():
-        raise UsageError(f"{printable_path(folder)} does not exist: give the folder of job logs with --log_path")
+        why = "is a file" if folder.exists() else "does not exist"
+        raise UsageError(f"{printable_path(folder)} {why}: give the folder of job logs with --log_path")
     found = (_look_at(path) for path in folder.iterdir() if not path.is_symlink())
     return sorted(filter(None, found), key=lambda job: job.date, reverse=True)
 
@@ -85,7 +87,20 @@ def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
     if job is None:
         return LoggedJob(log_dir, "damaged", done, 0, 0, date, size, output)
     state = RUNNING if launcher_in(output) else FINISHED if done == job.num_records else _unfinished_state(log_dir)
-    return LoggedJob(log_dir, state, done, job.num_records, job.count_rows().errors, date, size, output)
+    return LoggedJob(log_dir, state, done, job.num_records, _count_errors(log_dir, output, job, state), date, size, output)
+
+
+def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
+    """Error rows. _job.json counts them at the end of a launch; while one runs, its status.json has them."""
+    if state == RUNNING:
+        with suppress(UsageError):  # no status.json yet
+            return max(job.count_rows().errors, sum(look(log_dir).status.errors.values()))
+    errors = job.count_rows().errors
+    for step in listed_steps(output):
+        if part_name(step) not in job.parts:  # its launch was killed
+            with suppress(BulkinferError):  # a damaged part, which the next launch sets aside
+                errors += len(step) - int(read_part(output, step, job.fingerprint, ["stage"])[1]["stage"].null_count)
+    return errors
 
 
 def _unfinished_state(log_dir: Path) -> str:

@@ -30,7 +30,10 @@ class ScoreConfig:
         "or COCO annotations (JSON)",
     )
     to: str = option(
-        "", "folder for the files with all figures; default score/ in the log folder of the job", group="output", value="FOLDER"
+        "",
+        "folder for the files with all figures, or - for JSON on stdout; default score/ in the log folder of the job",
+        group="output",
+        value="FOLDER",
     )
     overwrite: bool = option(False, "replace files that are there; those in the log folder of the job always are")
     at_least: float = option(0.0, "exit code 1 if top-1 is below this share (0 to 1); 0: any will do", minimum=0)
@@ -50,7 +53,7 @@ class CompareConfig:
     jobs: tuple[str, ...] = option((), "two jobs: output, log folder or name of each (also as plain arguments)", group="input")
     to: str = option(
         "",
-        "folder for the files with all figures; default compare/ in the log folder of the first job",
+        "folder for the files with all figures, or - for JSON on stdout; default compare/ in the log folder of the first job",
         group="output",
         value="FOLDER",
     )
@@ -86,8 +89,10 @@ class ReportConfig:
         group="input",
     )
     labels: str = option("", "known labels, as bulkinfer score takes them, for the accuracy on the page")
-    to: str = option("", "file of the page; default report.html in the log folder", group="output", value="FILE")
-    overwrite: bool = option(False, "replace a page that is there")
+    to: str = option(
+        "", "file of the page, or - for stdout; default report.html in the log folder", group="output", value="FILE"
+    )
+    overwrite: bool = option(False, "replace a page that is there; the one in the log folder always is")
     pictures: int = option(12, "most sample pictures of each kind on the page; 0: none", minimum=0)
     data_dir: str = option("", "where the pictures are now; default as the job began")
     model_path: str = option("", "folder of model folders, for the class names; default as the job began")
@@ -134,7 +139,7 @@ class RowsConfig:
         "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
     )
     format: str = option("csv", "what to write", choices=FORMATS, group="output")
-    to: str = option("", "the file; of --format parquet, the folder", value="FILE")
+    to: str = option("", "the file, or - for stdout (not of npy and parquet); of --format parquet, the folder", value="FILE")
     top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
     prefix: str = option("/data/local-files/?d=", "of label_studio: what comes before a key to make the address of its picture")

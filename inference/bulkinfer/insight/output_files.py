@@ -1,13 +1,18 @@
-"""Where a command that looks at a job puts its files, and how it writes tables."""
+"""Where a command that looks at a job puts what --to asks for, by the same rules in all of them; and how it writes tables.
+
+Missing folders are made. What is there is replaced only with --overwrite. Nothing is put among the rows of the job. `-` is
+stdout.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
@@ -15,11 +20,36 @@ from bulkinfer.files.user_path import made_folder, real_path, require_folder_pla
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.types import printable_path
 
+STDOUT = "-"
 
-def require_outside_rows(path: Path, output: Path, flag: str) -> None:
-    """Raises UsageError if `path`, the value of `flag`, is the output of a job or lies in it."""
+
+def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_folder: bool = False) -> Path:
+    """The path of the file (or folder, if it `is_folder`) that --to names.
+
+    Raises UsageError if it cannot be there, lies in `output`, the rows of a job, or is there and may not be replaced.
+    """
+    path = user_path(to, "--to")
+    shown = printable_path(path)
+    if path.is_dir() and not is_folder:
+        raise UsageError(f"--to {shown} is a folder: give the name of a file in it")
+    if path.exists() and is_folder and not path.is_dir():
+        raise UsageError(f"--to {shown} is a file: give a folder")
+    require_folder_place(path.parent, "--to")
+    if output is not None:
+        _require_outside_rows(path, output)
+    if os.path.lexists(path) and not overwrite:
+        raise UsageError(_taken(path))
+    return path
+
+
+def _taken(path: Path) -> str:
+    return f"{printable_path(path)} exists: give another place with --to, or --overwrite to replace it"
+
+
+def _require_outside_rows(path: Path, output: Path) -> None:
+    """Raises UsageError if `path` is the output of a job or lies in it."""
     if real_path(path).is_relative_to(real_path(output)):
-        raise UsageError(f"{flag} {printable_path(path)} lies among the rows of the job: give another place")
+        raise UsageError(f"--to {printable_path(path)} lies among the rows of the job: give another place")
 
 
 @contextmanager
@@ -34,15 +64,43 @@ def files_folder(to: str, found: FoundJob, name: str, files: Sequence[str], *, o
     default = None if found.log_dir is None else found.log_dir / name
     folder = user_path(to, "--to") if to else Path(default or "")
     require_folder_place(folder, "--to")
-    require_outside_rows(folder, found.output, "--to")
+    _require_outside_rows(folder, found.output)
     is_default = default is not None and real_path(folder) == real_path(default)
     there = next((file for file in files if os.path.lexists(folder / file)), None)
     if there is not None and not (is_default or overwrite):
-        raise UsageError(
-            f"{printable_path(folder / there)} exists: give another folder with --to, or --overwrite to replace it"
-        )
+        raise UsageError(_taken(folder / there))
     with made_folder(folder):
         yield folder
+
+
+@contextmanager
+def written_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that is published as `path` when the block ends without an error, with the folders above it; or stdout.
+
+    Raises OSError that names stdout if that cannot be written to.
+    """
+    if str(path) == STDOUT:
+        with os.fdopen(os.dup(1), "wb") as file, _naming_stdout():
+            yield file
+            file.flush()
+        return
+    with made_folder(path.parent), publishing(path) as temporary, temporary.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _naming_stdout() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or "stdout"
+        raise
+
+
+def write_stdout(content: dict[str, Any]) -> None:
+    """Write a JSON object to stdout."""
+    with written_file(Path(STDOUT)) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=True).encode() + b"\n")
 
 
 @contextmanager

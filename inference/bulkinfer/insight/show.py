@@ -21,9 +21,13 @@ _COLUMNS = ("key", "stage", "error", *ANSWER_COLUMNS)
 
 @dataclass
 class Choice:
-    """Which rows are wanted; an empty word wants all. `names_seen` collects the names of best classes, for advice."""
+    """Which rows are wanted; an empty word wants all. `names_seen` collects the names of best classes, for advice.
+
+    `classes` are the numbers of the class called `class_name`, if the names of the network's classes are known.
+    """
 
     class_name: str = ""
+    classes: tuple[int, ...] = ()
     key: str = ""
     only_errors: bool = False
     only_ok: bool = False
@@ -44,6 +48,8 @@ class Choice:
         if not num_ranked(table):
             return table.slice(0, 0)
         best = ranked(table, 0)
+        if self.classes:
+            return table.filter(pc.is_in(best.ids, value_set=pa.array(self.classes, pa.int32())))
         if best.names is not None:
             seen = [name for name in pc.unique(best.names).to_pylist() if name is not None]
             self.names_seen.update(seen)

@@ -117,6 +117,7 @@ class TrainConfig:
         minimum=0,
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", minimum=0)
+    norm_span: int = option(1, "batch norm takes its statistics over this many consecutive replicas", minimum=1)
     epochs: float = option(
         0.0,
         "length of the run in epochs; 0: from --steps, else 100",
@@ -218,6 +219,10 @@ class TrainConfig:
         group="validation and logs",
     )
     validation_epochs: float = option(1.0, "epochs between validations; 0: only at the end", minimum=0)
+    target_accuracy: float = option(
+        0.0, "record the time until a validation has this top-1 accuracy, 0 to 1; 0: none", minimum=0
+    )
+    stop_at_target: bool = option(False, "end the run when it has --target_accuracy")
     valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     keep_run: bool = option(True, "without, the run goes to a new folder for temporary files in place of --log_path")

@@ -199,10 +199,31 @@ def test_parquet_files_of_before_that_cannot_be_removed_are_named(
 def test_what_is_there_is_replaced_only_if_that_is_asked(shown: Path, tmp_path: Path, format: str) -> None:
     written(shown, tmp_path, format=format)
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match="exists: give another place, or --overwrite"):
+    with pytest.raises(UsageError, match="exists: give another place with --to, or --overwrite"):
         written(shown, tmp_path, format=format)
     written(shown, tmp_path, format=format, overwrite=True)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_folders_that_are_missing_are_made_and_stay_only_with_what_was_written(
+    shown: Path, tmp_path: Path, format: str
+) -> None:
+    written(shown, tmp_path, format=format, to=str(tmp_path / "a" / "b" / "rows"))
+    assert (tmp_path / "a" / "b" / "rows").exists()
+    if format == "npy":
+        with pytest.raises(UsageError):
+            written(shown, tmp_path, format=format, to=str(tmp_path / "c" / "d" / "rows"), column="no")
+        assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "coco", "label_studio", "fiftyone"])
+def test_text_to_stdout(shown: Path, tmp_path: Path, format: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    written(shown, tmp_path, format=format)
+    capfdbinary.readouterr()
+    assert written(shown, tmp_path, format=format, to="-").num_rows > 0
+    assert capfdbinary.readouterr().out == (tmp_path / "rows").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows"]
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -224,11 +245,15 @@ def test_a_damaged_part_leaves_nothing(tmp_path: Path, format: str) -> None:
 def test_places_that_cannot_be(shown: Path, tmp_path: Path) -> None:
     results, config = read_results(shown), RowsConfig(to="x")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
     (tmp_path / "folder" / "mine.txt").write_text("mine")
     for options, message in (
         ({"to": str(shown / "rows.csv")}, "lies among the rows of the job: give another place"),
-        ({"to": str(tmp_path / "no" / "rows.csv")}, "does not exist: make it first"),
-        ({"to": str(tmp_path / "folder"), "overwrite": True}, "is not a file"),
+        ({"to": str(tmp_path / "file" / "rows.csv")}, "file is not a folder: give another folder"),
+        ({"to": str(tmp_path / "folder"), "overwrite": True}, "is a folder: give the name of a file in it"),
+        ({"to": str(tmp_path / "file"), "format": "parquet", "overwrite": True}, "is a file: give a folder"),
+        ({"to": "-", "format": "npy"}, "--to -: --format npy is no text for stdout: give a file"),
+        ({"to": "-", "format": "parquet"}, "--to -: --format parquet is no text for stdout: give a folder"),
         ({"to": str(tmp_path / "folder"), "format": "parquet", "overwrite": True}, "mine.txt was not written by this command"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.output_lock import results_lock
+from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.insight.jobs import LoggedJob, list_jobs
 from bulkinfer.launch.launcher import launch
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.status_file import read_status, write_status
 
 from tests.launches import config_of
@@ -48,6 +49,32 @@ def test_a_job_that_runs(home: Path) -> None:
     with results_lock(output):
         assert only(home).state == "running"
     assert only(home).state == "finished"
+
+
+def test_errors_of_a_job_that_runs_are_those_of_its_status(home: Path) -> None:
+    job = only(home)
+    report = read_status(job.log_dir)
+    assert report is not None
+    assert job.output is not None
+    running = replace(report.status, state="running", errors={"read": 3, "decode": 4})
+    write_status(job.log_dir, report.launcher, running)
+    with output_lock(job.log_dir, flag=""), results_lock(job.output):
+        assert (only(home).state, only(home).errors) == ("running", 7)
+        (job.log_dir / "status.json").unlink()
+        assert only(home).errors == NUM_ERRORS
+
+
+def test_errors_in_parts_of_a_launch_that_was_killed_are_counted(home: Path) -> None:
+    output = only(home).output
+    assert output is not None
+    job = JobFile.read(output)
+    assert job is not None
+    for name in list(job.parts):
+        job.forget_part(name)
+    job.write(output)
+    assert only(home).errors == NUM_ERRORS
+    sorted(output.glob("part-*"))[-1].write_bytes(b"damaged")
+    assert only(home).errors <= NUM_ERRORS
 
 
 def test_a_job_with_rows_to_do(home: Path) -> None:
@@ -118,3 +145,6 @@ def test_other_folders_are_no_jobs(tmp_path: Path) -> None:
     assert list_jobs(str(tmp_path / "logs")) == []
     with pytest.raises(UsageError, match="does not exist: give the folder of job logs"):
         list_jobs(str(tmp_path / "nowhere"))
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file is a file: give the folder of job logs"):
+        list_jobs(str(tmp_path / "file"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.insight.find_job import FoundJob, find_job
-from bulkinfer.insight.output_files import csv_file, files_folder
+from bulkinfer.insight.output_files import csv_file, files_folder, require_file_place, written_file
 
 from tests.made_jobs import write_job
 
@@ -46,7 +46,7 @@ def test_files_of_the_user_are_replaced_only_if_that_is_asked(found: FoundJob, t
     for to in ("", str(place)):
         with opened(to, logged):
             pass
-    with pytest.raises(UsageError, match=r"b\.csv exists: give another folder with --to, or --overwrite to replace it"):
+    with pytest.raises(UsageError, match=r"b\.csv exists: give another place with --to, or --overwrite to replace it"):
         opened(str(place), found).__enter__()
     with opened(str(place), found, overwrite=True) as folder:
         assert folder == place
@@ -59,6 +59,23 @@ def test_files_of_the_user_are_replaced_only_if_that_is_asked(found: FoundJob, t
 def test_it_never_lies_among_the_rows(found: FoundJob, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="lies among the rows of the job"):
         opened(str(tmp_path / name), found).__enter__()
+
+
+def test_the_place_of_a_file(found: FoundJob, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "page.html"
+    assert require_file_place(str(path), found.output, overwrite=False) == path
+    with pytest.raises(TypeError), written_file(path) as file:
+        file.write("half of it")  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
+    with written_file(path) as file:
+        file.write(b"one")
+    with pytest.raises(UsageError, match=r"page\.html exists: give another place with --to, or --overwrite to replace it"):
+        require_file_place(str(path), found.output, overwrite=False)
+    assert require_file_place(str(path), None, overwrite=True) == path
+    with pytest.raises(UsageError, match=r"--to .*folder is a folder: give the name of a file in it"):
+        require_file_place(str(path.parent), None, overwrite=True)
+    with pytest.raises(UsageError, match="lies among the rows of the job"):
+        require_file_place(str(found.output / "page.html"), found.output, overwrite=False)
 
 
 def test_a_table_is_published_whole(tmp_path: Path) -> None:

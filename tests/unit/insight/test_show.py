@@ -82,6 +82,11 @@ def test_one_of_the_names_of_a_class() -> None:
     assert not choice._is_named("platyhelminth worm")
 
 
+def test_of_a_class_by_its_number_where_names_are_known(results: Results) -> None:
+    assert keys(first_rows(results, Choice("word of ours", (1,)), 100)) == keys(first_rows(results, Choice("red"), 100))
+    assert keys(first_rows(results, Choice("word of ours", (1, 2)), 100))[:2] == ["001-red.png", "002-lime.png"]
+
+
 def test_a_class_that_no_row_has(results: Results) -> None:
     choice = Choice("reed")
     assert keys(first_rows(results, choice, 10)) == []

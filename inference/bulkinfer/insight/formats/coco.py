@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.files.atomic import publishing
 from bulkinfer.insight.formats.flat import num_classes
-from bulkinfer.insight.formats.json_text import float_values, write_items
+from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, ranked
 from bulkinfer.results.reader import Results
@@ -26,7 +25,7 @@ def write_coco(results: Results, final: Path, config: RowsConfig) -> int:
     """
     count, categories = num_classes(results, config.top_k), dict[int, str]()
     info = {"description": f"classes by {results.job['identity'].get('model_name')}", "fingerprint": results.job["fingerprint"]}
-    with publishing(final) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with written_text(final) as file:
         file.write(f'{{"info": {json.dumps(info)},\n"images": [\n')
         num_images = write_items(file, _images(results))
         file.write('\n],\n"annotations": [\n')

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from bulkinfer.files.atomic import publishing
 from bulkinfer.insight.formats.json_text import float_values
 from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.output_files import written_file
 from bulkinfer.results.answers import ANSWER_COLUMNS, num_ranked, ranked
 from bulkinfer.results.reader import Results
 
@@ -57,7 +57,7 @@ def write_csv(results: Results, final: Path, config: RowsConfig) -> int:
     Returns the number of rows.
     """
     options, count = pa.csv.WriteOptions(include_header=False), 0
-    with publishing(final) as temporary, temporary.open("wb") as file:
+    with written_file(final) as file:
         for table in flat_tables(results, config.top_k):
             if not count:
                 file.write(",".join(table.column_names).encode() + b"\n")
@@ -71,10 +71,11 @@ def write_csv(results: Results, final: Path, config: RowsConfig) -> int:
 def write_jsonl(results: Results, final: Path, config: RowsConfig) -> int:
     """Write `final` with one JSON object a line, its names those of the CSV; NaN is null. Returns the number of rows."""
     count = 0
-    with publishing(final) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with written_file(final) as file:
         for table in flat_tables(results, config.top_k):
             for row in zip(*map(_values, table.columns), strict=True):
-                file.write(json.dumps(dict(zip(table.column_names, row, strict=True)), ensure_ascii=False) + "\n")
+                line = json.dumps(dict(zip(table.column_names, row, strict=True)), ensure_ascii=False)
+                file.write(line.encode() + b"\n")
             count += len(table)
     return count
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from bulkinfer.insight.output_files import written_file
+
+
+@contextmanager
+def written_text(path: Path) -> Iterator[TextIO]:
+    """As written_file, for text in UTF-8."""
+    with written_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+        yield text
+        text.detach()  # which flushes it; written_file closes the file
 
 
 def float_values(column: pa.ChunkedArray) -> list[Any]:

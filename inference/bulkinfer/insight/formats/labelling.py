@@ -12,8 +12,7 @@ from urllib.parse import quote
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
-from bulkinfer.files.atomic import publishing
-from bulkinfer.insight.formats.json_text import float_values, write_items
+from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked
 from bulkinfer.results.reader import Results
@@ -33,7 +32,7 @@ def write_label_studio(results: Results, final: Path, config: RowsConfig) -> int
     number of tasks.
     """
     version = f"{results.job['identity'].get('model_name')}-{results.job['fingerprint'][:8]}"
-    with publishing(final) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with written_text(final) as file:
         file.write("[\n")
         count = write_items(file, (_task(best, version, config.prefix) for best in _best_of(results)))
         file.write("\n]\n")
@@ -52,7 +51,7 @@ def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
     Returns the number of labels.
     """
     count = 0
-    with publishing(final) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with written_text(final) as file:
         file.write('{"labels": {\n')
         for best in _best_of(results):
             label = {"label": best.name} | ({} if best.score is None else {"confidence": best.score})

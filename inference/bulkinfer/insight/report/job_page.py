@@ -37,6 +37,7 @@ _ANSWERS = 3  # of a sample
 _KEYS = 3  # of error rows that are named for each stage
 _WORST = 10  # classes in the table of accuracies
 _PAIRS = 6  # of near duplicates
+_FEWEST_POINTS = 3  # of a chart; a sentence says more than a line of two
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _failed(scan: RowScan, most: int) -> list[Sample]:
 
 
 def _throughput_chart(curve: Curve | None) -> Chart | None:
-    if curve is None:
+    if curve is None or len(curve.images_per_s) < _FEWEST_POINTS:
         return None
     points = [((index + 0.5) * curve.point_s, value) for index, value in enumerate(curve.images_per_s)]
     text = (

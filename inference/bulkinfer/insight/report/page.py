@@ -1,17 +1,13 @@
-"""The page as text: templates filled in, and written completely or not at all."""
+"""The page as text: templates filled in, and how values are written in them."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from bulkinfer.errors import UsageError, escaped
-from bulkinfer.files.atomic import publishing
-from bulkinfer.files.user_path import require_folder_place
-from bulkinfer.types import key_text, printable_path
+from bulkinfer.errors import escaped
+from bulkinfer.types import key_text
 
 
 def render(template: str, **content: Any) -> str:
@@ -25,22 +21,6 @@ def render(template: str, **content: Any) -> str:
     )
     environment.filters |= {"count": count, "percent": percent, "seconds": seconds, "name": name, "rate": rate}
     return environment.get_template(template).render(**content)
-
-
-def require_place(path: Path, *, overwrite: bool) -> None:
-    """Raises UsageError if a page cannot be written to `path`, or one is there and `overwrite` was not given."""
-    if path.is_dir():
-        raise UsageError(f"--to {printable_path(path)} is a folder: give the name of a file, such as report.html")
-    require_folder_place(path.parent, "--to")
-    if os.path.lexists(path) and not overwrite:
-        raise UsageError(f"{printable_path(path)} is there already: give --overwrite to replace it, or another file with --to")
-
-
-def write_page(path: Path, text: str) -> None:
-    """Publish the page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with publishing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def count(number: float) -> str:

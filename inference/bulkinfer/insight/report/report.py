@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import user_path
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
-from bulkinfer.insight.output_files import require_outside_rows
-from bulkinfer.insight.report.page import require_place, write_page
+from bulkinfer.insight.output_files import STDOUT, require_file_place, written_file
 from bulkinfer.insight.report.training_files import training_folder
 from bulkinfer.types import printable_path
 
@@ -27,22 +25,28 @@ def write_report(config: ReportConfig) -> tuple[Path, int]:
             raise UsageError("--labels is for jobs: the accuracy of a training run is in its own tables")
         from bulkinfer.insight.report.training_page import training_page
 
-        path = _place(config, folder)
-        write_page(path, training_page(folder))
-    else:
-        from bulkinfer.insight.report.job_page import job_page
+        path = _place(config, folder, None)
+        return path, _publish(path, training_page(folder))
+    from bulkinfer.insight.report.job_page import job_page
 
-        found = find_job(config.job or None, config.log_path)
-        if not config.to and found.log_dir is None:
-            output = printable_path(found.output)
-            raise UsageError(f"the log folder of {output} was not found: give a file for the page with --to FILE")
-        path = _place(config, found.log_dir or Path())
-        require_outside_rows(path, found.output, "--to")
-        write_page(path, job_page(found, config))
-    return path, path.stat().st_size
+    found = find_job(config.job or None, config.log_path)
+    if not config.to and found.log_dir is None:
+        output = printable_path(found.output)
+        raise UsageError(f"the log folder of {output} was not found: give a file for the page with --to FILE")
+    path = _place(config, found.log_dir or Path(), found.output)
+    return path, _publish(path, job_page(found, config))
 
 
-def _place(config: ReportConfig, log_dir: Path) -> Path:
-    path = user_path(config.to, "--to") if config.to else log_dir / FILE
-    require_place(path, overwrite=config.overwrite)
-    return path
+def _place(config: ReportConfig, log_dir: Path, output: Path | None) -> Path:
+    if config.to == STDOUT:
+        return Path(STDOUT)
+    if not config.to:
+        return require_file_place(str(log_dir / FILE), output, overwrite=True)  # that name is ours
+    return require_file_place(config.to, output, overwrite=config.overwrite)
+
+
+def _publish(path: Path, text: str) -> int:
+    content = text.encode(errors="backslashreplace")
+    with written_file(path) as file:
+        file.write(content)
+    return len(content)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
-from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, counted
 from bulkinfer.records.sources.named_file import read_named_file
 from bulkinfer.types import printable, printable_path
 
@@ -51,11 +51,13 @@ def read_label_table(path: Path, flag: str) -> LabelTable:
     shown = printable_path(path)
     data = read_named_file(path, flag, _MOST_BYTES)
     try:
-        labels, has_header = _labels(data)
+        labels, has_header, num_without = _labels(data)
     except (_TableError, csv.Error) as error:
         raise UsageError(f"{flag}: {shown} is not a table of file names and labels: {error}") from None
     if has_header:
         log.info(f"{shown}: line 1 was taken as names of columns")
+    if num_without:
+        log.info(f"{shown}: {counted(num_without, 'line')} without a label (it is empty or -1)")
     return LabelTable(labels, hashlib.sha256(data).hexdigest(), shown)
 
 
@@ -63,8 +65,8 @@ class _TableError(Exception):
     """The text is no table of names and labels; the message says where."""
 
 
-def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool]:
-    """The label of each picture by its normalised name, and whether the first line has names of columns."""
+def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool, int]:
+    """The label of each picture by its normalised name; whether the first line names columns; how many lines have no label."""
     if b"\0" in data:
         raise _TableError("it is no text")
     rows = list(_rows(data.decode("utf-8-sig", "surrogateescape")))
@@ -72,7 +74,7 @@ def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool]:
         raise _TableError("it has no lines")
     first = [cell.strip().lower() for cell in rows[0][1]]
     name_column, label_column, has_header = _columns(first, [row for _, row in rows[1:]])
-    labels: dict[bytes, bytes] = {}
+    labels, num_without = dict[bytes, bytes](), 0
     for number, row in rows[has_header:]:
         if len(row) <= max(name_column, label_column):
             raise _TableError(f"line {number} has {len(row)} column{'s' * (len(row) != 1)}")
@@ -81,11 +83,13 @@ def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool]:
         if has_header and first[label_column] == _BOXES:
             label = label.partition(" ")[0]
         value = label.encode("utf-8", "surrogateescape")
-        if value not in _NO_LABEL and labels.setdefault(name, value) != value:
+        if value in _NO_LABEL:
+            num_without += 1
+        elif labels.setdefault(name, value) != value:
             raise _TableError(f"{printable(name)} is {printable(labels[name])} and, in line {number}, {printable(value)}")
     if not labels:
         raise _TableError("it has no labels")
-    return labels, has_header
+    return labels, has_header, num_without
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:

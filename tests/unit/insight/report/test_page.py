@@ -1,11 +1,8 @@
-"""How values are written on a page, and where it is written."""
+"""How values are written on a page."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from bulkinfer.errors import UsageError
 from bulkinfer.insight.report import page
 
 
@@ -26,20 +23,3 @@ def test_names_show_what_would_not_be_seen() -> None:
     assert page.name(b"caf\xe9\n.png") == "caf\\xe9\\n.png"
     assert page.name("\u202egnp.exe") == "\\u202egnp.exe"
     assert page.name("日本 <b>") == "日本 <b>"
-
-
-def test_a_page_is_not_replaced_unless_asked(tmp_path: Path) -> None:
-    there = tmp_path / "report.html"
-    page.write_page(there, "one")
-    with pytest.raises(UsageError, match=r"is there already: give --overwrite"):
-        page.require_place(there, overwrite=False)
-    page.require_place(there, overwrite=True)
-    page.write_page(there, "two")
-    assert there.read_text() == "two"
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_a_folder_is_no_place(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is a folder: give the name of a file"):
-        page.require_place(tmp_path, overwrite=True)
-    page.require_place(tmp_path / "new" / "report.html", overwrite=False)

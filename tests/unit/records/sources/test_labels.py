@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import Picture, Scan
+from bulkinfer.records.sources.label_table import read_label_table
 from bulkinfer.records.sources.labels import find_labels
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,3 +146,10 @@ def test_c32_any_bytes_are_taken_or_get_a_sentence(tmp_path_factory: pytest.Temp
     except UsageError as error:
         sentence = str(error)
     assert sentence.startswith("--labels: ")
+
+
+def test_lines_without_a_label_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "bulkinfer")
+    path = table(tmp_path, "file,label\na.jpg,2\nb.jpg,-1\nc.jpg,\n")
+    assert read_label_table(Path(path), "--labels").labels == {b"a.jpg": b"2"}
+    assert f"{path}: 2 lines without a label (it is empty or -1)" in caplog.text
