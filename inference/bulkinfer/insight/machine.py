@@ -24,7 +24,7 @@ _TELLING = (
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8"),
     *("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
 )
-_OTHERS = ("onnx", "torch", "torchvision", "timm", "safetensors", "huggingface-hub", "pretrainedmodels", "tensorboard")
+_OTHERS = ("onnx", "torch", "torchvision", "timm", "safetensors", "huggingface-hub", "pretrainedmodels", "tensorboard", "wandb")
 _GIB = 1 << 30
 
 

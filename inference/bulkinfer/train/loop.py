@@ -140,6 +140,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
                 ranks=training.ranks,
                 stop=stop,
                 buffers=buffers,
+                counts_correct=plan.config.metrics,
             )
             model.loss_scale.after(outcome.finite)
             if model.ema is not None and outcome.finite:
