@@ -19,7 +19,7 @@ def launch_words(data_dir: str, model_path: str = "models") -> list[str]:
     Taken is the network that infer_launch runs by default, else the one that was made last.
     """
     from bulkinfer.config import LaunchConfig
-    from bulkinfer.model.integrity import CARD, readable_card
+    from bulkinfer.model.card import CARD, readable_card
 
     made = sorted(Path(model_path).glob(f"*/{CARD}"), key=lambda card: card.stat().st_mtime)
     names = [card.parent.name for card in made]

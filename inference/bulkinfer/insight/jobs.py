@@ -14,9 +14,8 @@ from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.watch import look
-from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.log_folder import RUN_FILE, recorded_output
+from bulkinfer.results.log_folder import RUN_FILE, SUMMARY_FILE, recorded_output
 from bulkinfer.results.parquet_parts import listed_steps, read_part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import printable_path

@@ -15,7 +15,7 @@ from bulkinfer.host.cores import core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.memory import describe_memory
 from bulkinfer.host.versions import NATIVE_HALVES, processor, processor_features, versions
-from bulkinfer.model.integrity import CARD
+from bulkinfer.model.card import CARD
 from bulkinfer.records.data_dir import pictures_here
 from bulkinfer.runtime.devices import AUTO, find_candidates, parse_device
 from bulkinfer.runtime.providers import PROVIDERS

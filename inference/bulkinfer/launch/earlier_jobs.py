@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import canonical_json, safe_name
+from bulkinfer.launch.begun_config import command_with
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name
-from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -70,19 +70,3 @@ def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -
             continue
         if canonical_json({**begun.identity, "manifest": identity["manifest"]}) == canonical_json(identity):
             yield folder, begun
-
-
-def command_with(config: LaunchConfig, **changes: Any) -> str:
-    """The command of `config`, with options changed: only those that are not the defaults."""
-    config = replace(config, dry_run=False, **changes)
-    words = ["infer_launch"]
-    for known in fields(config):
-        value = getattr(config, known.name)
-        if value == known.default:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{known.name}" if value else f"--no{known.name}")
-        else:
-            items = value if isinstance(value, tuple) else (value,)
-            words += [f"--{known.name}", *(shell_word(str(item)) for item in items)]
-    return " ".join(words)

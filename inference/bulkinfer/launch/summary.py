@@ -20,11 +20,11 @@ from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
+from bulkinfer.results.log_folder import SUMMARY_FILE
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-SUMMARY_FILE = "summary.json"
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 

@@ -24,10 +24,11 @@ from bulkinfer.launch import close as close_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch import retry as retry_module
 from bulkinfer.launch import retry_merge as merge_module
+from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.options import RetryConfig
-from bulkinfer.launch.retry import begun_config, retry
+from bulkinfer.launch.retry import retry
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.results.find_output import require_job
@@ -256,13 +257,6 @@ def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.Cap
     assert command.main([str(tmp_path / "out"), "--stage", "read", "decode", "--streams", "1"]) == 0
     assert "retry: 3 error rows are ok now, 0 failed again" in capsys.readouterr().out
     assert verify_command.main(["--output", str(tmp_path / "out")]) == 0
-
-
-def test_options_of_another_kind_are_damage(tmp_path: Path) -> None:
-    assert begun_config(JobFile({"config": {"top_k": 3, "younger": 1, "save": ["topk"]}}), tmp_path) == LaunchConfig(top_k=3)
-    assert begun_config(JobFile({}), tmp_path) == LaunchConfig()
-    with pytest.raises(RunError, match=r"_job\.json is damaged \(config\.top_k is '3', not int\)"):
-        begun_config(JobFile({"config": {"top_k": "3"}}), tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["copy", "manifest"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.model.card import CALIBRATED, ModelCard, variant_folder
-from bulkinfer.model.integrity import readable_card, variant_damage
-from bulkinfer.model.lookup import named_folder
+from bulkinfer.model.card import CALIBRATED, ModelCard, readable_card, variant_folder
+from bulkinfer.model.integrity import variant_damage
+from bulkinfer.model.names import named_folder
 
 
 def check_request(config: GetModelConfig) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bulkinfer.insight.accuracy.labels import open_labels
-from bulkinfer.insight.accuracy.score import score
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
@@ -18,7 +17,6 @@ from bulkinfer.insight.report.job_facts import command_of, facts_of, read_record
 from bulkinfer.insight.report.near_duplicates import (
     LEAST_COSINE,
     NearDuplicates,
-    Pair,
     embedding_column,
     find_near_duplicates,
 )
@@ -30,6 +28,9 @@ from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
 from bulkinfer.records.archive_dataset import is_archive_file
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.accuracy.figures import Figures
 
 _CLASSES = 15  # rows of the table of classes
 _ANSWERS = 3  # of a sample
@@ -66,9 +67,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
     near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
-    figures = None
-    if config.labels:
-        figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+    figures = _accuracy(found, results, config) if config.labels else None
     return render(
         "job.html",
         title=found.name,
@@ -94,23 +93,27 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     )
 
 
+def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> Figures:
+    from bulkinfer.insight.accuracy.labels import open_labels
+    from bulkinfer.insight.accuracy.score import score
+
+    return score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+
+
 def _with_pictures(
     found: FoundJob, results: Results, scan: RowScan, near: NearDuplicates | None, config: ReportConfig
 ) -> dict[str, Any]:
     """The content with names of classes and pictures: the table of classes, the samples, and the pairs."""
-    shown = scan.classes.most_common(_CLASSES)
+    shown, pairs = scan.classes.most_common(_CLASSES), near.pairs if near else ()
     samples = [*scan.sure.samples, *scan.unsure.samples]
     wanted = {number for number, _ in shown} | {number for each in samples for number in each.class_ids[:_ANSWERS]}
     names = names_of_classes(found, results, wanted, config.model_path) if wanted else {}
-    thumbnails, why_none = _thumbnails(found, config)
+    thumbnails, why_none = _thumbnails(found, [*samples, *(each for pair in pairs for each in (pair.one, pair.other))], config)
 
     def card(sample: Sample) -> Card:
         answers = zip(sample.class_ids[:_ANSWERS], sample.scores[:_ANSWERS], strict=True)
-        picture = thumbnails.of(sample) if thumbnails else Thumbnail(reason="its folder was not found")
+        picture = thumbnails.get(sample, Thumbnail(reason="its folder was not found"))
         return Card(sample, picture, tuple((names[number], value) for number, value in answers))
-
-    def pair(found_pair: Pair) -> tuple[Card, Card, float]:
-        return card(found_pair.one), card(found_pair.other), found_pair.cosine
 
     largest = shown[0][1] if shown else 1
     return {
@@ -119,16 +122,16 @@ def _with_pictures(
         "sure": [card(sample) for sample in scan.sure.samples],
         "unsure": [card(sample) for sample in scan.unsure.samples],
         "failed": _failed(scan, config.pictures),
-        "pairs": [pair(each) for each in near.pairs] if near else [],
+        "pairs": [(card(pair.one), card(pair.other), pair.cosine) for pair in pairs],
     }
 
 
-def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
-    """What makes the thumbnails; or None, and why the page has no pictures."""
+def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig) -> tuple[dict[Sample, Thumbnail], str]:
+    """The thumbnails of these rows; or none, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
     if not (folder.is_dir() or is_archive_file(folder)):
-        return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
-    return Thumbnails(folder, found.job.identity), ""
+        return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
+    return Thumbnails(folder, found.job.identity).of_all(samples), ""
 
 
 def _failed(scan: RowScan, most: int) -> list[Sample]:
