@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bulkinfer.errors import UsageError
 from bulkinfer.types import check_values, option
@@ -158,6 +159,7 @@ class PartitionConfig:
 class LaunchConfig:
     """Run a network over every picture: one worker process per device, one row per picture."""
 
+    command: ClassVar[str] = "infer_launch"  # as it is typed
     data_dir: str = option(
         "", "partitions, a folder of pictures, or archives of them; default datasets/, else $DATA_DIR", group="input"
     )
@@ -267,6 +269,7 @@ class LaunchConfig:
 class RunConfig(LaunchConfig):
     """Run a network over every picture, and make it first if it is not there. Takes every option of infer_launch."""
 
+    command: ClassVar[str] = "bulkinfer run"
     model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
 
 

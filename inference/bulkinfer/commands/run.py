@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RunConfig
 from bulkinfer.host.console import say
 from bulkinfer.host.process_setup import hide_pandas, spin_briefly
 from bulkinfer.host.stop_signals import is_own_process
-
-if TYPE_CHECKING:
-    from bulkinfer.config import LaunchConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,21 +18,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RunConfig) -> int:
-    from dataclasses import fields
-
-    from bulkinfer.config import LaunchConfig
-
-    asked = LaunchConfig(**{known.name: getattr(config, known.name) for known in fields(LaunchConfig)})
-    if not asked.dry_run:
-        _make_missing_network(asked)
+    if not config.dry_run:
+        _make_missing_network(config)
     if is_own_process():
         hide_pandas()  # only now: packages of networks need it
     from bulkinfer.launch.launcher import launch
 
-    return launch(asked, shows_progress=True).exit_code
+    return launch(config, shows_progress=True).exit_code
 
 
-def _make_missing_network(config: LaunchConfig) -> None:
+def _make_missing_network(config: RunConfig) -> None:
     """Make the network of `config` if there is no folder of it; what is wrong with an existing one, the launch says.
 
     Raises UsageError if there are no pictures, before anything is made, or the name is none; RunError that names the command

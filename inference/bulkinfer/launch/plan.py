@@ -11,12 +11,13 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import require_outside_results
-from bulkinfer.files.user_path import real_path, require_folder_place, unused_beside
+from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.earlier_jobs import go_on_with_earlier
+from bulkinfer.launch.begun_config import leaving_out
+from bulkinfer.launch.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.job import (
     WITHOUT,
     Job,
@@ -36,7 +37,6 @@ from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, plan_workers
-from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -105,7 +105,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     """The pictures of the job, without those that --skip_done names.
 
     An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
-    of pictures has changed since.
+    of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
     dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
@@ -113,21 +113,25 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
         return go_on_with_earlier(config, identity_of(asked, dataset), dataset)
-    if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+    if begun is None:
         return dataset
-    new = shell_word(unused_beside(Path(config.output)))
+    if (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+        if not config.skip_done:
+            refuse_changed_folder(config, identity_of(asked, dataset), dataset, begun)
+        return dataset
     log.warning(
         f"warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
-        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output {new} "
-        "runs what came since"
+        f"{listed.num_records} pictures listed then; to run what came since, once it is done: "
+        f"{leaving_out(config, Path(config.output))}"
     )
     return listed
 
 
-def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "infer_launch") -> Plan:
+def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "") -> Plan:
     """The plan of the job on `dataset` (None: without pictures), going on with what `begun` in --output has done.
 
-    Raises UsageError if `begun` is another job, or the output lies in a partition.
+    `command` is what was typed; empty: that of the config. Raises UsageError if `begun` is another job, or the output lies in
+    a partition.
     """
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
@@ -150,12 +154,21 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
-    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command, shard_of(config))
+    job = Job(
+        config,
+        settled.model,
+        settled.choice.only(threads.devices),
+        dataset,
+        counts,
+        identity,
+        command or config.command,
+        shard_of(config),
+    )
     return Plan(job, threads, log_dir, output, begun)
 
 
 def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
-    resolved = resolved_there(begun, output, identity)
+    resolved = resolved_there(begun, output, identity, asked.config)
     ran = resolved.get("precision", asked.config.precision)
     return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 

@@ -17,7 +17,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
-from bulkinfer.launch.job import new_job_file
+from bulkinfer.launch.job import RETRY, new_job_file
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
 from bulkinfer.launch.result_files import remove_if_empty, result_files
@@ -146,4 +146,4 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     asked = open_network(again, lambda: resolve_data_dir(again))
     dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
-    return plan_job(asked, dataset, begun, "bulkinfer retry")
+    return plan_job(asked, dataset, begun, RETRY)

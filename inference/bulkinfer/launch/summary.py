@@ -12,6 +12,7 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.latest_link import point_latest
+from bulkinfer.launch.begun_config import continuing
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
@@ -208,7 +209,7 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
-            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
+            f"incomplete: {records - accounted} of {records} records have no row; to continue: {continuing(launch.job.config)}"
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
