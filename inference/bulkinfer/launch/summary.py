@@ -92,8 +92,6 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     if launch.output is not None:
         log_records(launch, counts, quiet=refusal is not None, shows_rows=is_over)
     log.info(f"summary: {path}")
-    if launch.output is not None and is_over:
-        log.info(f"next: bulkinfer show {shell_word(launch.output)}")
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
