@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,14 @@ def living(pids: list[int]) -> list[int]:
         if state not in "ZX":
             found.append(pid)
     return found
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    """For processes that end by themselves after their parent. Raises AssertionError if one still runs after a minute."""
+    deadline = time.monotonic() + 60
+    while left := living(pids):
+        assert time.monotonic() < deadline, f"processes {left} are left"
+        time.sleep(0.01)
 
 
 def children(pid: int) -> list[int]:

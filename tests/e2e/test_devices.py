@@ -17,7 +17,7 @@ import pytest
 from bulkinfer.host.versions import processor_vendor
 from bulkinfer.results.job_file import job_path
 
-from tests.commands import children, command, living, records, rows, run, run_here, summary
+from tests.commands import children, command, records, rows, run, run_here, summary, wait_until_gone
 from tests.forms import long
 from tests.launches import write_photos
 from tests.models import colour_logits, write_tiny_model
@@ -171,10 +171,8 @@ def test_a_launch_that_is_ended_while_it_measures_leaves_nothing(place: Path, tm
             time.sleep(0.01)
         launcher.send_signal(number)
         launcher.communicate(timeout=300)
-    while living(measuring) and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert measuring
-    assert not living(measuring)
+    wait_until_gone(measuring)
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not (tmp_path / "logs").exists()
     assert not list((place / "models" / "tiny").glob("_tmp-*"))

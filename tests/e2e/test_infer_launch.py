@@ -20,7 +20,7 @@ from bulkinfer.files.own_folder import own_folder
 from PIL import Image
 
 from tests import pictures
-from tests.commands import children, command, living, python_path, records, rows, run, summary
+from tests.commands import children, command, living, python_path, records, rows, run, summary, wait_until_gone
 from tests.forms import long, long_param, only_first
 from tests.models import COLOURS, LABELS, colour_logits, write_tiny_model
 
@@ -213,10 +213,7 @@ def test_b43_b44_kill_and_run_again_gives_the_same_rows(
             assert "SIGKILL" in stdout
         else:
             assert rows(output).num_rows < 103
-        deadline = time.monotonic() + 300
-        while living(workers) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not living(workers)
+        wait_until_gone(workers)
         assert shared_segments() <= segments
         words = ("--num_devices", 3, "--batches_per_step", 2, "--save", "topk,logits,embedding", "--output", output)
         again = launch(place, "--device", device, *words)

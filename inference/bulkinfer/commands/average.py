@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.train.averages.options import AverageConfig
 
 
@@ -19,8 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: AverageConfig) -> int:
     spin_briefly()
     keep_freed_memory()
-    with Unbroken():
-        from bulkinfer.train.averages.average import average
+    from bulkinfer.train.averages.average import average
     from bulkinfer.train.ranks.group import share_cores
 
     share_cores()

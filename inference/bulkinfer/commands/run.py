@@ -81,8 +81,8 @@ def _make_missing_network(config: LaunchConfig) -> None:
     to type if a package is missing.
     """
     from bulkinfer.config import GetModelConfig
-    from bulkinfer.model.integrity import CARD
-    from bulkinfer.model.lookup import named_folder
+    from bulkinfer.model.card import CARD
+    from bulkinfer.model.names import named_folder
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":

@@ -14,7 +14,6 @@ from bulkinfer.commands.run_command import run_command
 from bulkinfer.commands.train_words import options_of_run, read, resolve
 from bulkinfer.commands.words import asks_for_help, boolean, split_flag
 from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.train.compat.translation import rivals
 from bulkinfer.train.compat.validation_words import without_training
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
@@ -35,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: TrainConfig) -> int:
     spin_briefly()
     keep_freed_memory()
-    with Unbroken():
-        from bulkinfer.train.launch import train
+    from bulkinfer.train.launch import train
     from bulkinfer.train.ranks.group import share_cores
 
     share_cores()
@@ -46,7 +44,7 @@ def _run(config: TrainConfig) -> int:
     result = train(config, stopping=lambda: stop_signals(says=is_first), shows_progress=True)
     if result.exit_code and result.folder is not None:
         log.warning(
-            f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
+            f"stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
             f"{COMMAND} --resume {shell_word(result.folder)} goes on from there"
         )
     return result.exit_code

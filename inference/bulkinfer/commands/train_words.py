@@ -7,7 +7,6 @@ from typing import Any
 
 from bulkinfer.commands.words import read_words
 from bulkinfer.host.process_setup import spin_briefly
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.train.compat.command_line import as_ours
 from bulkinfer.train.compat.reference_flags import foreign_flags, rows_by_flag
 from bulkinfer.train.compat.translation import Translation
@@ -35,8 +34,7 @@ def options_of_set(name: str, path: str) -> Mapping[str, str]:
 def options_of_run(run: str) -> Mapping[str, Any]:
     """The options of a run. Raises UsageError or RunError if there is no such run."""
     spin_briefly()
-    with Unbroken():
-        from bulkinfer.train.resume import options_of
+    from bulkinfer.train.resume import options_of
 
     return options_of(run)
 

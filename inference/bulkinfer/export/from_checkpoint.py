@@ -13,7 +13,6 @@ from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
 from bulkinfer.model.recipe import Recipe
@@ -54,7 +53,7 @@ class TrainedNetwork:
 
     def export(self) -> tuple[ModelCard, Export]:
         """Rebuild the network with its weights and export it. Raises RunError if torch cannot export it."""
-        with zoo.quiet(), Unbroken():
+        with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state

@@ -13,7 +13,6 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
 from bulkinfer.zoo import weights
@@ -60,7 +59,7 @@ class ZooNetwork:
     def export(self) -> tuple[ModelCard, Export]:
         """Build the network, load its weights and export it. Raises RunError or DownloadError."""
         found = self._weights()
-        with zoo.quiet(), Unbroken():
+        with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
         name, spec = self.name, self.request.spec
         log.info(f"exporting {name} with {found.path.name if found.path else 'random weights'} ({found.origin})")

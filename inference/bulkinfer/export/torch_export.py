@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from bulkinfer.errors import RunError, first_line
-from bulkinfer.host.stop_signals import Unbroken
 from bulkinfer.model.graph_checks import BATCH, Golden, golden_images, network_input
 from bulkinfer.model.graph_file import Export, make_reproducible, move_weights_out
 from bulkinfer.model.recipe import Recipe
@@ -120,21 +119,9 @@ def _no_cache_left() -> Iterator[None]:
             os.environ.pop(_CACHE, None)
 
 
-def _import_exporter() -> None:
-    """Import what torch.onnx.export imports when it is called. In the middle of that a stop signal would leave half a package,
-    which the next import of it fills with warnings: here it waits.
-    """
-    with quiet(), Unbroken():
-        import torch._dynamo
-        import torch._functorch.aot_autograd
-        import torch.distributed.tensor
-        import torch.onnx._internal.exporter._compat  # noqa: F401 (they are only loaded)
-
-
 @_no_cache_left()
 def export_network(network: torch.nn.Module, recipe: Recipe, input_kind: str, *, has_classes: bool = True) -> Export:
     """Export a network in evaluation mode. Raises RunError if it cannot be exported with a free batch."""
-    _import_exporter()
     golden = _golden(network, recipe, has_classes)
     if input_kind == "uint8":
         example = torch.zeros(2, recipe.height, recipe.width, 3, dtype=torch.uint8)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a signal that is ignored at the start, as under nohup, stays so
 _PATIENCE_S = 5.0  # for tidying up after the first signal; later ones end the process at once
 _AGAIN_S = 0.1  # between two reminders of a signal that was swallowed
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of the frames that every import that loads a module has
 _SOON_S = 0.001  # until an alarm that was due meanwhile: a timer of 0 is none
 
 
@@ -37,29 +38,31 @@ def stop_sentence(command: str, number: int) -> str:
 class _Watch:
     """The handler of this process. Before the work begins there is nothing to tidy up: the process ends at once.
 
-    Where Stopped is raised a library may catch it and go on: an import does, and a destructor cannot raise at all. So an alarm
-    sends the signal again, until the work is being left.
+    A signal waits while something is imported. Where Stopped is raised a library may catch it and go on, and a destructor
+    cannot raise at all. So an alarm sends the signal again, until the work is being left.
     """
 
     def __init__(self, command: str, *, says: bool = True) -> None:
         self.command, self.says = command, says
         self.is_working = False
-        self.waits = 0  # blocks that a signal must not interrupt, one in the other
         self.number = 0  # of the signal that has to end the work; 0: none
         self._since = 0.0
         self._alarm: tuple[Any, float, float] | None = None  # another's: its handler, when it is due (0: never), its interval
 
-    def __call__(self, number: int, _frame: Any) -> None:
+    def __call__(self, number: int, frame: Any) -> None:
         is_tidying = bool(self.number) and _is_unwinding()
-        if self.is_working and self.waits and not self.number:
-            self.number, self._since = number, time.monotonic()
-            return
-        if not self.is_working or self.waits or (is_tidying and time.monotonic() - self._since > _PATIENCE_S):
+        must_wait = _is_importing(frame)
+        if is_tidying:
+            is_over = time.monotonic() - self._since > _PATIENCE_S
+        else:
+            is_over = must_wait and bool(self.number)
+        if is_over or not self.is_working:
             self.end(number)
         if not is_tidying:
             self.number, self._since = number, time.monotonic()
             self._set_alarm()
-            raise Stopped(number)
+            if not must_wait:
+                raise Stopped(number)
 
     def end(self, number: int) -> None:
         """End this process."""
@@ -69,9 +72,9 @@ class _Watch:
         finally:  # the terminal may be gone
             os._exit(128 + number)
 
-    def again(self, _number: int, _frame: Any) -> None:
+    def again(self, _number: int, frame: Any) -> None:
         """The handler of the alarm."""
-        if not (number := self.number) or self.waits or _is_unwinding():
+        if not (number := self.number) or _is_importing(frame) or _is_unwinding():
             return
         if signal.getsignal(number) is not self:  # another handler gets the signal once
             self.forget()
@@ -109,6 +112,13 @@ def _is_unwinding() -> bool:
     return error is not None
 
 
+def _is_importing(frame: Any) -> bool:
+    """True if an import is under way. An exception in its middle leaves half a package, and some C++ aborts the process."""
+    while frame is not None and frame.f_code.co_filename != _IMPORT_SYSTEM:
+        frame = frame.f_back
+    return frame is not None
+
+
 _watch: _Watch | None = None
 
 
@@ -124,24 +134,6 @@ def watch_signals(command: str, *, says: bool = True) -> None:
 def is_own_process() -> bool:
     """True if this process runs one command and nothing else: it watches the signals (see watch_signals)."""
     return _watch is not None
-
-
-class Unbroken:
-    """A block in which a stop signal waits: it raises Stopped at the end. A second one ends the process at once.
-
-    For the import of large packages: a Python exception in the middle of one crashes their C++, or leaves half a package.
-    """
-
-    def __enter__(self) -> None:
-        if _watch is not None:
-            _watch.waits += 1
-
-    def __exit__(self, _kind: Any, error: Any, _traceback: Any) -> None:
-        if _watch is None:
-            return
-        _watch.waits -= 1
-        if _watch.number and not _watch.waits and error is None:
-            _watch(_watch.number, None)
 
 
 def work_begins() -> None:

@@ -14,10 +14,9 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import real_path, user_path
-from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.results.find_output import find_output, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.log_folder import RESULTS, RUN_FILE, has_name, job_name, named_folders, recorded_output
+from bulkinfer.results.log_folder import RESULTS, RUN_FILE, SUMMARY_FILE, has_name, job_name, named_folders, recorded_output
 from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")

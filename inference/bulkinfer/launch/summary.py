@@ -20,11 +20,11 @@ from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
+from bulkinfer.results.log_folder import SUMMARY_FILE
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-SUMMARY_FILE = "summary.json"
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
@@ -206,13 +206,12 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
-            f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
-            "the same infer_launch continues"
+            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
         folders = counted(unreadable, "folder")
-        log.warning(f"{launch.job.command}: {folders} could not be read, see above: the pictures there have no rows")
+        log.warning(f"{folders} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"

@@ -92,7 +92,7 @@ def save(
 
 def save_average(run: Path, name: str, weights: dict[str, Tensor], state: dict[str, Any]) -> Path:
     """Publish an average of checkpoints under this name, with the `state` of the newest of them; returns its folder."""
-    left_out = ("ema_updates", "window", "owes_validation")  # of the run that it does not continue
+    left_out = ("ema_updates", "time_to_target_s", "window", "owes_validation")  # of the run that it does not continue
     kept = {key: value for key, value in state.items() if key not in left_out}
     return _publish(run / FOLDER / name, {WEIGHTS: weights}, {**kept, "optimiser_numbers": {}})
 

@@ -37,6 +37,7 @@ from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import device_of, set_up
 from bulkinfer.train.step import Stop, never, warn_if_emulated
 from bulkinfer.train.tracking.profiler import check_profile
+from bulkinfer.train.tracking.tracker import tracked
 from bulkinfer.train.training import Training
 from bulkinfer.types import shell_word
 
@@ -51,6 +52,7 @@ class TrainResult:
     replica that is not the first. `updates` and `epochs` are counted from the beginning of the run, also where it was
     continued. Accuracies are shares from 0 to 1: `best_accuracy` is the best validation of a checkpoint that was saved,
     `last_accuracy` the last validation of this call; None if there was none. `exit_code` is 0, or what ended the run early.
+    `time_to_target_s` are the seconds until a validation reached `target_accuracy`; None if none did.
     """
 
     folder: Path | None
@@ -60,6 +62,7 @@ class TrainResult:
     last_accuracy: float | None
     checkpoint: Path | None
     exit_code: int = 0
+    time_to_target_s: float | None = None
 
 
 @contextmanager
@@ -175,6 +178,7 @@ def result_of(training: Training, folder: Path | None, exit_code: int) -> TrainR
         last_accuracy=progress.last_accuracy,
         checkpoint=progress.checkpoint if folder is not None else None,
         exit_code=exit_code,
+        time_to_target_s=progress.time_to_target_s,
     )
 
 
@@ -219,4 +223,4 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
         point_latest(folder)
     run.say(f"run: {folder}")
-    return run
+    return tracked(run, config)

@@ -6,6 +6,7 @@ Shape letters: N batch, H height, W width, C channels, K classes.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -17,11 +18,12 @@ from bulkinfer.train.data.augment import flip_and_crop, mix, normalise
 from bulkinfer.train.data.draws import order, step_seed
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.plan import Epochs, every, is_due, micro_batches, share
+from bulkinfer.train.plan import Epochs, every, is_due, micro_batches_of
 from bulkinfer.train.runs import Log
 from bulkinfer.train.saving import save
 from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
 from bulkinfer.train.tracking.profiler import profiled
+from bulkinfer.train.tracking.target import report_missed_target
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
@@ -35,6 +37,7 @@ def run_updates(training: Training, run: Log, stop: Stop) -> int:
     picture, RunError for a loss that is not finite, unless they are skipped.
     """
     progress, window = training.progress, Window(training.progress.window)
+    progress.started = time.perf_counter()  # what was loaded and checked before is not the run's time
     try:
         return _run_updates(training, run, stop, window)
     except PictureError as error:
@@ -56,9 +59,11 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
     first_save = config.first_checkpoint_epoch * epochs.steps_per_epoch
     if progress.owes_validation:
         last = progress.done == epochs.total_steps
-        validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
-        if last:
+        is_over = validate(training, run, is_saved=last or is_due(progress.done, save_every, offset=first_save))
+        if last or is_over:
             save(training, run)
+        if is_over:
+            return 0
     for outcome, rate, scale in profiled(updates(training, stop), training, run):
         done = progress.done
         run.advance(epochs.pictures(done) - epochs.pictures(done - 1))
@@ -75,14 +80,24 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
         if is_saved or is_validated:  # on all ranks
             progress.window = window.sums(training.ranks)
         progress.owes_validation = training.data.held_out is not None and is_validated
-        if progress.owes_validation and not code:
-            validate(training, run, is_saved=is_planned)
+        if progress.owes_validation and not code and validate(training, run, is_saved=is_planned):
+            end_at_target(training, run, window, rate, scale)
+            return 0
         if is_saved:
             save(training, run)
         if code and (not last or progress.owes_validation):
             return code
         window.restart()
+    report_missed_target(training, run)
     return 0
+
+
+def end_at_target(training: Training, run: Log, window: Window, rate: float, scale: float) -> None:
+    """Log and save as at the last update of a run."""
+    if training.progress.window:
+        log_window(training, run, window, rate, scale)
+        training.progress.window = ()
+    save(training, run)
 
 
 def updates_between(times_per_epoch: float, epochs: Epochs) -> float:
@@ -103,6 +118,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
     epochs, world = plan.epochs, plan.world
     skips = plan.config.on_nonfinite == "skip" or model.loss_scale.kind == "dynamic"
     buffers = list(model.network.buffers()) if skips else []
+    shares_norms = plan.config.norm_span > 1  # the replicas that share statistics make the same passes
     pending: list[tuple[Work, Tensor]] = []
     for work, images_NHWC in training.data.samples.batches(plan_work(training)):
         pending.append((work, images_NHWC))
@@ -115,7 +131,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
             outcome = run_step(
                 model.forward,
                 model.updater,
-                (make_input(training, item, images) for item, images in pending if len(images)),
+                (make_input(training, item, images) for item, images in pending if len(images) or shares_norms),
                 window_size=size,
                 step=work.step,
                 rate=rate,
@@ -124,6 +140,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
                 ranks=training.ranks,
                 stop=stop,
                 buffers=buffers,
+                counts_correct=plan.config.metrics,
             )
             model.loss_scale.after(outcome.finite)
             if model.ema is not None and outcome.finite:
@@ -154,10 +171,15 @@ def plan_work(training: Training) -> Iterator[Work]:
         if epochs.pass_of(step) != epoch:
             epoch = epochs.pass_of(step)
             epoch_order = training.data.chosen[order(seed, epoch, epochs.num_samples, shuffle=plan.config.shuffle)]
-        start, end = share(*epochs.window(step), world.replica, world.replicas)
-        pieces = micro_batches(start, end, plan.micro_batch)
-        for one, other in pieces or [(start, end)]:  # a replica for which nothing is left takes part all the same
-            yield Work(step, epoch, epoch_order[one:other], ends_step=other == end)
+        pieces = micro_batches_of(
+            *epochs.window(step),
+            micro_batch=plan.micro_batch,
+            replica=world.replica,
+            replicas=world.replicas,
+            span=plan.config.norm_span,
+        ) or [(0, 0)]  # a replica for which nothing is left takes part all the same
+        for number, (one, other) in enumerate(pieces, start=1):
+            yield Work(step, epoch, epoch_order[one:other], ends_step=number == len(pieces))
 
 
 def make_input(training: Training, work: Work, images_NHWC: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -33,6 +33,16 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--momentum {config.momentum:g}: it must be below 1, or the updates grow without end")
     if config.ema >= 1:
         raise UsageError(f"--ema {config.ema:g}: it must be below 1, or the average never moves")
+    if config.target_accuracy > 1:
+        raise UsageError(f"--target_accuracy {config.target_accuracy:g}: give a share from 0 to 1, such as 0.759 for 75.9 %")
+    if config.stop_at_target and not config.target_accuracy:
+        raise UsageError("--stop_at_target needs a --target_accuracy: give one, or leave it out")
+    if config.target_accuracy and (config.validation == "none" or config.dataset in ("generated", "synthetic")):
+        what = "--validation none" if config.validation == "none" else f"--dataset {config.dataset}"
+        raise UsageError(f"--target_accuracy needs validations, and {what} has none: leave one of them out")
+    for name in ("wandb_project", "wandb_run_name", "wandb_tags"):
+        if not config.wandb and getattr(config, name) != getattr(type(config), name):
+            raise UsageError(f"--{name} belongs to --wandb: leave it out, or give that")
     if not 0 < config.average_decay < 1:
         raise UsageError(f"--average_decay {config.average_decay:g}: it must be above 0 and below 1")
     if config.average != "none" and config.keep_last and not 0 < config.average_last <= config.keep_last:
@@ -59,6 +69,10 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--seed {config.seed} is above {2**63 - 1}")
     if (config.norm_groups or config.norm_channels_per_group) and config.norm != "group":
         raise UsageError("--norm_groups and --norm_channels_per_group belong to --norm group")
+    if config.norm_span > 1 and config.norm != "batch":
+        raise UsageError(f"--norm_span {config.norm_span} belongs to --norm batch: leave it out, or give that")
+    if config.norm_span > 1 and config.compile:
+        raise UsageError(f"--norm_span {config.norm_span} cannot be combined with --compile: leave one of them out")
     for name, most in _MOST.items():
         if getattr(config, name) > most:
             raise UsageError(f"--{name} {getattr(config, name):g} is more than {most:g}")

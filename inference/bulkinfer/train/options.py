@@ -117,6 +117,7 @@ class TrainConfig:
         minimum=0,
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", minimum=0)
+    norm_span: int = option(1, "batch norm takes its statistics over this many consecutive replicas", minimum=1)
     epochs: float = option(
         0.0,
         "length of the run in epochs; 0: from --steps, else 100",
@@ -218,13 +219,22 @@ class TrainConfig:
         group="validation and logs",
     )
     validation_epochs: float = option(1.0, "epochs between validations; 0: only at the end", minimum=0)
+    target_accuracy: float = option(
+        0.0, "record the time until a validation has this top-1 accuracy, 0 to 1; 0: none", minimum=0
+    )
+    stop_at_target: bool = option(False, "end the run when it has --target_accuracy")
     valid_batch_size: int = option(0, "pictures per batch of validation; 0: the micro batch", minimum=0)
     log_path: str = option("logs", "folder of runs", aliases=("log_dir",))
     keep_run: bool = option(True, "without, the run goes to a new folder for temporary files in place of --log_path")
     name_suffix: str = option("", "end of the run's name")
     logs_per_epoch: float = option(16.0, "lines of training.csv per epoch; 0: one at the end of the run", minimum=0)
     log_updates: int = option(0, "updates between the lines of training.csv, in place of --logs_per_epoch", minimum=0)
+    metrics: bool = option(True, "count right answers of training pictures; without, the accuracy in training.csv is nan")
     tensorboard: bool = option(False, "write TensorBoard events as well")
+    wandb: bool = option(False, "send the rows of both tables to Weights & Biases as well; WANDB_MODE=offline keeps them here")
+    wandb_project: str = option("bulkinfer", "wandb: the project")
+    wandb_run_name: str = option("", "wandb: the name of the run; default: that of its folder")
+    wandb_tags: tuple[str, ...] = option((), "wandb: tags of the run", words=True)
     profile: int = option(0, "profile N updates, after the first three, into the run's folder", minimum=0, value="N")
     seed: int = option(0, "seed of weights, order and augmentation", minimum=0)
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")

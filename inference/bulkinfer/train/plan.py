@@ -124,6 +124,18 @@ def micro_batches(start: int, end: int, size: int) -> list[tuple[int, int]]:
     return [(one, other) for one, other in pairwise(borders) if one < other]
 
 
+def micro_batches_of(
+    start: int, end: int, *, micro_batch: int, replica: int, replicas: int, span: int = 1
+) -> list[tuple[int, int]]:
+    """The micro batches of one replica in a window; [] if there is nothing for it.
+
+    The `span` replicas that share the statistics of batch norm are one replica with so many times the micro batch, of which
+    each takes its part. So all of them have the same number of micro batches, and some of these may be empty.
+    """
+    pieces = micro_batches(*share(start, end, replica // span, replicas // span), micro_batch * span)
+    return [share(one, other, replica % span, span) for one, other in pieces]
+
+
 def total_steps(epochs: float, steps: int, steps_per_epoch: int) -> int:
     """The number of updates of a run: `steps` if that is not 0, else those of `epochs`, rounded up."""
     return steps or math.ceil(epochs * steps_per_epoch - 1e-9)

@@ -35,7 +35,7 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
     network = f"{options.model}{mark(options.model == default_model(data.name))}"
     lines = {
         "network": f"{network}, {num_parameters:,} parameters, input {data.size}x{data.size}",
-        "norm": _norm(options),
+        "norm": _norm(options) + (f", over {config.norm_span} replicas" if config.norm_span > 1 else ""),
         "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
         "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
         f"global batch {batches.global_batch}",

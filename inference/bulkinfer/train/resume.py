@@ -101,6 +101,8 @@ def restore(training: Training, found: Checkpoint) -> None:
     progress.done, progress.checkpoint = found.step, found.path
     progress.best = dict(found.state["best"])
     progress.seconds_before = found.state["total_s"]
+    if "target_accuracy" not in changed:
+        progress.time_to_target_s = found.state.get("time_to_target_s")
     if training.plan.world.is_first:  # the sums are those of all replicas
         progress.window = tuple(found.state.get("window", ()))
     progress.owes_validation = found.state.get("owes_validation", False) and training.data.held_out is not None

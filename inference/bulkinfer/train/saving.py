@@ -21,6 +21,8 @@ def save(training: Training, run: Log) -> None:
     epoch = progress.done / plan.epochs.steps_per_epoch
     state = {**plan.facts, "step": progress.done, "epoch": epoch, "loss_scale": scale, "best": progress.best,
              "total_s": progress.total_s, "window": progress.window, "owes_validation": progress.owes_validation}  # fmt: skip
+    if progress.time_to_target_s is not None:
+        state["time_to_target_s"] = progress.time_to_target_s
     progress.checkpoint = checkpoint.save(run.folder, model.network, model.updater.optimiser, state, model.ema)
     checkpoint.prune(run.folder, keep_last=plan.config.keep_last, best_step=progress.best["step"])
     run.say(f"checkpoint: {progress.checkpoint}")

@@ -26,6 +26,7 @@ from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.group import Ranks
+from bulkinfer.train.ranks.shared_norm import share_statistics
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
@@ -54,7 +55,8 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
     network = network_of(config, options, device, precision)
-    if batches.micro_batch == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
+    check_span(config.norm_span, batches.replicas, has_batch_norm=any(moving_norms(network)))
+    if batches.micro_batch * config.norm_span == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
         check_single_values(network, config.input_channels, data.size)
     model = model_for(config, network, precision, ranks)
     check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
@@ -82,6 +84,8 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
     """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
     parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
+    if config.norm_span > 1 and ranks.are_many:
+        share_statistics(network, ranks.group_of_replicas(config.norm_span))
     recompute(network, config.recompute)
     return Model(
         network=network,
@@ -138,6 +142,8 @@ def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong for any data."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError(f"--tensorboard needs the package tensorboard: {install_command('tensorboard')}")
+    if config.wandb and importlib.util.find_spec("wandb") is None:
+        raise UsageError(f"--wandb needs the package wandb: {install_command('wandb')}")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
         raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")
@@ -151,17 +157,33 @@ def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, ha
     """Raises UsageError for batch sizes that do not work with mixing, batch norm or the data."""
     if mixing_of(config).is_used and batches.micro_batch % 2:
         raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
-    if has_batch_norm and batches.micro_batch == 1 and not may_have_single_pictures(config):
+    together = batches.micro_batch * config.norm_span  # pictures of which batch norm takes the statistics
+    if has_batch_norm and together == 1 and not may_have_single_pictures(config):
         raise UsageError(
             "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
             "value has no variance"
         )
     epochs = Epochs(num_samples, batches.global_batch, 1)
     start, end = epochs.window(epochs.steps_per_epoch - 1)
-    if has_batch_norm and batches.micro_batch > 1 and batches.replicas > 1 and end - start < 2 * batches.replicas:
+    groups = batches.replicas // config.norm_span
+    if has_batch_norm and together > 1 and groups > 1 and end - start < 2 * groups:
+        of = f"{groups} groups of {config.norm_span} replicas" if config.norm_span > 1 else f"{groups} replicas"
         raise UsageError(
-            f"the last update of an epoch has {end - start} pictures for {batches.replicas} replicas, and batch norm needs 2 "
-            "each: choose another --global_batch_size, or --norm group"
+            f"the last update of an epoch has {end - start} pictures for {of}, and batch norm needs 2 each: choose another "
+            "--global_batch_size, or --norm group"
+        )
+
+
+def check_span(span: int, replicas: int, *, has_batch_norm: bool) -> None:
+    """Raises UsageError if batch norm cannot take its statistics over so many replicas."""
+    if span == 1:
+        return
+    if not has_batch_norm:
+        raise UsageError(f"--norm_span {span}: the network has no batch norm that is trained: leave it out")
+    if replicas % span:
+        legal = [str(number) for number in range(2, replicas + 1) if replicas % number == 0] or [f"--replicas {span}"]
+        raise UsageError(
+            f"--norm_span {span} does not divide the number of replicas, {replicas}: give {' or '.join(legal)}, or leave it out"
         )
 
 

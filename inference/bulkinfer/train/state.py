@@ -56,6 +56,7 @@ class _Newer(TypedDict, total=False):
     window: list[float]
     owes_validation: bool
     ema_updates: int
+    time_to_target_s: float
     average: _Average
 
 
@@ -65,7 +66,8 @@ class State(_Newer):
     `config` has the fields of a TrainConfig, `network` those of a NetworkOptions, `recipe` those of a Recipe. `step` counts
     updates. `optimiser_numbers` is by "<number of the parameter>.<name>". `window` and `owes_validation` are those of
     Progress; earlier versions did not save them. `ema_updates` is there with --ema: the updates that the average has followed.
-    `average` says how an average of checkpoints was made, and of which; its tensors have no optimiser.
+    `time_to_target_s` is there if a validation has reached --target_accuracy. `average` says how an average of checkpoints was
+    made, and of which; its tensors have no optimiser.
     """
 
     config: dict[str, Any]
@@ -148,6 +150,7 @@ def _faults(state: dict[str, Any], folder_name: str) -> Iterator[str]:
     if min(state["num_samples"], state["global_batch"]) < 1:
         yield f"num_samples is {state['num_samples']} and global_batch {state['global_batch']}"
     numbers = {"epoch": state["epoch"], "total_s": state["total_s"], **state["loss_scale"]}
+    numbers["time_to_target_s"] = state.get("time_to_target_s", 0.0)
     yield from (f"{name} is {number}" for name, number in numbers.items() if not 0 <= number <= _MOST_STEPS)
     if not 0 <= state.get("ema_updates", 0) <= state["step"]:
         yield f"ema_updates is {state['ema_updates']} of {state['step']} updates"

@@ -149,12 +149,13 @@ def run_step(
     ranks: Ranks = ALONE,
     stop: Stop = never,
     buffers: Sequence[Tensor] = (),
+    counts_correct: bool = True,
 ) -> Outcome:
     """Update number `step` from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
     The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
     not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
-    code on any rank, all of them return it.
+    code on any rank, all of them return it. Without `counts_correct` the outcome has no right answers.
     """
     before = [buffer.clone() for buffer in buffers]
     updater.forget_gradients()
@@ -166,7 +167,8 @@ def run_step(
         (loss * (scale / window_size)).backward()  # type: ignore[no-untyped-call]
         updater.add_gradients()
         losses.append(loss.detach())
-        correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
+        if counts_correct:
+            correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         count += len(labels_N)
     gradients = updater.gradients(of_all=ranks.are_many)  # a rank without samples takes part, as the others have gradients
     code = stop()

@@ -79,6 +79,7 @@ class Progress:
     step -1 if there is none. `last_accuracy` (0 to 1) is that of the last validation in this process. `seconds_before` is the
     time that the run took before it was continued. `window` holds what Window.sums() gives for the updates that are not yet in
     a row of training.csv. `owes_validation` is true if a validation was due after the last update and has not been made.
+    `time_to_target_s` is the time until a validation reached --target_accuracy; None if none has.
     """
 
     done: int = 0
@@ -88,6 +89,7 @@ class Progress:
     seconds_before: float = 0.0
     window: tuple[float, ...] = ()
     owes_validation: bool = False
+    time_to_target_s: float | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @property

@@ -197,32 +197,37 @@ def test_a_terminal_that_is_gone_costs_the_sentence_only(tmp_path: Path) -> None
     assert (tmp_path / "tidied").exists()
 
 
-def test_a_signal_in_an_unbroken_block_waits_for_its_end() -> None:
-    work = """
-        from bulkinfer.host.stop_signals import Unbroken
-        with Unbroken():
-            with Unbroken():
-                send()
-                time.sleep(0.3)
-            print("loaded", flush=True)
+def importing(folder: Path, *lines: str) -> str:
+    """Work that imports a module of these lines, which has `send`."""
+    text = "\n".join(("from builtins import send", "import builtins, signal, time", *lines))
+    (folder / "slow_package.py").write_text(text)
+    return f"""
+        import builtins
+        builtins.send = send
+        sys.path.insert(0, {str(folder)!r})
+        import slow_package
         print("gone on", flush=True)"""
-    assert run(work) == (143, "loaded\ntidied\n", "act: stopped by SIGTERM\n")
 
 
-def test_a_second_signal_in_an_unbroken_block_ends_the_process() -> None:
-    work = """
-        from bulkinfer.host.stop_signals import Unbroken
-        with Unbroken():
-            send()
-            send(signal.SIGINT)
-            print("gone on", flush=True)"""
+def test_a_signal_in_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    """An exception in its middle would abort the process where the module is C++."""
+    work = importing(tmp_path, "send()", "time.sleep(0.3)", "print('loaded', flush=True)")
+    code, out, told = run(work)
+    assert (code, told) == (143, "act: stopped by SIGTERM\n")
+    assert out.replace("gone on\n", "") == "loaded\ntidied\n"  # the alarm comes up to 0.1 s after the import
+
+
+def test_a_second_signal_in_an_import_ends_the_process(tmp_path: Path) -> None:
+    work = importing(tmp_path, "send()", "send(signal.SIGINT)", "print('loaded', flush=True)")
     assert run(work) == (130, "", "act: interrupted\n")
 
 
-def test_an_unbroken_block_without_a_signal_changes_nothing() -> None:
-    work = """
-        from bulkinfer.host.stop_signals import Unbroken
-        with Unbroken():
-            pass
-        send()"""
-    assert run(work) == (143, "tidied\n", "act: stopped by SIGTERM\n")
+def test_a_signal_in_an_import_while_tidying_lets_it_end(tmp_path: Path) -> None:
+    (tmp_path / "slow_package.py").write_text("import os\nos.kill(os.getpid(), 2)\nprint('loaded', flush=True)")
+    work = f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        try:
+            send()
+        finally:
+            import slow_package"""
+    assert run(work) == (143, "loaded\ntidied\n", "act: stopped by SIGTERM\n")

@@ -15,7 +15,7 @@ from bulkinfer.train import launch, loop, setup
 from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
-from bulkinfer.train.setup import check_batches, device_of
+from bulkinfer.train.setup import check_batches, check_span, device_of
 
 from tests.training import assert_same_weights, checkpoints, config_of, one_thread, table, trained, weights, write_digits
 
@@ -46,6 +46,23 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
         check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=True)
     check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=False)
     check_batches(TrainConfig(), Batches(4, 1, 2), 12, has_batch_norm=True)
+    check_batches(TrainConfig(norm_span=2), Batches(1, 4, 2), 11, has_batch_norm=True)
+    with pytest.raises(UsageError, match="has 3 pictures for 2 groups of 2 replicas, and batch norm needs 2 each"):
+        check_batches(TrainConfig(norm_span=2), Batches(2, 1, 4), 11, has_batch_norm=True)
+
+
+@pytest.mark.parametrize(
+    ("span", "replicas", "has_batch_norm", "reason"),
+    [
+        (3, 4, True, "--norm_span 3 does not divide the number of replicas, 4: give 2 or 4, or leave it out"),
+        (2, 1, True, "--norm_span 2 does not divide the number of replicas, 1: give --replicas 2, or leave it out"),
+        (2, 2, False, "--norm_span 2: the network has no batch norm that is trained: leave it out"),
+    ],
+)
+def test_spans_of_batch_norm_that_do_not_fit(span: int, replicas: int, has_batch_norm: bool, reason: str) -> None:
+    with pytest.raises(UsageError) as error:
+        check_span(span, replicas, has_batch_norm=has_batch_norm)
+    assert str(error.value) == reason
 
 
 def test_what_is_kept(tmp_path: Path) -> None:

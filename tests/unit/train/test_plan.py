@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.train.plan import Batches, Epochs, count_steps, is_due, micro_batches, share, solve, total_steps
+from bulkinfer.train.plan import (
+    Batches,
+    Epochs,
+    count_steps,
+    is_due,
+    micro_batches,
+    micro_batches_of,
+    share,
+    solve,
+    total_steps,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +83,26 @@ def test_replicas_and_micro_batches_share_a_window_out(start: int, size: int, re
         assert [n for a, b in pieces for n in range(a, b)] == list(range(one, other))
         assert all(b - a <= micro + (micro == 2) for a, b in pieces)
         assert len(pieces) < 2 or min(b - a for a, b in pieces) > 1
+
+
+@given(st.integers(0, 1000), st.integers(0, 200), st.sampled_from([(1, 1), (4, 1), (4, 2), (6, 3), (4, 4)]), st.integers(2, 32))
+def test_replicas_that_share_statistics_make_the_same_passes(
+    start: int, size: int, replicas_and_span: tuple[int, int], micro: int
+) -> None:
+    """Together they are one replica with the micro batches of all of them."""
+    replicas, span = replicas_and_span
+    of = [
+        micro_batches_of(start, start + size, micro_batch=micro, replica=replica, replicas=replicas, span=span)
+        for replica in range(replicas)
+    ]
+    for first in range(0, replicas, span):
+        group = of[first : first + span]
+        together = [
+            (pieces[0][0], pieces[-1][1]) for pieces in zip(*group, strict=True)
+            if all(one[1] == other[0] for one, other in pairwise(pieces))
+        ]  # fmt: skip
+        assert together == micro_batches(*share(start, start + size, first // span, replicas // span), micro * span)
+    assert sum(b - a for pieces in of for a, b in pieces) == size
 
 
 def test_thirteen_pictures_in_micro_batches_of_four() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import UsageError
-from bulkinfer.insight.accuracy.figures import Figures
-from bulkinfer.insight.accuracy.labels import open_labels
-from bulkinfer.insight.accuracy.score import score
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
@@ -20,7 +18,6 @@ from bulkinfer.insight.report.job_facts import command_of, facts_of, read_record
 from bulkinfer.insight.report.near_duplicates import (
     LEAST_COSINE,
     NearDuplicates,
-    Pair,
     embedding_column,
     find_near_duplicates,
 )
@@ -32,6 +29,9 @@ from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
 from bulkinfer.records.archive_dataset import is_archive_file
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.accuracy.figures import Figures
 
 _CLASSES = 15  # rows of the table of classes
 _ANSWERS = 3  # of a sample
@@ -97,6 +97,9 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
 
 def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> tuple[Figures | None, str]:
     """The figures by --labels, else by the labels in the rows; or None, and why the latter say nothing of this network."""
+    from bulkinfer.insight.accuracy.labels import open_labels
+    from bulkinfer.insight.accuracy.score import score
+
     names = classes_of(found.job, config.model_path)
     try:
         return score(results, open_labels(config.labels, results, names), names), ""
@@ -110,19 +113,16 @@ def _with_pictures(
     found: FoundJob, results: Results, scan: RowScan, near: NearDuplicates | None, config: ReportConfig
 ) -> dict[str, Any]:
     """The content with names of classes and pictures: the table of classes, the samples, and the pairs."""
-    shown = scan.classes.most_common(_CLASSES)
+    shown, pairs = scan.classes.most_common(_CLASSES), near.pairs if near else ()
     samples = [*scan.sure.samples, *scan.unsure.samples]
     wanted = {number for number, _ in shown} | {number for each in samples for number in each.class_ids[:_ANSWERS]}
     names = names_of_classes(found, results, wanted, config.model_path) if wanted else {}
-    thumbnails, why_none = _thumbnails(found, config)
+    thumbnails, why_none = _thumbnails(found, [*samples, *(each for pair in pairs for each in (pair.one, pair.other))], config)
 
     def card(sample: Sample) -> Card:
         answers = zip(sample.class_ids[:_ANSWERS], sample.scores[:_ANSWERS], strict=True)
-        picture = thumbnails.of(sample) if thumbnails else Thumbnail(reason="its folder was not found")
+        picture = thumbnails.get(sample, Thumbnail(reason="its folder was not found"))
         return Card(sample, picture, tuple((names[number], value) for number, value in answers))
-
-    def pair(found_pair: Pair) -> tuple[Card, Card, float]:
-        return card(found_pair.one), card(found_pair.other), found_pair.cosine
 
     largest = shown[0][1] if shown else 1
     return {
@@ -131,16 +131,16 @@ def _with_pictures(
         "sure": [card(sample) for sample in scan.sure.samples],
         "unsure": [card(sample) for sample in scan.unsure.samples],
         "failed": _failed(scan, config.pictures),
-        "pairs": [pair(each) for each in near.pairs] if near else [],
+        "pairs": [(card(pair.one), card(pair.other), pair.cosine) for pair in pairs],
     }
 
 
-def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
-    """What makes the thumbnails; or None, and why the page has no pictures."""
+def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig) -> tuple[dict[Sample, Thumbnail], str]:
+    """The thumbnails of these rows; or none, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
     if not (folder.is_dir() or is_archive_file(folder)):
-        return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
-    return Thumbnails(folder, found.job.identity), ""
+        return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
+    return Thumbnails(folder, found.job.identity).of_all(samples), ""
 
 
 def _failed(scan: RowScan, most: int) -> list[Sample]:

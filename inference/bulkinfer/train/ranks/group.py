@@ -62,6 +62,18 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
+    def group_of_replicas(self, span: int) -> dist.ProcessGroup:
+        """The group of this rank, of `span` consecutive replicas; with stages, of the ranks that have the same part in them."""
+        stages = self.world.stages
+        rows = [
+            [replica * stages + stage for replica in range(first, first + span)]
+            for first in range(0, self.world.replicas, span)
+            for stage in range(stages)
+        ]
+        own, _ = dist.new_subgroups_by_enumeration(rows, timeout=_LONGEST_WAIT)
+        assert isinstance(own, dist.ProcessGroup), "each rank is in a row"
+        return own
+
     def wait_for_all(self) -> None:
         """Wait until all ranks have come to this point."""
         self.gather(None)

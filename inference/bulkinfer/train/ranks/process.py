@@ -18,10 +18,10 @@ from typing import Any
 
 from bulkinfer.errors import RankLostError
 from bulkinfer.files.json_file import read_json
-from bulkinfer.host.console import make_printing_safe, print_log_lines
+from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines
 from bulkinfer.host.failure import sentence_and_code
 from bulkinfer.host.process_setup import die_with_parent, keep_freed_memory, spin_briefly
-from bulkinfer.host.stop_signals import Unbroken, stopping_signal, watch_signals, work_begins, work_ends
+from bulkinfer.host.stop_signals import stopping_signal, watch_signals, work_begins, work_ends
 from bulkinfer.train.ranks.world import is_first_rank
 from bulkinfer.train.stopping import COMMAND, stop_signals
 
@@ -38,7 +38,8 @@ def main() -> None:
     code = 0
     try:
         work_begins()
-        reply: dict[str, Any] = {"result": _train(Path(options))}
+        with naming_command(COMMAND):
+            reply: dict[str, Any] = {"result": _train(Path(options))}
     except BaseException as error:
         ending = _ending(error, work_ends())
         reply, code = {"ending": ending}, ending["code"]
@@ -53,8 +54,7 @@ def main() -> None:
 def _train(options: Path) -> dict[str, Any]:
     spin_briefly()
     keep_freed_memory()
-    with Unbroken():
-        from bulkinfer.train.launch import train
+    from bulkinfer.train.launch import train
     from bulkinfer.train.options import TrainConfig
 
     given = read_json(options)

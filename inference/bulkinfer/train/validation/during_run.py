@@ -9,22 +9,26 @@ from torch import nn
 from bulkinfer.train import checkpoint
 from bulkinfer.train.runs import EMA, RAW, Log
 from bulkinfer.train.step import Precision
+from bulkinfer.train.tracking.target import reaches_target
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation.scores import Scores, evaluate
 
 
-def validate(training: Training, run: Log, *, is_saved: bool) -> None:
+def validate(training: Training, run: Log, *, is_saved: bool) -> bool:
     """Validate the present weights, and their average with --ema; if they are saved too, remember them if they are the best.
 
-    With --ema, the accuracy of the average decides which are the best.
+    With --ema, the accuracy of the average decides which are the best. Returns True if the run ends here, by --stop_at_target;
+    its weights are to be saved then.
     """
     model, progress = training.model, training.progress
     scores = _score(training, run, RAW, model.network, model.precision)
     if model.ema is not None and model.ema.updates:
         scores = _score(training, run, EMA, model.ema.network, _for_float32(model.precision))
     progress.last_accuracy, progress.owes_validation = scores.accuracy, False
-    if is_saved and scores.accuracy > progress.best["accuracy"]:
+    is_over = reaches_target(training, run, scores.accuracy) and training.plan.config.stop_at_target
+    if (is_saved or is_over) and scores.accuracy > progress.best["accuracy"]:
         progress.best = {"step": progress.done, "accuracy": scores.accuracy}
+    return is_over
 
 
 def _score(training: Training, run: Log, weights: str, network: nn.Module, precision: Precision) -> Scores:

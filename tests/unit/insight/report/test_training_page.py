@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.insight.report.training_page import training_folder, training_page
+from bulkinfer.insight.report.training_page import training_page
 
 from tests.reports import Page, write_run
 
@@ -63,14 +63,3 @@ def test_confusion_without_the_names_of_classes_has_numbers(tmp_path: Path) -> N
     folder = write_run(tmp_path / "run")
     (folder / "checkpoints" / "step-00000060" / "state.json").unlink()
     assert "class 0 1 2 0 8 1 1 1 10 2 2 8" in Page(training_page(folder)).text
-
-
-def test_which_folder_is_a_run(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "logs" / "run")
-    logs = str(tmp_path / "logs")
-    assert training_folder(str(folder), logs) == folder
-    assert training_folder("run", logs) == folder
-    assert training_folder("", logs) is None
-    (tmp_path / "logs" / "latest").symlink_to("run")
-    assert training_folder("", logs) == tmp_path / "logs" / "latest"
-    assert training_folder(str(tmp_path), logs) is None

@@ -16,7 +16,7 @@ from bulkinfer.launch.auto import device_trial as probe
 from bulkinfer.launch.auto.device_trial import KEPT_FILE, Trial, measure
 from bulkinfer.runtime.providers import SessionSpec
 
-from tests.commands import children, living
+from tests.commands import children, wait_until_gone
 from tests.graphs import save
 from tests.models import tiny_graph
 from tests.sealed import write_sealed
@@ -218,6 +218,4 @@ def test_a_probe_ends_with_the_launcher(graph: str, tmp_path: Path) -> None:
             time.sleep(0.01)
         launcher.kill()
         launcher.wait()
-    while living(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not living(child)
+    wait_until_gone(child)

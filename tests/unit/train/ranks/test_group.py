@@ -14,6 +14,7 @@ from bulkinfer.train.data.samples import CachedSamples
 from bulkinfer.train.networks import NetworkOptions, build
 from bulkinfer.train.optimisers import OptimiserOptions, gather_state
 from bulkinfer.train.ranks.group import Ranks
+from bulkinfer.train.ranks.shared_norm import share_statistics
 from bulkinfer.train.step import Precision, run_step, targets_of
 from bulkinfer.train.updating import Updater
 from bulkinfer.train.validation.scores import evaluate
@@ -23,9 +24,10 @@ from tests.forms import long
 from tests.rank_processes import run_ranks
 
 FP32, BF16 = Precision("32.32", "cpu"), Precision("16.16", "cpu")
-RATES = {"sgd": 0.1, "nesterov": 0.1, "lars": 5.0, "rmsprop_tf": 0.003}
-CASES = list(itertools.product(("group", "none"), RATES, (False, True)))  # norm, optimiser, sharded
+RATES = {"sgd": 0.1, "nesterov": 0.1, "lars": 1.0, "rmsprop_tf": 0.003}
+CASES = list(itertools.product(("group", "none", "batch"), RATES, (False, True)))  # norm, optimiser, sharded
 GLOBAL = 8
+SHARES = ((4, 4), (5, 1), (0, 3))  # pictures of two ranks in a pass
 
 
 def small_network(norm: str) -> nn.Module:
@@ -41,6 +43,8 @@ def batch(random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 def train(ranks: Ranks, norm: str, name: str, *, is_sharded: bool, precision: Precision = FP32) -> dict[str, Any]:
     """Weights and the optimiser's state after ten updates of 8 samples, which the ranks share."""
     network, random = small_network(norm).to(precision.weights), torch.Generator().manual_seed(1)
+    if norm == "batch" and ranks.are_many:
+        share_statistics(network, ranks.group_of_replicas(2))
     updater = Updater(
         dict(network.named_parameters()), OptimiserOptions(name, l2=1e-4), rounding_seed=0,
         is_sharded=is_sharded and ranks.are_many,
@@ -53,6 +57,28 @@ def train(ranks: Ranks, norm: str, name: str, *, is_sharded: bool, precision: Pr
                  ranks=ranks)  # fmt: skip
     gather_state(updater.optimiser)
     return {**network.state_dict(), **(flatten_optimiser(updater.optimiser)[0] if ranks.world.is_first else {})}
+
+
+def shared_norm(ranks: Ranks, sizes: tuple[int, int]) -> list[torch.Tensor]:
+    """Outputs, gradients and averages of a batch norm over pictures of which the ranks have so many each.
+
+    They are far from 0, as the pixels of a bright picture are. One process has all of them.
+    """
+    norm = nn.BatchNorm2d(3)
+    images = (100 + torch.randn(sum(sizes), 3, 4, 4, generator=torch.Generator().manual_seed(1))).requires_grad_()
+    weights = torch.randn(images.shape, generator=torch.Generator().manual_seed(2))
+    if ranks.are_many:
+        share_statistics(norm, ranks.group_of_replicas(2))
+        images, weights = (tensor.detach().split(sizes)[ranks.world.rank] for tensor in (images, weights))
+        images.requires_grad_()
+    for _ in range(2):
+        outputs = norm(images)
+        (outputs * weights).sum().backward()
+    assert images.grad is not None
+    assert norm.weight.grad is not None
+    assert norm.bias.grad is not None
+    ranks.add([norm.weight.grad, norm.bias.grad])
+    return [outputs.detach(), images.grad, norm.weight.grad, norm.bias.grad, *norm.buffers()]
 
 
 def validate(ranks: Ranks) -> tuple[dict[str, Any], np.ndarray]:
@@ -90,6 +116,7 @@ def everything(ranks: Ranks, folder: Path) -> None:
         "trained": {case: train(ranks, case[0], case[1], is_sharded=case[2]) for case in CASES},
         "in 16 bits": [train(ranks, "group", "nesterov", is_sharded=shards, precision=BF16) for shards in (False, True)],
         "validated": validate(ranks),
+        "shared norm": {sizes: shared_norm(ranks, sizes) for sizes in SHARES},
         "gathered": ranks.gather(f"rank {ranks.world.rank}"),
         "largest": ranks.largest(5 - ranks.world.rank),
         "fault": update(ranks, fault_of=1),
@@ -119,6 +146,17 @@ def test_two_ranks_are_one_process(case: tuple[str, str, bool], found: dict[str,
     assert all(torch.equal(value, first[name]) for name, value in second.items()), "the ranks have the same bits"
     whole = found["2-0"]["trained"][(*case[:2], False)]
     assert all(torch.equal(value, whole[name]) for name, value in first.items()), "sharded or not"
+
+
+@long
+@pytest.mark.parametrize("sizes", SHARES)
+def test_shared_statistics_are_those_of_all_pictures(sizes: tuple[int, int], found: dict[str, Any]) -> None:
+    """Outputs, gradients and averages, also if a rank has no pictures."""
+    one, first, second = (found[name]["shared norm"][sizes] for name in ("1-0", "2-0", "2-1"))
+    of_pictures = [torch.cat(pair) for pair in zip(first[:2], second[:2], strict=True)]
+    for pair in zip(one, [*of_pictures, *first[2:]], strict=True):
+        assert pair[1].numpy() == pytest.approx(pair[0].numpy(), rel=1e-4, abs=1e-4)
+    assert all(torch.equal(*pair) for pair in zip(first[2:], second[2:], strict=True))
 
 
 @long
