@@ -1,11 +1,11 @@
-"""commands/get_model.py: the command that is printed as the next one, and sizes for people."""
+"""commands/get_model.py: the command that is printed as the next one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from bulkinfer.commands.get_model import next_command, size_text
+from bulkinfer.commands.get_model import next_command
 from bulkinfer.config import GetModelConfig
 
 
@@ -21,7 +21,3 @@ from bulkinfer.config import GetModelConfig
 )
 def test_the_next_command_runs_what_was_made(options: dict[str, Any], is_random: bool, words: str) -> None:
     assert next_command(GetModelConfig(**options), "net", is_random) == f"infer_launch --model_name net {words}"
-
-
-def test_sizes() -> None:
-    assert (size_text(999_999), size_text(18_700_000)) == ("1000 kB", "18.7 MB")
