@@ -32,7 +32,7 @@ def test_numbers_are_those_of_the_rows(tmp_path: Path) -> None:
     assert "Rows ok 40 of 50 pictures" in page.text
     assert "Error rows 5 10.0 % of the pictures" in page.text
     assert "Without a row 5 not done yet" in page.text
-    assert "Rate 123.0 images/sec" in page.text
+    assert "Rate 123.4 images/sec" in page.text
     assert "Running time 1 min 5 s and 3 s of start-up" in page.text
     assert "Mean best score 0.425" in page.text  # (30 x 0.25 + 10 x 0.95) / 40
     assert "decode 5 bad-0.png : fault 0 bad-1.png : fault 1 bad-2.png : fault 2 To run" in page.text
