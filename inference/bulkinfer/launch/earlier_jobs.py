@@ -37,7 +37,7 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         if (listed := listed_before(replace(config, output=str(output)), identity, dataset, begun)) is not None:
             rest = command_with(config, skip_done=(str(output),))
             log.warning(
-                f"infer_launch: warning: {listed.root} has changed since the job in {output} began: it goes on with the "
+                f"warning: {listed.root} has changed since the job in {output} began: it goes on with the "
                 f"{listed.num_records} pictures listed then; to run what came since, once it is done: {rest}"
             )
             return listed
@@ -45,11 +45,11 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         try:
             done = without_done(there, identity, dataset).skipped
         except BulkinferError as error:  # of a job that this one does not need
-            log.warning(f"infer_launch: warning: {error}")
+            log.warning(f"warning: {error}")
             continue
         if done is not None and done.num_records:
             log.warning(
-                f"infer_launch: warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
+                f"warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
                 f"and all run again; to run only the others: {command_with(there)}"
             )
             return dataset
@@ -64,7 +64,7 @@ def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -
         try:
             begun = JobFile.read(folder)
         except BulkinferError as error:
-            log.warning(f"infer_launch: warning: {error}")
+            log.warning(f"warning: {error}")
             continue
         if begun is None or begun.source != dataset.source or begun.skipped is not None:
             continue

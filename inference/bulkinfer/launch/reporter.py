@@ -86,7 +86,7 @@ class Reporter:
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}")
         elif isinstance(event, Died):
             then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
-            log.warning(f"{self._launch.job.command}: worker {worker} {event.how}; {then}")
+            log.warning(f"worker {worker} {event.how}; {then}")
         elif isinstance(event, StepDone):
             self._measure(event)
             if (line := self._aggregate.next_line(busy_workers)) is not None:

@@ -92,8 +92,6 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     if launch.output is not None:
         log_records(launch, counts, quiet=refusal is not None, shows_rows=is_over)
     log.info(f"summary: {path}")
-    if launch.output is not None and is_over:
-        log.info(f"next: bulkinfer show {shell_word(launch.output)}")
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
@@ -208,13 +206,12 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
-            f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
-            "the same infer_launch continues"
+            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
         folders = counted(unreadable, "folder")
-        log.warning(f"{launch.job.command}: {folders} could not be read, see above: the pictures there have no rows")
+        log.warning(f"{folders} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"

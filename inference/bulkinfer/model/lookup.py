@@ -11,7 +11,7 @@ from pathlib import Path
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.user_path import real_path, require_utf8
+from bulkinfer.files.user_path import find_data_dir, real_path, require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.host.isolated_call import ask
 from bulkinfer.model.card import (
@@ -209,7 +209,7 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     if folder != network:
         variant = ["--precision", folder.name]
         if folder.name in CALIBRATED and variant_damage(folder, of_network):
-            variant += ["--calibration_dir", "PICTURES"]
+            variant += ["--calibration_dir", str(find_data_dir(config.data_dir) or "PHOTOS")]
     return again.command(config.batch_size, config.model_path, variant)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
+from bulkinfer.errors import UsageError
 from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
@@ -68,7 +69,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
     near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
-    figures = _accuracy(found, results, config) if config.labels else None
+    figures, no_figures = _accuracy(found, results, config) if config.labels or scan.labelled else (None, "")
     return render(
         "job.html",
         title=found.name,
@@ -87,6 +88,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         scores=_score_chart(scan),
         mean_score=scan.score_sum / scan.num_scored if scan.num_scored else 0.0,
         figures=figures,
+        no_figures=no_figures,
         worst=figures.worst(_WORST) if figures else [],
         near=near,
         least_cosine=LEAST_COSINE,
@@ -94,11 +96,18 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     )
 
 
-def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> Figures:
+def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> tuple[Figures | None, str]:
+    """The figures by --labels, else by the labels in the rows; or None, and why the latter say nothing of this network."""
     from bulkinfer.insight.accuracy.labels import open_labels
     from bulkinfer.insight.accuracy.score import score
 
-    return score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+    names = classes_of(found.job, config.model_path)
+    try:
+        return score(results, open_labels(config.labels, results, names), names), ""
+    except UsageError as error:
+        if config.labels:
+            raise
+        return None, str(error)
 
 
 def _with_pictures(

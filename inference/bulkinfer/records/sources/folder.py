@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
 from bulkinfer.host.number_text import size_text
@@ -155,7 +155,7 @@ def _root_id(root: bytes) -> _DirectoryId:
     except NotADirectoryError:
         raise UsageError(f"{printable(root)} is not a folder: give a folder of pictures") from None
     except OSError as error:
-        raise UsageError(f"{printable(root)} cannot be searched: {error.strerror}") from None
+        raise UsageError(f"{printable(root)} cannot be searched: {os_error_reason(error)}") from None
 
 
 def _directory_id(status: os.stat_result) -> _DirectoryId:

@@ -40,7 +40,7 @@ def test_numbers_are_those_of_the_rows(tmp_path: Path) -> None:
     assert "preparing pictures, most of all: decode" in page.text
     assert "75.0 % below 0.5, 25.0 % of at least 0.9" in page.text
     assert "circle 14 35.0 % square 13 32.5 % triangle 13 32.5 %" in page.text  # the first synonym
-    assert "Top-1 35.00 % 14 of 40 rows with a label" in page.text
+    assert "Top-1 35.00 % 14 of 40 rows" in page.text
     assert "sha256 of the weights " + "cd" * 32 in page.text
     assert "2 workers, each 2 streams x 1 threads and 3 loader threads" in page.text
 
