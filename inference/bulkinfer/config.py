@@ -290,7 +290,13 @@ class CompletionConfig:
 class VerifyConfig:
     """Check output directories, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
 
-    output: tuple[str, ...] = option((), "results directories (also as plain arguments)", group="input", value="FOLDER")
+    output: tuple[str, ...] = option(
+        (),
+        "outputs, log folders or names of jobs (also as plain arguments); default the newest job",
+        group="input",
+        value="JOB",
+    )
+    log_path: str = option("logs", "folder of job logs, for names and the newest job")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "nowhere"], "nowhere does not exist: name a job by its output or its log folder"),
+        (["show", "nowhere"], "nowhere does not exist: name a job by its output, its log folder or its name"),
         (["show", "--least_sure", "3", "--most_sure", "3"], "give one of them"),
         (["show", "--errors", "--class", "red"], "error rows have no class"),
         (["rows", "out", "--to", "out/rows.csv"], "lies among the rows of the job"),
@@ -134,6 +134,15 @@ def test_rows_and_jobs(home: Path) -> None:
     assert re.search(
         rf"tiny-\w{{8}}-\w{{16}} +finished +{total} of {total} +{NUM_ERRORS} +\d\d-\d\d \d\d:\d\d +\d", done.stdout
     )
+
+
+def test_every_command_takes_the_name_of_a_job_or_the_newest(home: Path) -> None:
+    name = run_here("bulkinfer", "jobs", cwd=home).stdout.splitlines()[1].split()[0]
+    for word in ([name], [], ["latest"], [f"logs/{name}"]):
+        for command in (["verify"], ["retry", "--dry_run"]):
+            done = run_here("bulkinfer", *command, *word, cwd=home)
+            assert done.returncode == 0, (command, word, done.stderr)
+            assert f"{home / 'out'}" in done.stdout
 
 
 def test_the_lines_at_the_end_of_a_launch_work_when_typed(tmp_path: Path) -> None:

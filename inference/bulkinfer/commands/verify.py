@@ -25,19 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: VerifyConfig) -> int:
-    from pathlib import Path
-
     from bulkinfer.errors import UsageError
     from bulkinfer.files.user_path import real_path
     from bulkinfer.results.compare_outputs import compare_outputs
-    from bulkinfer.results.find_output import find_output
-    from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.results.verify import verify
 
-    if not config.output:
-        raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
-    given = map(Path, config.output)
-    outputs = [output if (output / SHARDS_FILE).exists() else find_output(output) for output in given]
+    outputs = [_output_of(word, config.log_path) for word in config.output or ("",)]
     if len({real_path(output) for output in outputs}) < len(outputs):
         raise UsageError("one output directory is given twice: name each once")
     verdicts = []
@@ -54,6 +47,17 @@ def _run(config: VerifyConfig) -> int:
             say(f"bulkinfer verify: {fault}", is_error=True)
         faults += together.faults
     return 1 if faults else 0
+
+
+def _output_of(word: str, log_path: str) -> Path:
+    """The results folder of a job, or the folder of its shards."""
+    from pathlib import Path
+
+    from bulkinfer.results.job_place import place_and_output
+    from bulkinfer.results.shard import SHARDS_FILE
+
+    folder = Path(word)
+    return folder if word and (folder / SHARDS_FILE).exists() else place_and_output(word, log_path)[1]
 
 
 def _print_verdict(output: Path, verdict: Verdict) -> None:

@@ -96,7 +96,7 @@ def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
     """
     names: list[str] = []
     with contextlib.suppress(OSError):
-        names = [name for name in os.listdir(path.parent) if not name.startswith(".")]
+        names = [name for name in os.listdir(path.parent) if not name.startswith(".") and name != path.name]
     if near := difflib.get_close_matches(path.name, names, 1, _ALIKE):
         return f"did you mean {shell_word(path.parent / near[0])}?"
     near = difflib.get_close_matches(str(path), [*others], 1, _ALIKE)

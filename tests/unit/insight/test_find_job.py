@@ -88,7 +88,7 @@ def test_what_is_no_job_is_one_sentence(word: str) -> None:
 
 def test_without_any_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its output"):
+    with pytest.raises(UsageError, match=r"no job yet in logs: bulkinfer run PHOTOS \(PHOTOS: a folder of pictures\)$"):
         find_job(None)
 
 
@@ -128,7 +128,7 @@ def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeyp
             assert same(find_job(word), Path(output), log_dir), word
     assert same(find_job(""), Path("two"), folders["two"])
     short = job_name("tiny", find_job("one").job.fingerprint)
-    with pytest.raises(UsageError, match=f"{short} may be each of {short}-.*, {short}-.* in logs: give the whole name"):
+    with pytest.raises(UsageError, match=f"{short} begins the names of {short}-.*, {short}-.* in logs: give a whole name"):
         find_job(short)
 
 
