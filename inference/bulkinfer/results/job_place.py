@@ -14,8 +14,6 @@ from bulkinfer.results.find_output import find_output
 from bulkinfer.results.log_folder import RESULTS, named_folders
 from bulkinfer.types import explained, printable_path, shell_word
 
-_HOW = "name a job by its output, its log folder or its name"
-
 
 def place_and_output(word: str | None, log_path: str) -> tuple[Path, Path]:
     """The folder that a user names, of the newest job if `word` is None or empty, and the results folder of that job.
@@ -25,7 +23,9 @@ def place_and_output(word: str | None, log_path: str) -> tuple[Path, Path]:
     given = place_of(word, log_path) if word else newest(log_path)
     output = find_output(given)
     if not word and output == given:
-        raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: {_HOW}")
+        raise UsageError(
+            f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output, its log folder or its name"
+        )
     return given, output
 
 
@@ -58,7 +58,7 @@ def place_of(word: str, log_path: str) -> Path:
     if given.is_dir():
         return linked_folder(given)
     if given.exists():
-        raise UsageError(f"{printable_path(given)} is a file: {_HOW}")
+        raise UsageError(f"{printable_path(given)} is a file: name a job by its output, its log folder or its name")
     if "/" not in word and (named := named_folders(Path(log_path), word)):
         if named[-1].name != word and len(named) > 1:
             names = ", ".join(folder.name for folder in reversed(named))
@@ -70,7 +70,8 @@ def place_of(word: str, log_path: str) -> Path:
     if latest.name == LATEST:
         raise UsageError(no_job(str(latest.parent) if "/" in word else log_path))
     meant = did_you_mean(given, _log_folders(Path(log_path)) if "/" not in word else ())
-    raise UsageError(f"{printable_path(given)} does not exist: {meant or _HOW}")
+    meant = meant or "name a job by its output, its log folder or its name"
+    raise UsageError(f"{printable_path(given)} does not exist: {meant}")
 
 
 def _log_folders(log_path: Path) -> list[str]:

@@ -33,7 +33,7 @@ def test_without_the_link_the_jobs_are_listed() -> None:
     with pytest.raises(UsageError, match=r"^logs has no link latest to the newest job: name one that bulkinfer jobs lists$"):
         newest("logs")
     Path("logs").rename("my logs")
-    with pytest.raises(UsageError, match="name one that bulkinfer jobs 'my logs' lists$"):
+    with pytest.raises(UsageError, match=r"name one that bulkinfer jobs 'my logs' lists$"):
         newest("my logs")
     point_latest(Path("my logs") / NAME)
     assert newest("my logs") == Path("my logs") / NAME == place_of("latest", "my logs")
@@ -49,7 +49,7 @@ def test_a_misspelt_job_is_asked_for() -> None:
     ):
         with pytest.raises(UsageError, match=rf"^{word} does not exist: did you mean {meant}\?$"):
             place_of(word, "logs")
-    with pytest.raises(UsageError, match="^zebra does not exist: name a job by its output, its log folder or its name$"):
+    with pytest.raises(UsageError, match=r"^zebra does not exist: name a job by its output, its log folder or its name$"):
         place_of("zebra", "logs")
     with pytest.raises(UsageError, match=r"^log does not exist: did you mean logs\?$"):
         newest("log")
@@ -59,5 +59,5 @@ def test_a_name_and_its_beginning() -> None:
     for name in (NAME, NAME.replace("2026", "2027")):
         (Path("logs") / name).mkdir(parents=True)
     assert place_of(NAME, "logs") == Path("logs") / NAME
-    with pytest.raises(UsageError, match="tiny-0123abcd begins the names of .*: give a whole name"):
+    with pytest.raises(UsageError, match=r"tiny-0123abcd begins the names of .*: give a whole name"):
         place_of("tiny-0123abcd", "logs")
