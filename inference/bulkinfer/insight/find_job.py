@@ -65,7 +65,8 @@ def newest(log_path: str) -> Path:
 def place_of(word: str, log_path: str) -> Path:
     """The folder that a user names: an output, or a log folder, also by its name below `log_path`, with or without the time.
 
-    Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if several have that name.
+    Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if
+    several have that name.
     """
     given = user_path(word, "the job")
     if given.is_dir():

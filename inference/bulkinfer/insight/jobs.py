@@ -35,8 +35,8 @@ class LoggedJob:
     """A log folder, and what is known of its job.
 
     `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
-    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output), overwritten (its output holds another job
-    by now) or no rows (a run without pictures).
+    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output), overwritten (its output
+    holds another job by now) or no rows (a run without pictures).
     `done` counts published rows, `size_bytes` the files of the output.
     """
 

@@ -68,7 +68,7 @@ def of_fingerprint(log_path: Path, fingerprint: str) -> list[Path]:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """The fingerprint of the job that logs to `folder`, or its first digits, which the name holds; empty if neither is known."""
+    """The fingerprint of the job that logs to `folder`, or the digits of it in the name; empty if neither is known."""
     if (record := _record(folder)) is not None:
         return record["fingerprint"]
     digits = _TIME.sub("", real_path(folder).name).rpartition("-")[2]
@@ -76,7 +76,7 @@ def fingerprint_of(folder: Path) -> str:
 
 
 def logs_of_output(log_path: Path, output: Path) -> Path | None:
-    """The log folder below `log_path` whose records name `output`, which may be gone; of several the last one; None if none is."""
+    """The log folder below `log_path` whose records name `output`, which may be gone: the last one; None if there is none."""
     entries = os.listdir(log_path) if log_path.is_dir() else ()
     folders = [folder for entry in entries if (folder := log_path / entry).is_dir() and not folder.is_symlink()]
     found = [folder for folder in folders if (named := recorded_output(folder)) and real_path(named) == real_path(output)]
