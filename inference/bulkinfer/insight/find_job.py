@@ -14,15 +14,24 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.latest_link import linked_folder
 from bulkinfer.files.user_path import real_path
-from bulkinfer.results.find_output import log_dir_of, require_job
+from bulkinfer.results.find_output import is_overwritten, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.job_place import place_and_output
-from bulkinfer.results.log_folder import RESULTS, RUN_FILE, SUMMARY_FILE, has_name, job_name, recorded_output
+from bulkinfer.results.log_folder import (
+    LAUNCH_FILE,
+    RESULTS,
+    RUN_FILE,
+    SUMMARY_FILE,
+    has_name,
+    job_name,
+    recorded_output,
+)
 from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")
 
-_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one there has the date of the last launch
+# Of a log folder; the first one there has the date of the last launch
+_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE, LAUNCH_FILE)
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,10 @@ def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
 
 
 def _job_of(log_dir: Path) -> FoundJob | None:
-    """The job that logged to `log_dir`; None if it has no rows, or, after a warning, if its _job.json is damaged."""
+    """The job that logged to `log_dir`; None if it has no rows any more, or, after a warning, if its _job.json is damaged."""
     output = recorded_output(log_dir)
     try:
-        job = JobFile.read(output) if output is not None else None
+        job = JobFile.read(output) if output is not None and not is_overwritten(log_dir, output) else None
     except BulkinferError as error:
         log.warning(f"{error}")
         return None
@@ -95,8 +104,8 @@ def _is_of_output(log_dir: Path, output: Path) -> bool:
 
 
 def is_log_dir(folder: Path) -> bool:
-    """True if a launch has logged to `folder`."""
-    return any((folder / name).is_file() for name in (RUN_FILE, SUMMARY_FILE, JOB_FILE))
+    """True if a launch has logged to `folder`, or begun to."""
+    return any((folder / name).is_file() for name in _RECORDS)
 
 
 def last_launch(log_dir: Path) -> datetime | None:

@@ -11,7 +11,7 @@ from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import did_you_mean, user_path
 from bulkinfer.records.data_dir import pictures_here
 from bulkinfer.results.find_output import find_output
-from bulkinfer.results.log_folder import RESULTS, named_folders
+from bulkinfer.results.log_folder import RESULTS, logs_of_output, named_folders
 from bulkinfer.types import explained, printable_path, shell_word
 
 
@@ -52,7 +52,8 @@ def no_job(log_path: str) -> str:
 def place_of(word: str, log_path: str) -> Path:
     """The folder that a user names: an output, or a log folder, also by its name below `log_path`, with or without the time.
 
-    It need not be of a job. Raises UsageError if there is none, or if several have that name.
+    Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if
+    several have that name.
     """
     given = user_path(word, "the job")
     if given.is_dir():
@@ -64,6 +65,8 @@ def place_of(word: str, log_path: str) -> Path:
             names = ", ".join(folder.name for folder in reversed(named))
             raise UsageError(f"{word} begins the names of {names} in {printable_path(log_path)}: give a whole name")
         return linked_folder(named[-1])
+    if (logs := logs_of_output(Path(log_path), given)) is not None:
+        return logs
     if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
         return given
     latest = given.parent if given.name == RESULTS else given
