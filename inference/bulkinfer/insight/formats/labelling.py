@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError
+from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked
@@ -64,9 +64,8 @@ def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
 
 def _best_of(results: Results) -> Iterator[_Best]:
     """The best class of every ok row. Raises UsageError if the job saved no classes."""
+    require_classes(results)
     for table in results.tables(("key", "key_bytes", "stage", *ANSWER_COLUMNS), skips_absent=True):
-        if "class_ids" not in table.column_names:
-            raise UsageError(f"{results.output} holds no classes; infer_launch saves them with --save topk")
         ok = table.filter(pc.is_null(table["stage"]))
         if num_ranked(ok):
             best, keys = ranked(ok, 0), ok["key"].to_pylist()
