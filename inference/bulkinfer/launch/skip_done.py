@@ -61,8 +61,9 @@ def _rows_of(output: Path, found: JobFile) -> pa.Table:
     try:
         return done_rows([(output, found)])
     except RunError as error:
-        aside = f"bulkinfer retry {shell_word(output)} sets the part aside, and what it held runs here then"
-        raise RunError(f"--skip_done: {error}; {aside}") from None
+        raise RunError(
+            f"--skip_done: {error}; bulkinfer retry {shell_word(output)} sets the part aside, and what it held runs here then"
+        ) from None
 
 
 def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
