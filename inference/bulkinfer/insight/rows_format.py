@@ -44,6 +44,7 @@ def format_for(asked: str, to: str) -> str:
         known = ", ".join(_OF_ENDINGS)
         raise UsageError(f"{shown}: no format has the ending {ending}: give --format, or a name that ends in one of {known}")
     if len(meant) > 1:
-        raise UsageError(f"{shown}: {ending} may mean {', '.join(meant[:-1])} or {meant[-1]}: give --format {meant[0]} or another")
+        raise UsageError(
+            f"{shown}: {ending} may mean {', '.join(meant[:-1])} or {meant[-1]}: give --format {meant[0]} or another"
+        )
     return meant[0]
-
