@@ -14,7 +14,7 @@ from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
-from bulkinfer.host.table import size_text
+from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir, place_of

@@ -8,6 +8,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import UsageError
+from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
@@ -21,7 +22,7 @@ from bulkinfer.insight.report.near_duplicates import (
     embedding_column,
     find_near_duplicates,
 )
-from bulkinfer.insight.report.page import count, percent, rate, render
+from bulkinfer.insight.report.page import render
 from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_rows
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
@@ -153,11 +154,10 @@ def _throughput_chart(curve: Curve | None) -> Chart | None:
     if curve is None or len(curve.images_per_s) < _FEWEST_POINTS:
         return None
     points = [((index + 0.5) * curve.point_s, value) for index, value in enumerate(curve.images_per_s)]
-    text = (
-        f"Pictures per second over {curve.seconds:,.0f} seconds: between {rate(min(curve.images_per_s))} and "
-        f"{rate(max(curve.images_per_s))}."
-    )
-    return line_chart(text, [("images/s", points)], x_name="seconds of running time", y_name="images/s", x_end=curve.seconds)
+    slowest, fastest = min(curve.images_per_s), max(curve.images_per_s)
+    text = f"Throughput over {duration_text(curve.seconds)}: between {rate_text(slowest)} and {rate_text(fastest)}."
+    series, unit = [("throughput", points)], "images/sec"
+    return line_chart(text, series, x_name="seconds of running time", y_name=unit, x_end=curve.seconds)
 
 
 def _score_chart(scan: RowScan) -> Chart | None:
@@ -165,5 +165,5 @@ def _score_chart(scan: RowScan) -> Chart | None:
         return None
     counts = [int(number) for number in scan.score_bins]
     low, high = (sum(part) / scan.num_scored for part in (counts[: NUM_BINS // 2], counts[-NUM_BINS // 10 :]))
-    text = f"Best scores of {count(scan.num_scored)} rows: {percent(low)} below 0.5, {percent(high)} of at least 0.9."
+    text = f"Best scores of {scan.num_scored:,} rows: {percent_text(low)} below 0.5, {percent_text(high)} of at least 0.9."
     return column_chart(text, counts, x_name="score of the best class", y_name="rows")

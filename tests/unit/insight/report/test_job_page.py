@@ -32,15 +32,15 @@ def test_numbers_are_those_of_the_rows(tmp_path: Path) -> None:
     assert "Rows ok 40 of 50 pictures" in page.text
     assert "Error rows 5 10.0 % of the pictures" in page.text
     assert "Without a row 5 not done yet" in page.text
-    assert "Rate 123 images/s" in page.text
-    assert "Running time 65.0 s and 3.0 s of start-up" in page.text
+    assert "Rate 123.4 images/sec" in page.text
+    assert "Running time 1 min 5 s and 3 s of start-up" in page.text
     assert "Mean best score 0.425" in page.text  # (30 x 0.25 + 10 x 0.95) / 40
     assert "decode 5 bad-0.png : fault 0 bad-1.png : fault 1 bad-2.png : fault 2 To run" in page.text
     assert f"bulkinfer retry {log_dir}/results" in page.text
     assert "preparing pictures, most of all: decode" in page.text
     assert "75.0 % below 0.5, 25.0 % of at least 0.9" in page.text
     assert "circle 14 35.0 % square 13 32.5 % triangle 13 32.5 %" in page.text  # the first synonym
-    assert "Top-1 35.0 % 14 of 40 rows" in page.text
+    assert "Top-1 35.00 % 14 of 40 rows" in page.text
     assert "sha256 of the weights " + "cd" * 32 in page.text
     assert "2 workers, each 2 streams x 1 threads and 3 loader threads" in page.text
 
@@ -82,8 +82,8 @@ def test_labels_give_the_accuracy_by_name(tmp_path: Path) -> None:
     log_dir = write_job(tmp_path, rows)
     (tmp_path / "labels.csv").write_text("file,label\n" + "".join(f"square/{i}.png,1\n" for i in range(4)))
     text = Page(page_of(log_dir, labels=str(tmp_path / "labels.csv"))).text
-    assert "Top-1 75.0 % 3 of 4 rows" in text
-    assert "1 4 3 75.0 % 2 (1)" in text
+    assert "Top-1 75.00 % 3 of 4 rows" in text
+    assert "1 4 3 75.00 % 2 (1)" in text
 
 
 @pytest.mark.parametrize("most", [0, 3])
