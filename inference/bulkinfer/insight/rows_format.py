@@ -34,9 +34,8 @@ def format_for(asked: str, to: str) -> str:
     if asked != AUTO:
         if ending in _OF_OTHERS or (meant and asked not in meant):
             right = " or ".join(each for each, formats in _OF_ENDINGS.items() if asked in formats)
-            raise UsageError(
-                f"{shown}: {ending} is not the ending of --format {asked}: give a name that ends in {right}, or another --format"
-            )
+            what = f"{shown}: {ending} is not the ending of --format {asked}"
+            raise UsageError(f"{what}: give a name that ends in {right}, or another --format")
         return asked
     if not ending:
         return "csv"

@@ -40,7 +40,9 @@ def test_json_may_be_several() -> None:
         assert format_for(format, "labels.json") == format
 
 
-@pytest.mark.parametrize(("format", "to"), [("csv", "x.xlsx"), ("csv", "x.npy"), ("npy", "x.csv"), ("jsonl", "x.csv"), ("csv", "x.gz")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("format", "to"), [("csv", "x.xlsx"), ("csv", "x.npy"), ("npy", "x.csv"), ("jsonl", "x.csv"), ("csv", "x.gz")]
+)
 def test_two_that_contradict(format: str, to: str) -> None:
     with pytest.raises(UsageError, match=f"is not the ending of --format {format}: give a name that ends in .*{format}"):
         format_for(format, to)
