@@ -17,10 +17,11 @@ _OF_ENDINGS = {
     ".npy": ("npy",),
     ".parquet": ("parquet",),
 }
-_OF_OTHERS = frozenset(  # endings of formats that are not written here
-    ".arrow .bz2 .db .feather .gz .h5 .hdf5 .html .npz .ods .orc .pickle .pkl .sqlite .tar .tsv .xls .xlsx .xml .xz .yaml .yml "
-    ".zip .zst".split()
-)
+_OF_SHEETS = {".tsv", ".xls", ".xlsx", ".ods"}
+_OF_ARRAYS = {".npz", ".h5", ".hdf5", ".arrow", ".feather", ".orc", ".pkl", ".pickle"}
+_OF_ARCHIVES = {".gz", ".bz2", ".xz", ".zst", ".zip", ".tar"}
+_OF_OTHERS = {".xml", ".yaml", ".yml", ".html", ".sqlite", ".db"}
+_NOT_WRITTEN = _OF_SHEETS | _OF_ARRAYS | _OF_ARCHIVES | _OF_OTHERS
 
 
 def format_for(asked: str, to: str) -> str:
@@ -32,7 +33,7 @@ def format_for(asked: str, to: str) -> str:
     meant = _OF_ENDINGS.get(ending)
     shown = f"--to {printable_path(to)}"
     if asked != AUTO:
-        if ending in _OF_OTHERS or (meant and asked not in meant):
+        if ending in _NOT_WRITTEN or (meant and asked not in meant):
             right = " or ".join(each for each, formats in _OF_ENDINGS.items() if asked in formats)
             what = f"{shown}: {ending} is not the ending of --format {asked}"
             raise UsageError(f"{what}: give a name that ends in {right}, or another --format")
