@@ -11,6 +11,7 @@ from bulkinfer.commands.next_words import known_pictures
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.host.console import say
+from bulkinfer.host.number_text import size_text
 from bulkinfer.host.process_setup import spin_briefly
 from bulkinfer.types import explained, shell_word
 
@@ -109,8 +110,3 @@ def next_command(config: GetModelConfig, name: str, is_random: bool, save: str =
     words += ["--save", save] if save else []
     words += ["--synthetic"] if is_random else ["--data_dir", config.calibration_dir or known_pictures() or "PHOTOS"]
     return explained(" ".join(map(shell_word, words)))
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes for people: 18.7 MB."""
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"

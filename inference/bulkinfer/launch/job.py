@@ -137,6 +137,7 @@ def new_job_file(job: Job) -> JobFile:
             "versions": versions(),
             "weights": asdict(job.model.card.weights),
             "source": dataset.source if dataset else job.config.input,
+            **({"label_classes": list(dataset.label_classes.items())} if dataset and dataset.label_classes else {}),
             **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
             "num_records": job.num_records,
             "partitions": _describe_partitions(job),

@@ -12,6 +12,7 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.latest_link import point_latest
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
@@ -92,8 +93,6 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     if launch.output is not None:
         log_records(launch, counts, quiet=refusal is not None, shows_rows=is_over)
     log.info(f"summary: {path}")
-    if launch.output is not None and is_over:
-        log.info(f"next: bulkinfer show {shell_word(launch.output)}")
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
@@ -179,7 +178,7 @@ def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> No
     if engine is None:
         log.info("total: nothing left to do")
     else:
-        rate = f"{aggregate.images_per_s:.1f} images/sec ({_describe_start(aggregate)})"
+        rate = f"{rate_text(aggregate.images_per_s)} ({_describe_start(aggregate)})"
         log.info(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
     if seconds := aggregate.metrics().seconds:
         log.info("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))

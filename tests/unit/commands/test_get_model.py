@@ -1,4 +1,4 @@
-"""commands/get_model.py: the command that is printed as the next one, and sizes for people."""
+"""commands/get_model.py: the command that is printed as the next one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulkinfer.commands.get_model import next_command, size_text
+from bulkinfer.commands.get_model import next_command
 from bulkinfer.config import GetModelConfig
 from bulkinfer.types import explained
 
@@ -28,7 +28,3 @@ def test_the_next_command_runs_what_was_made(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_DIR", raising=False)
     assert next_command(GetModelConfig(**options), "net", is_random) == explained(f"infer_launch --model_name net {words}")
-
-
-def test_sizes() -> None:
-    assert (size_text(999_999), size_text(18_700_000)) == ("1000 kB", "18.7 MB")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.files.json_file import write_json
-from bulkinfer.insight.find_job import FoundJob, find_job
+from bulkinfer.insight.find_job import FoundJob, find_job, newest_with
+from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.summary import point_latest
+from bulkinfer.results.job_file import job_path
 from bulkinfer.results.log_folder import job_name
 
 from tests.launches import as_an_earlier_version, config_of
@@ -100,6 +103,20 @@ def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         find_job(None)
 
 
+def test_the_newest_that_saved_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"no job in logs saved embedding or logits: run one with --save topk embedding"):
+        newest_with(("embedding", "logits"), "logs")
+    for name, save in (("first", ("logits",)), ("second", ("topk", "embedding")), ("third", ("topk",))):
+        made = config_of(tmp_path, photos=3, engine="inline", output=name, save=save)
+        assert launch(replace(made, log_path="logs")).exit_code == 0
+    assert find_job(None).output.name == "third"
+    assert newest_with(("embedding", "logits"), "logs").output.name == "second"
+    assert newest_with(("logits",), "logs").output.name == "first"
+    job_path(Path("second")).write_text("{")
+    assert newest_with(("embedding", "logits"), "logs").output.name == "first", "a damaged job is passed over"
+
+
 def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two jobs that differ only in --output have a log folder each, and one name but for the time."""
     monkeypatch.chdir(tmp_path)
@@ -112,7 +129,7 @@ def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeyp
             assert same(find_job(word), Path(output), log_dir), word
     assert same(find_job(""), Path("two"), folders["two"])
     short = job_name("tiny", find_job("one").job.fingerprint)
-    with pytest.raises(UsageError, match=f"{short} may be each of {short}-.*, {short}-.* in logs: give the whole name"):
+    with pytest.raises(UsageError, match=f"{short} begins the names of {short}-.*, {short}-.* in logs: give a whole name"):
         find_job(short)
 
 
@@ -135,6 +152,21 @@ def test_a_job_by_the_name_without_the_time(tmp_path: Path, monkeypatch: pytest.
     found = find_job("out")
     assert found.name == log_dir.name
     assert find_job(job_name("tiny", found.job.fingerprint)).output.samefile("out")
+
+
+def test_a_job_whose_output_another_job_overwrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = launch(config_of(tmp_path, photos=3, engine="inline")).log_dir
+    second = launch(config_of(tmp_path, photos=3, engine="inline", limit=2, overwrite=True)).log_dir
+    for is_old in (False, True):
+        folder = as_an_earlier_version(first) if is_old else first
+        with pytest.raises(UsageError, match=r"another job has overwritten: .*: bulkinfer show /.*out"):
+            find_job(folder.name)
+        assert {job.log_dir.name: job.state for job in list_jobs("logs")} == {
+            folder.name: "overwritten",
+            second.name: "finished",
+        }
+    assert same(find_job("out"), Path("out"), second)
 
 
 def test_a_log_folder_that_is_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

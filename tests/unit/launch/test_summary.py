@@ -131,7 +131,6 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         f"  to run the error rows again: bulkinfer retry {launch.output}",
         f"results: {launch.output}",
         f"summary: {launch.log_dir / 'summary.json'}",
-        f"next: bulkinfer show {launch.output}",
     ]
     assert err == ""
 

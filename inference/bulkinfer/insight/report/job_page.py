@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
+from bulkinfer.errors import UsageError
+from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
@@ -20,7 +22,7 @@ from bulkinfer.insight.report.near_duplicates import (
     embedding_column,
     find_near_duplicates,
 )
-from bulkinfer.insight.report.page import count, percent, rate, render
+from bulkinfer.insight.report.page import render
 from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_rows
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
@@ -67,7 +69,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
     near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
-    figures = _accuracy(found, results, config) if config.labels else None
+    figures, no_figures = _accuracy(found, results, config) if config.labels or scan.labelled else (None, "")
     return render(
         "job.html",
         title=found.name,
@@ -86,18 +88,27 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         scores=_score_chart(scan),
         mean_score=scan.score_sum / scan.num_scored if scan.num_scored else 0.0,
         figures=figures,
+        no_figures=no_figures,
         worst=figures.worst(_WORST) if figures else [],
         near=near,
+        could_have_embeddings="embedding" in found.job.identity.get("outputs", {}).values(),
         least_cosine=LEAST_COSINE,
         **_with_pictures(found, results, scan, near, config),
     )
 
 
-def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> Figures:
+def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> tuple[Figures | None, str]:
+    """The figures by --labels, else by the labels in the rows; or None, and why the latter say nothing of this network."""
     from bulkinfer.insight.accuracy.labels import open_labels
     from bulkinfer.insight.accuracy.score import score
 
-    return score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+    names = classes_of(found.job, config.model_path)
+    try:
+        return score(results, open_labels(config.labels, results, names), names), ""
+    except UsageError as error:
+        if config.labels:
+            raise
+        return None, str(error)
 
 
 def _with_pictures(
@@ -144,11 +155,10 @@ def _throughput_chart(curve: Curve | None) -> Chart | None:
     if curve is None or len(curve.images_per_s) < _FEWEST_POINTS:
         return None
     points = [((index + 0.5) * curve.point_s, value) for index, value in enumerate(curve.images_per_s)]
-    text = (
-        f"Pictures per second over {curve.seconds:,.0f} seconds: between {rate(min(curve.images_per_s))} and "
-        f"{rate(max(curve.images_per_s))}."
-    )
-    return line_chart(text, [("images/s", points)], x_name="seconds of running time", y_name="images/s", x_end=curve.seconds)
+    slowest, fastest = min(curve.images_per_s), max(curve.images_per_s)
+    text = f"Throughput over {duration_text(curve.seconds)}: between {rate_text(slowest)} and {rate_text(fastest)}."
+    series, unit = [("throughput", points)], "images/sec"
+    return line_chart(text, series, x_name="seconds of running time", y_name=unit, x_end=curve.seconds)
 
 
 def _score_chart(scan: RowScan) -> Chart | None:
@@ -156,5 +166,5 @@ def _score_chart(scan: RowScan) -> Chart | None:
         return None
     counts = [int(number) for number in scan.score_bins]
     low, high = (sum(part) / scan.num_scored for part in (counts[: NUM_BINS // 2], counts[-NUM_BINS // 10 :]))
-    text = f"Best scores of {count(scan.num_scored)} rows: {percent(low)} below 0.5, {percent(high)} of at least 0.9."
+    text = f"Best scores of {scan.num_scored:,} rows: {percent_text(low)} below 0.5, {percent_text(high)} of at least 0.9."
     return column_chart(text, counts, x_name="score of the best class", y_name="rows")

@@ -64,7 +64,7 @@ def training_page(folder: Path) -> str:
         loss=_chart("Loss", "loss", curves),
         accuracy=_chart("Accuracy", "accuracy", curves, scale=100.0, unit=" %"),
         learning_rate=_chart("Learning rate", "learning_rate", {"training": training}),
-        speed=_chart("Training speed", "images_per_sec", {"training": training}, y_name="images/s"),
+        speed=_chart("Training speed", "images_per_sec", {"training": training}, y_name="images/sec"),
         confusion=_confusion(folder),
     )
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
@@ -105,7 +106,7 @@ class Listing:
 
     def summary(self) -> list[str]:
         """Lines to print: what the list names, and what was dropped."""
-        size = "" if self.sizes_bytes is None else f" ({np.maximum(self.sizes_bytes, 0).sum() / 1e6:,.1f} MB)"
+        size = "" if self.sizes_bytes is None else f" ({size_text(int(np.maximum(self.sizes_bytes, 0).sum()))})"
         lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
         if self.num_repeated:
             more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""

@@ -13,9 +13,9 @@ from tests.reports import Page, write_run
 
 def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     page = Page(training_page(write_run(tmp_path / "shapes-run", epochs=6)))
-    assert "Updates done 60 6 epochs in 18.0 s" in page.text
-    assert "Best validation 85.0 % top-1 after epoch 6" in page.text  # 0.9 - 0.3 / 6
-    assert "Last training loss 0.3333 accuracy 91.7 %" in page.text  # 2 / 6 and 1 - 0.5 / 6
+    assert "Updates done 60 6 epochs in 18 s" in page.text
+    assert "Best validation 85.00 % top-1 after epoch 6" in page.text  # 0.9 - 0.3 / 6
+    assert "Last training loss 0.3333 accuracy 91.67 %" in page.text  # 2 / 6 and 1 - 0.5 / 6
     assert "Loss over 6 epochs: training from 2 to 0.3333; validation from 2.5 to 0.4167." in page.text
     assert "network shapes, 12 parameters" in page.text
     assert "--model shapes --lr 0.1 Versions" in page.text  # and not --momentum 0.9, which is the default
