@@ -59,7 +59,7 @@ def _values(results: Results, table: pa.Table, name: str) -> Array:
     field = next((field for field in saved if field.name == name), None)
     if field is None:
         there = f"there are {', '.join(field.name for field in saved)}; " if saved else ""
-        wanted = [name] if name else _DEFAULT
+        wanted = [name] if name else DEFAULT
         raise UsageError(f"the job saved no output {wanted[0]!r}: {there}{again_with(results, *wanted)}")
     shape = json.loads((field.metadata or {}).get(b"shape", json.dumps([field.type.list_size])))
     values: Array = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
