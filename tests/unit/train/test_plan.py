@@ -10,7 +10,6 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.plan import (
     Batches,
     Epochs,
-    count_steps,
     is_due,
     micro_batches,
     micro_batches_of,
@@ -57,7 +56,7 @@ def test_updates_that_count_as_an_epoch_leave_the_samples_as_they_are() -> None:
 
 @given(st.integers(2, 500), st.integers(1, 64), st.integers(1, 3))
 def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batch: int, epochs: int) -> None:
-    per_epoch = count_steps(num_samples, global_batch)
+    per_epoch = Epochs(num_samples, global_batch, 1).steps_per_pass
     plan = Epochs(num_samples, global_batch, per_epoch * epochs)
     for epoch in range(epochs):
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
