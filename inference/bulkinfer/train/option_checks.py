@@ -78,10 +78,13 @@ def check_together(config: TrainConfig) -> None:
 
 def _check_stages(config: TrainConfig) -> None:
     """Raises UsageError for options that need the whole network in one process, or micro batches of different sizes."""
-    if max(config.shards, len(config.pipeline_splits) + 1) == 1:
+    if max(config.shards, len(config.splits) + 1) == 1:
         return
     if config.shards == 1:
-        raise UsageError("--shards 1 leaves the network whole, and --pipeline_splits divides it: leave one of them out")
+        raise UsageError(
+            "--shards 1 leaves the network whole, and --pipeline_splits divides it: leave one of them out, or give "
+            "--pipeline_splits none"
+        )
     needs_all = ("compile", "shard_optimizer", "train_only", "train_from", "ema")
     if beside := [name for name in needs_all if getattr(config, name)]:
         raise UsageError(f"--{beside[0]} cannot be combined with --shards and --pipeline_splits: leave it or these out")

@@ -124,7 +124,7 @@ class TrainConfig:
         minimum=0,
     )  # fmt: skip
     pipeline: bool = option(False, "let the stages work at the same time, on different micro batches, as they do in any case")
-    pipeline_splits: tuple[str, ...] = option((), "blocks with which the second and further stages begin", words=True)
+    pipeline_splits: tuple[str, ...] = option((), "blocks with which the second and further stages begin, or none", words=True)
     pipeline_schedule: str = option("gpipe", "order of the passes through the stages", choices=PIPELINE_SCHEDULES)
     epochs: float = option(
         0.0,
@@ -245,9 +245,14 @@ class TrainConfig:
     dry_run: bool = option(False, "print the resolved plan, and stop")
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """The blocks with which the second and further stages begin, as they were given; () also for `none`."""
+        return () if self.pipeline_splits == ("none",) else self.pipeline_splits
+
+    @property
     def stages(self) -> int:
         """How many parts the network is divided into; 1 if it is not."""
-        return self.shards or len(self.pipeline_splits) + 1
+        return self.shards or len(self.splits) + 1
 
     def __post_init__(self) -> None:
         check_values(self)

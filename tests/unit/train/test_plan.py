@@ -84,6 +84,23 @@ def test_replicas_and_micro_batches_share_a_window_out(start: int, size: int, re
         assert len(pieces) < 2 or min(b - a for a, b in pieces) > 1
 
 
+@given(st.integers(1, 500), st.integers(1, 8), st.integers(1, 9), st.integers(1, 4))
+def test_stages_take_whole_micro_batches(num_samples: int, unit: int, accumulation: int, least: int) -> None:
+    """Each pass takes the first samples of its order; the last update is whole micro batches, and not too few of them."""
+    least = min(least, accumulation)
+    plan = Epochs(num_samples, unit * accumulation, 2, unit=unit, least=least)
+    if not plan.steps_per_pass:
+        assert num_samples < unit * least
+        return
+    windows = [plan.window(step) for step in range(plan.steps_per_pass)]
+    assert [n for start, end in windows for n in range(start, end)] == list(range(plan.samples_per_pass))
+    assert all(end - start == unit * accumulation for start, end in windows[:-1])
+    assert (windows[-1][1] - windows[-1][0]) % unit == 0
+    assert windows[-1][1] - windows[-1][0] >= unit * least
+    assert num_samples - plan.samples_per_pass < unit * least
+    assert plan.pictures(plan.steps_per_pass) == plan.samples_per_pass
+
+
 @given(st.integers(0, 1000), st.integers(0, 200), st.sampled_from([(1, 1), (4, 1), (4, 2), (6, 3), (4, 4)]), st.integers(2, 32))
 def test_replicas_that_share_statistics_make_the_same_passes(
     start: int, size: int, replicas_and_span: tuple[int, int], micro: int

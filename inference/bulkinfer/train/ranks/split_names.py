@@ -42,22 +42,25 @@ def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> lis
     blocks, stages = blocks_of(network), config.stages
     if stages == 1:
         return []
-    found = {given: block_named(given, blocks) for given in config.pipeline_splits}
+    found = {given: block_named(given, blocks) for given in config.splits}
     unknown = [given for given, block in found.items() if not block]
     order = [blocks.index(block) for block in found.values() if block]
-    is_wrong_number = len(config.pipeline_splits) + 1 != stages
+    is_wrong_number = len(config.splits) + 1 != stages
     if unknown or is_wrong_number or any(one >= other for one, other in pairwise(order)):
         reason = (
             f"--pipeline_splits: no block is called {unknown[0]!r}" if unknown
-            else f"--shards {stages} needs {stages - 1} --pipeline_splits, and there are {len(config.pipeline_splits)}"
+            else f"--shards {stages} needs {stages - 1} --pipeline_splits, and there are {len(config.splits)}"
             if is_wrong_number
             else "--pipeline_splits must be in the order of the network, each block once"
         )  # fmt: skip
         if len(blocks) < stages:
-            raise UsageError(f"{reason}; the network has {len(blocks)} blocks, too few for {stages} parts: give fewer --shards")
+            raise UsageError(
+                f"{reason}; the network has {len(blocks)} blocks, too few for {stages} stages: give --shards {len(blocks)} or "
+                "fewer"
+            )
         proposal = " ".join(propose(network, blocks, stages, example))
         raise UsageError(
-            f"{reason}: give --pipeline_splits {proposal}, which takes about the same time for each of the {stages} parts, or "
+            f"{reason}: give --pipeline_splits {proposal}, which takes about the same time for each of the {stages} stages, or "
             f"other blocks of {', '.join(blocks)}"
         )
     return [Split(block, given) for given, block in found.items()]
