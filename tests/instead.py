@@ -96,6 +96,7 @@ INSTEAD = {
         "it trains long", "{} --epochs 2 --dataset_percentage 10"
     ),
     "import fiftyone*": Instead("it needs the package fiftyone, which is no dependency"),
+    "import optuna*": Instead("it needs the package optuna, which is no dependency"),
     # between backticks
     "python -m bulkinfer COMMAND": Instead("it stands for every command"),
     "bulkinfer seal FILE...": Instead("it names a file", "bulkinfer seal models/efficientnet_lite0/card.json"),

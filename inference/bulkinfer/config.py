@@ -267,6 +267,11 @@ class LaunchConfig:
 class RunConfig(LaunchConfig):
     """Run a network over every picture, and make it first if it is not there. Takes every option of infer_launch."""
 
+    labels: str = option(
+        "",
+        "the right classes, for the accuracy after the run: folder (the first folder of a key is its class), a table of file "
+        "names and labels, or COCO annotations (JSON)",
+    )
     model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
 
 

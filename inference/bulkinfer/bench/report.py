@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from bulkinfer.bench.limits import Limits
 from bulkinfer.bench.measurement import Measurement
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.host.number_text import rate_text
 
 KINDS = {"decode": "decode ceiling", "inference": "inference ceiling", "end_to_end": "end to end"}
 _IDLE = 0.85  # cores in use below this share cannot be explained by the border between two steps
@@ -87,7 +88,7 @@ class Throughput:
         if not self.shared:
             slower, faster = sorted(("decode", "inference"), key=lambda kind: self.rate[kind].median)
             name = "decoding" if slower == "decode" else "the network"
-            rates = f"{self.rate[slower].median:.1f} images/sec, the other side {self.rate[faster].median:.1f}"
+            rates = f"{rate_text(self.rate[slower].median)}, the other side {self.rate[faster].median:.1f}"
             return f"{name}, which reaches {rates}{self._idle_loaders if slower == 'decode' else ''}"
         if self.busy < _IDLE:
             if self.wanted >= _IDLE:
@@ -175,7 +176,7 @@ def report(found: Throughput, plan: ThreadPlan) -> list[str]:
         if found.shared
         else "the smaller ceiling, since they run on different hardware"
     )
-    lines.append(f"ideal: {found.ideal:.1f} images/sec, {how}; end to end reaches {100 * found.share_of_ideal:.0f} % of it")
+    lines.append(f"ideal: {rate_text(found.ideal)}, {how}; end to end reaches {100 * found.share_of_ideal:.0f} % of it")
     lines.append(f"CPU time: a picture end to end takes {100 * found.cpu_over_parts:.0f} % of decoding and inference together")
     lines.append(f"bottleneck: {found.bottleneck}")
     names = {

@@ -106,7 +106,7 @@ class Bench:
         session = session_spec(job.config, job.model.graph, job.choice, self.plan)
         found = measure_limits(session, self.plan.affinity[0], places, job.config)
         if isinstance(found, str):
-            log.warning(f"bulkinfer bench: warning: {found}")
+            log.warning(f"warning: {found}")
             return Limits()
         return found
 
@@ -116,7 +116,7 @@ def warn_of_error_rows(measurements: Sequence[Measurement]) -> None:
     bad, pictures = sum(one.bad for one in measurements), sum(one.pictures for one in measurements)
     if bad:
         share = 100 * bad / pictures
-        log.warning(f"bulkinfer bench: warning: {share:.1f} % of the pictures end as error rows and count as pictures")
+        log.warning(f"warning: {share:.1f} % of the pictures end as error rows and count as pictures")
 
 
 def decoding_plan(plan: ThreadPlan, budget: CoreBudget, loader_processes: int) -> ThreadPlan:

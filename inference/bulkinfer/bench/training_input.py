@@ -20,6 +20,7 @@ from bulkinfer.errors import PictureError
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.cores import core_budget
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.results.log_folder import dated
 from bulkinfer.train.data.input_parts import TOGETHER, Counts, parts_of
 from bulkinfer.train.data.opening import with_data_found
@@ -122,9 +123,7 @@ def report(rounds: list[dict[str, Part]]) -> list[str]:
     costs = {name: found.median for name, found in cpu_s.items() if name != TOGETHER}
     most = max(costs, key=costs.__getitem__)
     share = 100 * costs[most] / sum(costs.values())
-    lines.append(
-        f"a training gets {rates[TOGETHER].median:.1f} images/sec at most; {share:.0f} % of the CPU time goes to: {most}"
-    )
+    lines.append(f"a training gets {rate_text(rates[TOGETHER].median)} at most; {share:.0f} % of the CPU time goes to: {most}")
     return lines
 
 

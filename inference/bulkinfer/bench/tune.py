@@ -18,6 +18,7 @@ from bulkinfer.bench.runs import FIRST_GUESS, Bench, warn_of_error_rows
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
 from bulkinfer.host.cores import ThreadPlan, loader_processes_for
+from bulkinfer.host.number_text import rate_text
 
 log = logging.getLogger("bulkinfer")
 
@@ -139,7 +140,7 @@ def tune(place: Bench, *, tune_s: float, max_rounds: int) -> tuple[ThreadPlan, l
         measured, _ = place.run("end_to_end", plans[name], expected[0], name=f"plan-{name.replace(' ', '')}")
         expected[0] = measured.images_per_s / place.plan.num_devices
         runs.append((name, measured))
-        log.info(f"  {name}: {measured.images_per_s:.1f} images/sec")
+        log.info(f"  {name}: {rate_text(measured.images_per_s)}")
         return measured.images_per_s
 
     rates = compare(list(plans), run, tune_s=tune_s, max_rounds=max_rounds, clock=time.perf_counter)
@@ -178,7 +179,7 @@ def format_lines(rates: dict[str, list[float]], winner: str, fates: dict[str, st
     lines = []
     for name, values in rates.items():
         found = Quartiles.of(values or [0.0])
-        figures = f"{found.median:.1f} images/sec, {found.lower:.1f} .. {found.upper:.1f} in {len(values)} round(s)"
+        figures = f"{rate_text(found.median)}, {found.lower:.1f} .. {found.upper:.1f} in {len(values)} round(s)"
         beaten = ", beaten" if name != winner else ""
         fate = f", {fates[name]}" if fates.get(name, REPLACES) != REPLACES else beaten
         lines.append(f"{name}: {figures if values else 'not measured'}{fate}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.console import ask, say
-from bulkinfer.host.table import size_text
+from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.options import CleanConfig
 
 

@@ -58,6 +58,7 @@ def _compare(config: CompareConfig) -> int:
 
 
 def _print(found: Comparison) -> None:
+    from bulkinfer.host.number_text import percent_text
     from bulkinfer.insight.comparison.compare import answer_text
     from bulkinfer.types import printable
 
@@ -68,7 +69,8 @@ def _print(found: Comparison) -> None:
     if not found.has_same_names:
         say("the networks have different class names: answers are compared by the number of the class")
     changes = found.changes
-    say(f"same best class: {100 * changes.agreement:.2f} % ({changes.same:,} of {changes.num_compared:,} pictures ok in both)")
+    agreement = percent_text(changes.agreement, 2)
+    say(f"same best class: {agreement} ({changes.same:,} of {changes.num_compared:,} pictures ok in both)")
     if changes.num_drift:
         mean = changes.drift_sum / changes.num_drift
         largest = f", largest {changes.drift_largest:.6f} ({changes.drift_key})" if changes.drift_key else ""

@@ -11,8 +11,9 @@ from bulkinfer.commands.next_words import known_pictures
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.host.console import say
+from bulkinfer.host.number_text import size_text
 from bulkinfer.host.process_setup import spin_briefly
-from bulkinfer.types import shell_word
+from bulkinfer.types import explained, shell_word
 
 if TYPE_CHECKING:
     from bulkinfer.export.model_folder import ModelFolder
@@ -107,10 +108,5 @@ def next_command(config: GetModelConfig, name: str, is_random: bool, save: str =
     if Path(config.model_path) != Path("models"):
         words += ["--model_path", config.model_path]
     words += ["--save", save] if save else []
-    words += ["--synthetic"] if is_random else ["--data_dir", config.calibration_dir or known_pictures() or "PICTURES"]
-    return " ".join(map(shell_word, words))
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes for people: 18.7 MB."""
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
+    words += ["--synthetic"] if is_random else ["--data_dir", config.calibration_dir or known_pictures() or "PHOTOS"]
+    return explained(" ".join(map(shell_word, words)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from bulkinfer.commands.after_launch import print_next
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import LaunchConfig
 
@@ -17,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: LaunchConfig) -> int:
     from bulkinfer.launch.launcher import launch
 
-    return launch(config, shows_progress=True).exit_code
+    is_scored_next = config.labels and "topk" in config.save
+    return print_next(launch(config, shows_progress=True), "score" if is_scored_next else "show")
 
 
 if __name__ == "__main__":

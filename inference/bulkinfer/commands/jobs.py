@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.console import say
-from bulkinfer.host.table import size_text, table_lines
+from bulkinfer.host.number_text import size_text
+from bulkinfer.host.table import table_lines
 from bulkinfer.insight.options import JobsConfig
 
 if TYPE_CHECKING:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-_DATASET = Path("datasets")  # where partition_dataset puts partitions by default
 
 
 def known_pictures() -> str:
-    """The folder of pictures that infer_launch would take without --data_dir; empty if there is none."""
-    if (_DATASET / "dataset.json").exists():
-        return str(_DATASET)
-    return os.environ.get("DATA_DIR", "")
+    """The pictures that infer_launch takes without --data_dir, else those in the working folder; empty if there are none."""
+    from bulkinfer.files.user_path import find_data_dir
+    from bulkinfer.records.data_dir import pictures_here
+
+    return str(find_data_dir("") or pictures_here())
 
 
 def launch_words(data_dir: str, model_path: str = "models") -> list[str]:
@@ -21,7 +19,7 @@ def launch_words(data_dir: str, model_path: str = "models") -> list[str]:
     Taken is the network that infer_launch runs by default, else the one that was made last.
     """
     from bulkinfer.config import LaunchConfig
-    from bulkinfer.model.integrity import CARD, readable_card
+    from bulkinfer.model.card import CARD, readable_card
 
     made = sorted(Path(model_path).glob(f"*/{CARD}"), key=lambda card: card.stat().st_mtime)
     names = [card.parent.name for card in made]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.options import ReportConfig
 
 
@@ -23,7 +24,7 @@ def _run(config: ReportConfig) -> int:
         path, size_bytes = write_report(config)
         if config.to == STDOUT:
             return 0
-    say(f"report: {path} ({size_bytes / 1e3:,.0f} kB): open it in a browser, it needs no other file")
+    say(f"report: {path} ({size_text(size_bytes)}): open it in a browser, it needs no other file")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from bulkinfer.commands.after_launch import print_next
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.launch.options import RetryConfig
 
@@ -20,7 +21,7 @@ def _run(config: RetryConfig) -> int:
 
     if not config.output:
         raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
-    return retry(config, shows_progress=True).exit_code
+    return print_next(retry(config, shows_progress=True))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.host.console import data_on_stdout, say
 from bulkinfer.insight.options import RowsConfig
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.find_job import FoundJob
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,18 +28,31 @@ def _run(config: RowsConfig) -> int:
 
 def _write(config: RowsConfig) -> int:
     from bulkinfer.insight.export_rows import export_rows
-    from bulkinfer.insight.find_job import find_job
+    from bulkinfer.insight.output_files import STDOUT
     from bulkinfer.results.reader import read_results
 
-    results = read_results(find_job(config.job, config.log_path).output)
+    results = read_results(_job(config).output)
     if not results.is_complete:
         missing = int(results.job["num_records"]) - len(results)
         say(f"bulkinfer rows: warning: the job is not complete: {missing} records have no row yet", is_error=True)
     written = export_rows(results, config)
-    say(f"{written.path}: {written.num_rows} rows of {results.output}")
-    if written.keys is not None:
-        say(f"{written.keys}: their keys, one a line")
+    say(f"{'stdout' if config.to == STDOUT else written.path}: {written.num_rows} rows of {results.output}")
+    if written.beside is not None:
+        say(f"{written.beside}: {written.beside_holds}")
     return 0
+
+
+def _job(config: RowsConfig) -> FoundJob:
+    """The job that is named; else the newest, of --format npy the newest that saved what is written."""
+    from bulkinfer.insight.find_job import find_job, newest_with
+    from bulkinfer.insight.formats.npy import DEFAULT
+
+    if config.job or config.format != "npy":
+        return find_job(config.job, config.log_path)
+    wanted = (config.column,) if config.column else DEFAULT
+    found = newest_with(wanted, config.log_path)
+    say(f"job: {found.output}, the newest one that saved {' or '.join(wanted)}")
+    return found
 
 
 if __name__ == "__main__":

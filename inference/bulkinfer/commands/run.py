@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bulkinfer.commands.after_launch import has_rows, print_next
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RunConfig
 from bulkinfer.host.console import say
@@ -27,13 +28,50 @@ def _run(config: RunConfig) -> int:
     from bulkinfer.config import LaunchConfig
 
     asked = LaunchConfig(**{known.name: getattr(config, known.name) for known in fields(LaunchConfig)})
+    if _is_annotations(config.labels):
+        asked = _without_annotations(asked)
     if not asked.dry_run:
         _make_missing_network(asked)
     if is_own_process():
         hide_pandas()  # only now: packages of networks need it
     from bulkinfer.launch.launcher import launch
 
-    return launch(asked, shows_progress=True).exit_code
+    result = launch(asked, shows_progress=True)
+    if config.labels and has_rows(result) and _print_accuracy(config, str(result.output)):
+        return print_next(result, "report")
+    return print_next(result)
+
+
+def _is_annotations(labels: str) -> bool:
+    """True for COCO annotations: a picture may have several categories, which the column label of the rows cannot hold."""
+    return labels.lower().endswith(".json")
+
+
+def _without_annotations(config: LaunchConfig) -> LaunchConfig:
+    """The launch without --labels. Raises UsageError, before pictures are run, if they are no annotations."""
+    import os
+    from dataclasses import replace
+    from pathlib import Path
+
+    from bulkinfer.records.data_dir import resolve_data_dir
+    from bulkinfer.records.sources.coco import read_annotations
+
+    read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config)), "--labels")
+    return replace(config, labels="")
+
+
+def _print_accuracy(config: RunConfig, output: str) -> bool:
+    """Score the rows as `bulkinfer score` does. If that is not possible, say why: the rows stay good; returns False."""
+    from bulkinfer.commands.score import score_job
+    from bulkinfer.errors import BulkinferError
+    from bulkinfer.insight.options import ScoreConfig
+
+    try:
+        score_job(ScoreConfig(job=output, labels=config.labels, model_path=config.model_path, log_path=config.log_path))
+    except BulkinferError as error:
+        say(f"bulkinfer run: no accuracy: {error}", is_error=True)
+        return False
+    return True
 
 
 def _make_missing_network(config: LaunchConfig) -> None:
@@ -43,8 +81,8 @@ def _make_missing_network(config: LaunchConfig) -> None:
     to type if a package is missing.
     """
     from bulkinfer.config import GetModelConfig
-    from bulkinfer.model.integrity import CARD
-    from bulkinfer.model.lookup import named_folder
+    from bulkinfer.model.card import CARD
+    from bulkinfer.model.names import named_folder
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from bulkinfer.commands.outcome import exit_code_of, leave
 from bulkinfer.commands.parse import Config, HelpRequested, parse, parse_values
-from bulkinfer.host.console import print_log_lines, say, say_lines
+from bulkinfer.host.console import naming_command, print_log_lines, say, say_lines
 from bulkinfer.host.stop_signals import is_own_process
 
 Translate: TypeAlias = Callable[[Sequence[str]], tuple[list[str], list[str]]]
@@ -56,7 +56,15 @@ def run_command(
             from bulkinfer.host.process_setup import hide_pandas
 
             hide_pandas()
-        return int(action(config))
+        try:
+            return int(action(config))
+        except OSError as error:
+            from bulkinfer.commands.way_out import way_out
 
-    code = exit_code_of(command, act)
+            if advice := way_out(config, error):
+                error.add_note(advice)
+            raise
+
+    with naming_command(command):
+        code = exit_code_of(command, act)
     return code if argv is not None else leave(code)

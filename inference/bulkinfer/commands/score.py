@@ -23,11 +23,11 @@ def _run(config: ScoreConfig) -> int:
     from bulkinfer.insight.output_files import STDOUT
 
     with data_on_stdout(config.to == STDOUT):
-        return _score(config)
+        return score_job(config)
 
 
-def _score(config: ScoreConfig) -> int:
-    from bulkinfer.errors import UsageError
+def score_job(config: ScoreConfig) -> int:
+    """Score a job, print the figures and write their files; returns the exit code. Raises the errors of score()."""
     from bulkinfer.insight.accuracy.figures import lines
     from bulkinfer.insight.accuracy.labels import open_labels
     from bulkinfer.insight.accuracy.score import score
@@ -37,15 +37,14 @@ def _score(config: ScoreConfig) -> int:
     from bulkinfer.insight.output_files import STDOUT, files_folder, write_stdout
     from bulkinfer.results.reader import read_results
 
-    if not config.labels:
-        raise UsageError("no labels given: use --labels folder, or --labels FILE with a table or COCO annotations")
     found = find_job(config.job, config.log_path)
     results = read_results(found.output)
     facts = {"output": str(found.output), "fingerprint": found.job.fingerprint, "model_name": found.job.model_name,
              "at_least": config.at_least or None}  # fmt: skip
 
     def figures_of() -> Figures:
-        return score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+        names = classes_of(found.job, config.model_path)
+        return score(results, open_labels(config.labels, results, names), names)
 
     if config.to == STDOUT:
         figures, written = figures_of(), ""

@@ -44,7 +44,7 @@ def _run(config: TrainConfig) -> int:
     result = train(config, stopping=lambda: stop_signals(says=is_first), shows_progress=True)
     if result.exit_code and result.folder is not None:
         log.warning(
-            f"{COMMAND}: stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
+            f"stopped by {signal.Signals(result.exit_code - 128).name} after update {result.updates}; "
             f"{COMMAND} --resume {shell_word(result.folder)} goes on from there"
         )
     return result.exit_code

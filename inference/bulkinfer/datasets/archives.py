@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from bulkinfer.datasets.boxes import BoxTable, listed_boxes
 from bulkinfer.datasets.types import FilePictures, MemberTable
-from bulkinfer.errors import RecordError, UsageError
+from bulkinfer.errors import RecordError, UsageError, os_error_reason
 from bulkinfer.records.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archive_labels import ArchiveLabels, read_labels
 from bulkinfer.records.index_file import INDEX_SCHEMA
@@ -81,7 +81,7 @@ def _names(data_dir: Path) -> dict[str, list[bytes]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise UsageError(f"{data_dir / folder} cannot be searched: {error.strerror}") from None
+            raise UsageError(f"{data_dir / folder} cannot be searched: {os_error_reason(error)}") from None
         for name in names:
             if split := _WORDS.get(folder) or _split_of(name):
                 found.setdefault(split, []).append(os.path.join(folder.encode(), name))

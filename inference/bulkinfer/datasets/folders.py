@@ -18,7 +18,7 @@ from bulkinfer.datasets import archives
 from bulkinfer.datasets.boxes import listed_boxes
 from bulkinfer.datasets.listed_labels import is_listed, listed_pictures
 from bulkinfer.datasets.types import FilePictures, PathTable
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.records.sources.folder import Scan, counted, first_names, is_ignored, scan_folder
 from bulkinfer.types import key_text, printable
 
@@ -142,7 +142,7 @@ def _class_folders(folder: Path) -> list[bytes]:
         with os.scandir(os.fsencode(folder)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not is_ignored(entry.name, False))
     except OSError as error:
-        raise UsageError(f"{folder} cannot be searched: {error.strerror}") from None
+        raise UsageError(f"{folder} cannot be searched: {os_error_reason(error)}") from None
 
 
 def _loose_files(folder: Path) -> list[bytes]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bulkinfer.datasets import imagenet
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.records.sources.folder import Scan, counted, first_names, is_ignored, scan_folder
 from bulkinfer.records.sources.label_table import LabelTable, read_label_table
 from bulkinfer.records.sources.labels import labels_by_key
@@ -98,4 +98,4 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[bytes]]:
         with os.scandir(os.fsencode(folder)) as entries:
             yield from (entry for entry in entries if not is_ignored(entry.name, False))
     except OSError as error:
-        raise UsageError(f"{printable(os.fsencode(folder))} cannot be searched: {error.strerror}") from None
+        raise UsageError(f"{printable(os.fsencode(folder))} cannot be searched: {os_error_reason(error)}") from None

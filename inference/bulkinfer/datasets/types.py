@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.files import guarded
 from bulkinfer.types import Archive, Array, Member, Place
 
@@ -192,7 +192,7 @@ def open_regular(path: Path) -> Any:
     try:
         return guarded.open_regular(path, error=UsageError)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {os_error_reason(error)}") from None
 
 
 def count_notes(path: Path, count: int, published: int) -> tuple[str, ...]:

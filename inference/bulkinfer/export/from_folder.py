@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.model.card import ModelCard, read_card
+from bulkinfer.model.card import CARD, ModelCard, read_card
 from bulkinfer.model.graph_file import Export
-from bulkinfer.model.integrity import CARD
-from bulkinfer.model.lookup import named_folder
 from bulkinfer.model.made_with import made_again, made_again_from, unknown_source
+from bulkinfer.model.names import named_folder
 
 
 @dataclass(frozen=True)

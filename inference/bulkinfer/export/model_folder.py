@@ -25,9 +25,8 @@ from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8
 from bulkinfer.model.batch_graph import LOCK, check_file, fix_batch
-from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
+from bulkinfer.model.card import CARD, GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_card, write_sidecar
 from bulkinfer.model.graph_checks import GOLDEN_FILE, PARITY_TOLERANCES, check_graph, write_golden
-from bulkinfer.model.integrity import CARD
 from bulkinfer.model.names import plain
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.runtime.graph_cache import FOLDER as GRAPH_CACHE

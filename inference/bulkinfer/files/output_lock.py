@@ -59,7 +59,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
 
     def taken_over(holder: Holder) -> None:
         log.warning(
-            f"infer_launch: warning: {path} belonged to {_named(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
+            f"warning: {path} belonged to {_named(holder)}, and was not renewed for {lease.LEASE_S:g} s: taken "
             "over; if that launcher was only cut off from the file system, it stops when it sees this"
         )
 
@@ -68,7 +68,7 @@ def output_lock(folder: Path, *, flag: str, shown: Path | None = None, replaces_
     except DamagedLockError:
         if not replaces_damaged or path.is_dir():
             raise
-        log.warning(f"infer_launch: warning: {path} was damaged, and is replaced as --overwrite asks")
+        log.warning(f"warning: {path} was damaged, and is replaced as --overwrite asks")
         _remove_damaged(path)
         found = lease.take(path, on_watch=watching, on_takeover=taken_over)
     if not isinstance(found, Lease):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,17 @@ def user_path(value: Any, name: str) -> Path:
     if "\0" in text:
         raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
     return Path(text)
+
+
+DATASETS = "datasets"  # the folder of partition_dataset, unless --output names another
+
+
+def find_data_dir(data_dir: str) -> Path | None:
+    """`data_dir`; if it is empty datasets/ if it holds partitions, else $DATA_DIR, else None. The folder need not exist."""
+    if not data_dir and (Path(DATASETS) / "dataset.json").exists():
+        return Path(DATASETS)
+    found = data_dir or os.environ.get("DATA_DIR", "")
+    return Path(found) if found else None
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -72,3 +84,10 @@ def require_folder_place(path: Path, option: str) -> None:
     if not there.is_dir():
         shown = printable(os.fsencode(there))
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")
+
+
+def unused_beside(output: Path) -> Path:
+    """A folder that does not exist yet for another job beside the results in `output`: out-2, out-3 and so on."""
+    name = output.parent.name if output.name == "results" else output.name  # not in the log folder of a job
+    beside = Path() if output.name == "results" else output.parent
+    return next(place for number in count(2) if not os.path.lexists(place := beside / f"{name}-{number}"))

@@ -92,11 +92,29 @@ def drop_stdout() -> None:
 
 
 class PlainHandler(logging.Handler):
-    """Prints each record as plain lines: warnings and errors on stderr, everything else on stdout."""
+    """Prints each record as plain lines: warnings and errors on stderr, everything else on stdout.
+
+    Within `naming_command` a warning begins with the command that was typed.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record."""
-        say(record.getMessage(), is_error=record.levelno >= logging.WARNING)
+        begin = f"{_command}: " if _command and record.levelno == logging.WARNING else ""
+        say(begin + record.getMessage(), is_error=record.levelno >= logging.WARNING)
+
+
+_command = ""  # that was typed, while it runs
+
+
+@contextlib.contextmanager
+def naming_command(command: str) -> Iterator[None]:
+    """Until the block ends, warnings that are printed begin with `command`."""
+    global _command
+    _command = command
+    try:
+        yield
+    finally:
+        _command = ""
 
 
 def print_log_lines() -> None:

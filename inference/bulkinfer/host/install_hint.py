@@ -21,6 +21,7 @@ EXTRAS = {
     "pillow_heif": "heic",
     "yaml": "train",
     "tensorboard": "tensorboard",
+    "wandb": "wandb",
     "pretrainedmodels": "zoo",
     "six": "zoo",
     "munch": "zoo",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bulkinfer.errors import escaped
+from bulkinfer.host.number_text import percent_text
 from bulkinfer.host.status import Status, rows_of
 
 _WIDEST = 80  # columns
@@ -99,7 +100,7 @@ class LiveView:
     def _bar(self, status: Status, width: int) -> str:
         from rich.progress_bar import ProgressBar
 
-        percent = f"{status.percent:.1f} % "
+        percent = f"{percent_text(status.percent / 100)} "
         if (bar_width := width - len(percent)) < _NARROWEST_BAR:
             return percent[:width]
         with self._console.capture() as captured:

@@ -6,6 +6,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from bulkinfer.host.number_text import duration_text, percent_text, rate_text
+
 STARTING, RUNNING, FINISHED, STOPPED, FAILED, KILLED = "starting", "running", "finished", "stopped", "failed", "killed"
 ENDED = "ended"  # of a worker
 
@@ -84,7 +86,7 @@ def rows_of(status: Status) -> list[list[str]]:
     """The status in short pieces of ASCII text, in rows that belong together."""
     errors = _errors(status) if status.workers else ""
     waiting = [
-        f"{share:.0%} waiting for {what}"
+        f"{percent_text(share, 0)} waiting for {what}"
         for share, what in ((status.waiting_for_pictures, "pictures"), (status.waiting_for_device, "the device"))
         if share is not None
     ]
@@ -94,18 +96,9 @@ def rows_of(status: Status) -> list[list[str]]:
 
 def line_of(status: Status) -> str:
     """The status as one line for logs."""
-    percent = f" ({status.percent:.1f} %)" if status.total else ""
+    percent = f" ({percent_text(status.percent / 100)})" if status.total else ""
     pieces = [f"{_done(status)}{percent}", _rate(status), _left(status)]
     return f"{status.state}: {', '.join([*filter(None, pieces), *([_errors(status)] if status.workers else [])])}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the two largest units, as in "5 min 7 s"."""
-    whole = math.ceil(seconds)
-    for large, small, size, inner in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
-        if whole >= size:
-            return f"{whole // size} {large} {whole % size // inner} {small}"
-    return f"{whole} s"
 
 
 def _done(status: Status) -> str:
@@ -114,9 +107,9 @@ def _done(status: Status) -> str:
 
 def _rate(status: Status) -> str:
     if status.state not in (STARTING, RUNNING):
-        return f"{status.images_per_s:.1f} images/sec" if status.images_per_s else ""
+        return rate_text(status.images_per_s) if status.images_per_s else ""
     if status.images_per_s:
-        return f"{status.images_per_s:.1f} images/sec"
+        return rate_text(status.images_per_s)
     states = {worker.state for worker in status.workers.values()}
     if not states:
         return ""
@@ -125,7 +118,7 @@ def _rate(status: Status) -> str:
 
 def _left(status: Status) -> str:
     is_going_on = status.state in (STARTING, RUNNING) and status.left_s is not None
-    return f"{duration(status.left_s or 0.0)} left" if is_going_on else ""
+    return f"{duration_text(math.ceil(status.left_s or 0.0))} left" if is_going_on else ""
 
 
 def _errors(status: Status) -> str:

@@ -40,11 +40,3 @@ def table_lines(
     file = io.StringIO()
     Console(file=file, width=width, height=_TALL, color_system=None, force_terminal=False, legacy_windows=False).print(table)
     return [line.rstrip() for line in file.getvalue().splitlines()]
-
-
-def size_text(size_bytes: int) -> str:
-    """A size in kB, MB or GB, with three digits or so."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}"
-    return f"{size_bytes / 1e3:.1f} kB"

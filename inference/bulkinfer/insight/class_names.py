@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.datasets import imagenet
-from bulkinfer.model.integrity import CARD, readable_card
-from bulkinfer.model.lookup import named_folder
+from bulkinfer.model.card import CARD, readable_card
+from bulkinfer.model.names import named_folder
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.types import printable_path
 
 _WNID = re.compile(r"(n[0-9]{8})(?:[ _-].*)?")  # also as in n02123045_tabby
+_IMAGENET = 1000  # classes
 _MOST_DIGITS = 9  # of a class number, which is an int32
 
 
@@ -46,9 +46,11 @@ class ClassNames:
             return found
         if shared := {number for each in _synonyms(label) for number in self._by_synonym.get(each, ())}:
             return tuple(sorted(shared))
-        if len(self._names) == imagenet.NUM_CLASSES and (wnid := _WNID.fullmatch(label)):
+        if len(self._names) == _IMAGENET and (wnid := _WNID.fullmatch(label)):
             if self._by_wnid is None:
-                self._by_wnid = {name: number for number, name in enumerate(imagenet.wnids())}
+                from bulkinfer.datasets.imagenet import wnids  # with it come the readers of all data sets
+
+                self._by_wnid = {name: number for number, name in enumerate(wnids())}
             return (self._by_wnid[wnid[1]],) if wnid[1] in self._by_wnid else ()
         is_number = label.isascii() and label.isdigit() and len(label) <= _MOST_DIGITS
         return (int(label),) if is_number and (not self._names or int(label) < len(self._names)) else ()

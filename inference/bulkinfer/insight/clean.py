@@ -14,7 +14,7 @@ from bulkinfer.files.latest_link import LATEST
 from bulkinfer.files.output_lock import launcher_in, output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.files.user_path import real_path
-from bulkinfer.host.table import size_text
+from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
@@ -23,9 +23,8 @@ from bulkinfer.launch.claim import remove_temporaries
 from bulkinfer.launch.result_files import all_result_files, remove_if_empty
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
 from bulkinfer.launch.saved_manifest import is_kept_manifest
-from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.results.job_file import JOB_FILE
-from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, recorded_output
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, SUMMARY_FILE, recorded_output
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.shard import SHARDS_FILE
 from bulkinfer.results.shard_set import read_shard_set

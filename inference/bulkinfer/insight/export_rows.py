@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
@@ -26,15 +26,20 @@ _WRITERS = {  # by --format
     "parquet": "parquet:write_parquet",
 }
 
+_BESIDE = {  # by --format: the function that gives the path of a file beside it, and what that file holds
+    "npy": ("npy:keys_path", "their keys, one a line"),
+    "label_studio": ("labelling:interface_path", "the labelling interface that a project needs before it takes these tasks"),
+}
 _KINDS = {False: "file", True: "folder"}
 
 
 class Written(NamedTuple):
-    """What was written: rows, the file or folder, and the file with their keys, which npy has."""
+    """What was written: rows, the file or folder, and a file that belongs to it, with what that holds in words."""
 
     num_rows: int
     path: Path
-    keys: Path | None
+    beside: Path | None
+    beside_holds: str
 
 
 def export_rows(results: Results, config: RowsConfig) -> Written:
@@ -43,21 +48,24 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     Raises UsageError if that place is taken or wrong, or the job did not save what the format needs; RunError for a part that
     is damaged.
     """
-    from bulkinfer.insight.formats.npy import keys_path
-
     is_folder, is_text = config.format == "parquet", config.format not in ("npy", "parquet")
     if config.to == STDOUT and not is_text:
         raise UsageError(f"--to {STDOUT}: --format {config.format} is no text for stdout: give a {_KINDS[is_folder]}")
     final = Path(STDOUT)
     if config.to != STDOUT:
         final = require_file_place(config.to, results.output, overwrite=config.overwrite, is_folder=is_folder)
-    keys = keys_path(final) if config.format == "npy" else None
-    if keys is not None:
-        require_file_place(str(keys), results.output, overwrite=config.overwrite)
+    place_of, holds = _BESIDE.get(config.format, ("", ""))
+    beside = _function(place_of)(final) if place_of and config.to != STDOUT else None
+    if beside is not None:
+        require_file_place(str(beside), results.output, overwrite=config.overwrite)
     if not len(results):
         raise UsageError(f"{printable_path(results.output)} holds no rows yet")
-    module, _, name = _WRITERS[config.format].partition(":")
-    write: Write = getattr(import_module(f"bulkinfer.insight.formats.{module}"), name)
+    write: Write = _function(_WRITERS[config.format])
     with made_folder(final.parent):
         remove_stale_temporaries(final.parent)
-        return Written(write(results, final, config), final, keys)
+        return Written(write(results, final, config), final, beside, holds)
+
+
+def _function(named: str) -> Any:
+    module, _, name = named.partition(":")
+    return getattr(import_module(f"bulkinfer.insight.formats.{module}"), name)

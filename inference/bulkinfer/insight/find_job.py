@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import real_path, user_path
-from bulkinfer.launch.summary import SUMMARY_FILE
 from bulkinfer.results.find_output import find_output, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.log_folder import RESULTS, RUN_FILE, has_name, job_name, named_folders, recorded_output
+from bulkinfer.results.log_folder import RESULTS, RUN_FILE, SUMMARY_FILE, has_name, job_name, named_folders, recorded_output
 from bulkinfer.types import printable_path
+
+log = logging.getLogger("bulkinfer")
+
+_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one there has the date of the last launch
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,32 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
         raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output or its log folder")
     job = require_job(output)
     return FoundJob(output, _log_dir(given, output, job, log_path), job)
+
+
+def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
+    """The job below `log_path` that was launched last of those that saved one of the `outputs` of a network.
+
+    Raises UsageError if there is none.
+    """
+    folder = Path(log_path)
+    log_dirs = [path for path in folder.iterdir() if not path.is_symlink()] if folder.is_dir() else []
+    dated = [(date, log_dir) for log_dir in log_dirs if (date := last_launch(log_dir)) is not None]
+    for _, log_dir in sorted(dated, reverse=True):
+        if (job := _job_of(log_dir)) is not None and not set(outputs).isdisjoint(job.job.identity.get("save", [])):
+            return job
+    wanted = " or ".join(outputs)
+    raise UsageError(f"no job in {printable_path(folder)} saved {wanted}: run one with --save topk {outputs[0]}")
+
+
+def _job_of(log_dir: Path) -> FoundJob | None:
+    """The job that logged to `log_dir`; None if it has no rows, or, after a warning, if its _job.json is damaged."""
+    output = recorded_output(log_dir)
+    try:
+        job = JobFile.read(output) if output is not None else None
+    except BulkinferError as error:
+        log.warning(f"{error}")
+        return None
+    return FoundJob(output, log_dir, job) if output is not None and job is not None else None
 
 
 def newest(log_path: str) -> Path:
@@ -93,3 +127,13 @@ def _is_of_output(log_dir: Path, output: Path) -> bool:
 def is_log_dir(folder: Path) -> bool:
     """True if a launch has logged to `folder`."""
     return any((folder / name).is_file() for name in (RUN_FILE, SUMMARY_FILE, JOB_FILE))
+
+
+def last_launch(log_dir: Path) -> datetime | None:
+    """When the last launch that logged to `log_dir` began or ended; None if none did, or if its logs have just been removed."""
+    for name in _RECORDS:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            record = (log_dir / name).stat()
+            if stat.S_ISREG(record.st_mode):
+                return datetime.fromtimestamp(record.st_mtime)
+    return None

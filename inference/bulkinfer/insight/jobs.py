@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,16 +12,15 @@ from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
+from bulkinfer.insight.find_job import last_launch
 from bulkinfer.insight.watch import look
-from bulkinfer.launch.summary import SUMMARY_FILE
-from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.log_folder import RUN_FILE, recorded_output
+from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.log_folder import recorded_output
 from bulkinfer.results.parquet_parts import listed_steps, read_part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.types import printable_path
 
 INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
-_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one there has the date of the last launch
 
 
 @dataclass(frozen=True)
@@ -54,20 +52,10 @@ def list_jobs(log_path: str) -> list[LoggedJob]:
     return sorted(filter(None, found), key=lambda job: job.date, reverse=True)
 
 
-def _last_launch(log_dir: Path) -> datetime | None:
-    """When the last launch that logged to `log_dir` began or ended; None if none did, or if its logs have just been removed."""
-    for name in _RECORDS:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            record = (log_dir / name).stat()
-            if stat.S_ISREG(record.st_mode):
-                return datetime.fromtimestamp(record.st_mtime)
-    return None
-
-
 def _look_at(log_dir: Path) -> LoggedJob | None:
     """None for a folder without a job, or one that is removed just now."""
     try:
-        date = _last_launch(log_dir)
+        date = last_launch(log_dir)
         found = None if date is None else _job_of(log_dir, date)
         return found if log_dir.is_dir() else None  # what was found of a folder that is half removed means nothing
     except FileNotFoundError:

@@ -15,16 +15,18 @@ from bulkinfer.host.cores import core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.memory import describe_memory
 from bulkinfer.host.versions import NATIVE_HALVES, processor, processor_features, versions
-from bulkinfer.model.integrity import CARD
+from bulkinfer.model.card import CARD
+from bulkinfer.records.data_dir import pictures_here
 from bulkinfer.runtime.devices import AUTO, find_candidates, parse_device
 from bulkinfer.runtime.providers import PROVIDERS
+from bulkinfer.types import explained, shell_word
 
 # Instruction sets that networks run faster with, by Linux's names.
 _TELLING = (
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8"),
     *("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
 )
-_OTHERS = ("onnx", "torch", "torchvision", "timm", "safetensors", "huggingface-hub", "pretrainedmodels", "tensorboard")
+_OTHERS = ("onnx", "torch", "torchvision", "timm", "safetensors", "huggingface-hub", "pretrainedmodels", "tensorboard", "wandb")
 _GIB = 1 << 30
 
 
@@ -115,7 +117,8 @@ def _packages() -> Iterator[Finding]:
 def _folders(model_path: str, log_path: str) -> Iterator[Finding]:
     models = Path(model_path)
     names = sorted(path.name for path in models.iterdir() if (path / CARD).is_file()) if models.is_dir() else []
-    cure = "" if names else "bulkinfer run PHOTOS makes efficientnet_lite0; get_model --list prints all"
+    makes = explained(f"bulkinfer run {shell_word(pictures_here() or 'PHOTOS')}")
+    cure = "" if names else f"{makes} makes efficientnet_lite0; get_model --list prints all"
     yield Finding("networks", f"{len(names)} in {models}: {', '.join(names)}" if names else f"none in {models}", cure)
     for subject, folder in (("disk of networks", models), ("disk of logs", Path(log_path))):
         there = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), Path("/"))

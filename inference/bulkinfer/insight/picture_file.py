@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.files.user_path import DATASETS, find_data_dir
 from bulkinfer.records.archive_dataset import ArchiveLines, archive_root
 from bulkinfer.records.archive_index import open_index
 from bulkinfer.records.archive_labels import ArchiveLabels
-from bulkinfer.records.data_dir import DATASETS, find_data_dir
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.sources.archive_names import kind_by_name

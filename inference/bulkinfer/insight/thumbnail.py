@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,21 @@ from bulkinfer.records.read_place import read_place
 class ThumbnailReader:
     """Reads pictures below `data_dir`, no side longer than `side` pixels. `identity` is that of the job: see JobFile.
 
-    Changes how Pillow decodes in this process: see prepare_decoder.
+    Changes how Pillow decodes in this process: see prepare_decoder. Any number of threads may read.
     """
 
     def __init__(self, data_dir: Path, identity: Mapping[str, Any], side: int) -> None:
         prepare_decoder()
-        self._files, self._side = PictureFiles(data_dir), side
+        self._files, self._side, self._finding = PictureFiles(data_dir), side, threading.Lock()
         self._orientation = str(identity.get("recipe", {}).get("orientation", "exif"))
         self._max_pixels = int(identity.get("max_pixels", LaunchConfig.max_pixels))
 
     def read(self, key: bytes, partition: int) -> Image.Image | str:
         """The picture, RGB; or the reason why it cannot be shown: one bad picture costs one thumbnail."""
         try:
-            data = read_place(self._files.place(key, partition), LaunchConfig.max_file_bytes)
+            with self._finding:
+                place = self._files.place(key, partition)
+            data = read_place(place, LaunchConfig.max_file_bytes)
             image = decode(data, orientation=self._orientation, max_pixels=self._max_pixels, at_least=self._side).image.copy()
         except BulkinferError as error:
             return str(error)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.errors import DamagedError, UsageError
 from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
-from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, duration, line_of
+from bulkinfer.host.number_text import duration_text
+from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, line_of
 from bulkinfer.insight.find_job import newest, place_of
 from bulkinfer.results.log_folder import RESULTS
 from bulkinfer.results.shard_set import refuse_shard_set
@@ -47,7 +49,7 @@ class Sight:
         if self.report is None:
             return []
         who, age_s = self.report.launcher, self.report.age_s
-        late = [f"no news for {duration(age_s)}"] if self.status.state == RUNNING and age_s > _LATE_S else []
+        late = [f"no news for {duration_text(math.ceil(age_s))}"] if self.status.state == RUNNING and age_s > _LATE_S else []
         return [f"{who['job']}: {self.status.state}", f"{who['command']} on {who['host']}, pid {who['pid']}", *late]
 
     @property

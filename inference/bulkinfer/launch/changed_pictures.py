@@ -56,7 +56,7 @@ def warn_of_changed_pictures(job: Job, output: Path, todo: Sequence[Step]) -> Ar
     if len(changed):
         first = next(manifest.entries(int(changed[0]), int(changed[0]) + 1))
         log.warning(
-            f"{job.command}: warning: {counted(len(changed), 'picture')} changed since the rows in {output} were made, first "
+            f"warning: {counted(len(changed), 'picture')} changed since the rows in {output} were made, first "
             f"{printable(first.key)}: these rows stay as they are; --overwrite runs all {job.num_records:,} pictures again"
         )
     return None if kept is not None and np.array_equal(kept, before) else before

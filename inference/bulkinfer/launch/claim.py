@@ -243,7 +243,7 @@ def remaining_steps(job: Job, output: Path, job_file: JobFile) -> list[Step]:
             otherwise = "; for a new job give another --output, or --overwrite to remove these parts"
             raise RunError(f"{error}: {find_record(output, step, otherwise, job.config.log_path)}") from None
         except RunError as error:
-            log.warning(f"{job.command}: {error}; set aside as {set_aside(output, step)}, its records run again")
+            log.warning(f"{error}; set aside as {set_aside(output, step)}, its records run again")
             job_file.forget_part(part_name(step))
             continue
         done.append(step)

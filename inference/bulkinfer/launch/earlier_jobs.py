@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import canonical_json, safe_name
+from bulkinfer.launch.begun_config import command_with
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, json_sha256
 from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name
-from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -37,7 +37,7 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         if (listed := listed_before(replace(config, output=str(output)), identity, dataset, begun)) is not None:
             rest = command_with(config, skip_done=(str(output),))
             log.warning(
-                f"infer_launch: warning: {listed.root} has changed since the job in {output} began: it goes on with the "
+                f"warning: {listed.root} has changed since the job in {output} began: it goes on with the "
                 f"{listed.num_records} pictures listed then; to run what came since, once it is done: {rest}"
             )
             return listed
@@ -45,11 +45,11 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         try:
             done = without_done(there, identity, dataset).skipped
         except BulkinferError as error:  # of a job that this one does not need
-            log.warning(f"infer_launch: warning: {error}")
+            log.warning(f"warning: {error}")
             continue
         if done is not None and done.num_records:
             log.warning(
-                f"infer_launch: warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
+                f"warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
                 f"and all run again; to run only the others: {command_with(there)}"
             )
             return dataset
@@ -64,25 +64,9 @@ def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -
         try:
             begun = JobFile.read(folder)
         except BulkinferError as error:
-            log.warning(f"infer_launch: warning: {error}")
+            log.warning(f"warning: {error}")
             continue
         if begun is None or begun.source != dataset.source or begun.skipped is not None:
             continue
         if canonical_json({**begun.identity, "manifest": identity["manifest"]}) == canonical_json(identity):
             yield folder, begun
-
-
-def command_with(config: LaunchConfig, **changes: Any) -> str:
-    """The command of `config`, with options changed: only those that are not the defaults."""
-    config = replace(config, dry_run=False, **changes)
-    words = ["infer_launch"]
-    for known in fields(config):
-        value = getattr(config, known.name)
-        if value == known.default:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{known.name}" if value else f"--no{known.name}")
-        else:
-            items = value if isinstance(value, tuple) else (value,)
-            words += [f"--{known.name}", *(shell_word(str(item)) for item in items)]
-    return " ".join(words)

@@ -12,6 +12,7 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import canonical_json
+from bulkinfer.files.user_path import unused_beside
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
 from bulkinfer.model.lookup import Model
@@ -39,8 +40,8 @@ _DECIDING_PACKAGES = (
 class Job:
     """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
 
-    `identity` is that of the network asked for, `model` the graph that runs, which may be a variant. `command` is the one that
-    runs the job: its warnings begin with that. `shard` is the part of the job that a launch runs; None: all of it.
+    `identity` is that of the network asked for, `model` the graph that runs, which may be a variant. `command` is
+    infer_launch or bulkinfer retry, for status.json. `shard` is the part of the job that a launch runs; None: all of it.
     """
 
     config: LaunchConfig
@@ -136,6 +137,7 @@ def new_job_file(job: Job) -> JobFile:
             "versions": versions(),
             "weights": asdict(job.model.card.weights),
             "source": dataset.source if dataset else job.config.input,
+            **({"label_classes": list(dataset.label_classes.items())} if dataset and dataset.label_classes else {}),
             **({"skipped": asdict(dataset.skipped)} if dataset and dataset.skipped else {}),
             "num_records": job.num_records,
             "partitions": _describe_partitions(job),
@@ -215,7 +217,8 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any], other
     is_asked = differing.keys() <= {"precision", "device"}
     advice = " ".join(f"--{name} {begun.identity[name]}" for name in differing) + " continues it" if is_asked else ""
     if differing.keys() == {"manifest"}:
-        rest = f"--skip_done {shell_word(output)} --output NEW runs what has no ok row there"
+        new = shell_word(unused_beside(output))
+        rest = f"--skip_done {shell_word(output)} --output {new} runs what has no ok row there"
         advice = f"{rest}; the job there is on {begun.source}"
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
@@ -230,9 +233,7 @@ def warn_of_changes(job: Job, output: Path, begun: JobFile) -> None:
         there = ", ".join(map(str, before)) if isinstance(before, list) else before
         changes.append(f"{there} (now {', '.join(job.choice.models)})")
     if changes:
-        log.warning(
-            f"{job.command}: warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there"
-        )
+        log.warning(f"warning: {output} was begun with {', '.join(changes)}: new rows may differ from those there")
 
 
 def version_changes(found: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

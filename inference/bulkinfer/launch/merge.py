@@ -126,7 +126,7 @@ def _complete_jobs(shards: ShardSet) -> list[JobFile]:
         else:
             if (own_folder(output) / STAGING).exists():
                 todo = f"bulkinfer retry {shell_word(output)} would put its rows in"
-                log.warning(f"bulkinfer merge: warning: {printable_path(output)} has an unfinished retry: {todo}")
+                log.warning(f"warning: {printable_path(output)} has an unfinished retry: {todo}")
             jobs.append(job)
     if unfinished:
         numbers = name_some([str(shard) for shard in unfinished])

@@ -14,8 +14,8 @@ from bulkinfer.host.cores import core_budget
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.plan import open_network
-from bulkinfer.model.integrity import CARD
-from bulkinfer.model.lookup import named_folder
+from bulkinfer.model.card import CARD
+from bulkinfer.model.names import named_folder
 from bulkinfer.results.rows import task_for
 from bulkinfer.runtime.devices import plan_workers
 from bulkinfer.worker.loader import Limits

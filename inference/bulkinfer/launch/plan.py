@@ -11,7 +11,7 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import require_outside_results
-from bulkinfer.files.user_path import real_path, require_folder_place
+from bulkinfer.files.user_path import real_path, require_folder_place, unused_beside
 from bulkinfer.host.cores import ThreadPlan, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
@@ -115,9 +115,11 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         return go_on_with_earlier(config, identity_of(asked, dataset), dataset)
     if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
         return dataset
+    new = shell_word(unused_beside(Path(config.output)))
     log.warning(
-        f"infer_launch: warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
-        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output NEW runs what came since"
+        f"warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
+        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output {new} "
+        "runs what came since"
     )
     return listed
 
@@ -144,7 +146,7 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
         settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
     if begun is not None and dataset is not None and begun.source != dataset.source:
         log.warning(
-            f"{command}: warning: the job in {output} began on {begun.source}; its rows stay, because names and sizes of "
+            f"warning: the job in {output} began on {begun.source}; its rows stay, because names and sizes of "
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
@@ -220,10 +222,10 @@ def _announce_pictures(job: Job, dataset: Dataset) -> None:
     for line in dataset.scan.summary() if dataset.scan else ():
         log.info(f"  {line}")
     for line in dataset.scan.unreadable_lines() if dataset.scan else ():
-        log.warning(f"{job.command}: {line}")
+        log.warning(line)
     log.info(f"decode: {describe_decoding(job.config, job.model.card.recipe)}")
     if job.model.card.weights.is_random:
-        log.warning(f"{job.command}: warning: the weights are random; classes and scores mean nothing, only the speed does")
+        log.warning("warning: the weights are random; classes and scores mean nothing, only the speed does")
 
 
 def describe_decoding(config: LaunchConfig, recipe: Recipe) -> str:

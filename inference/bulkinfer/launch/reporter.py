@@ -6,6 +6,7 @@ import logging
 import math
 
 from bulkinfer.errors import BulkinferError, RunError
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.host.screen import Screen
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.progress import Progress
@@ -37,7 +38,7 @@ class Reporter:
             batches = self._length_by(rate)
             steps = steps_without_pictures(config, threads.num_devices, batches)
             self._progress.expect(sum(map(len, steps)))
-            measured = "" if config.batches_per_step else f"warm-up: {rate:.1f} images/sec on the first worker; "
+            measured = "" if config.batches_per_step else f"warm-up: {rate_text(rate)} on the first worker; "
             self._settle(batches, f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
             return steps
         longest, first = self._length_by(math.inf), _FIRST_STEP * threads.streams
@@ -75,7 +76,7 @@ class Reporter:
             return
         rate = pictures / max(event.total_s, 1e-9)
         batches = self._length_by(rate)
-        self._settle(batches, f"first batches: {rate:.1f} images/sec on one worker; from now on {self._describe(batches)}")
+        self._settle(batches, f"first batches: {rate_text(rate)} on one worker; from now on {self._describe(batches)}")
 
     def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
         """Count and show an event; returns the error that ends the launch, if it must end."""
@@ -85,7 +86,7 @@ class Reporter:
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}")
         elif isinstance(event, Died):
             then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
-            log.warning(f"{self._launch.job.command}: worker {worker} {event.how}; {then}")
+            log.warning(f"worker {worker} {event.how}; {then}")
         elif isinstance(event, StepDone):
             self._measure(event)
             if (line := self._aggregate.next_line(busy_workers)) is not None:

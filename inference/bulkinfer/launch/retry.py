@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import RunError
 from bulkinfer.files.atomic import remove_stale_temporaries
-from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
 from bulkinfer.launch.job import new_job_file
@@ -30,7 +29,7 @@ from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import find_output, require_job
-from bulkinfer.results.job_file import JobFile, job_path
+from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.part_names import STAGING, part_name, part_step
 from bulkinfer.types import Step
 
@@ -148,14 +147,3 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     asked = open_network(again, lambda: resolve_data_dir(again))
     dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
     return plan_job(asked, dataset, begun, "bulkinfer retry")
-
-
-def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
-    """The options that the job in `output` began with; an option that did not exist then has its default."""
-    kinds, stored = get_type_hints(LaunchConfig), begun.config
-    values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
-    for name, value in values.items():
-        if fault := mismatch(value, kinds[name], f"config.{name}"):
-            raise RunError(f"{job_path(output)} is damaged ({fault}): run the job with --overwrite, or into another --output")
-    again: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return LaunchConfig(**again)

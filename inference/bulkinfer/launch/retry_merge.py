@@ -35,7 +35,7 @@ def staged_keys(staging: Path, fingerprint: str) -> dict[int, dict[Step, pa.Chun
         try:
             _, table = read_part(staging, step, fingerprint)
         except RunError as error:
-            log.warning(f"bulkinfer retry: {error}; removed, its records run again")
+            log.warning(f"{error}; removed, its records run again")
             (staging / part_name(step)).unlink()
             continue
         found.setdefault(step.partition, {})[step] = raw_key_column(table)

@@ -68,8 +68,7 @@ def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
     if gone:
         names = f"{min(gone)} is gone" if len(gone) == 1 else f"{min(gone)} and {len(gone) - 1} more parts are gone"
         log.warning(
-            f"infer_launch: warning: --skip_done {output}: {names}, so what was there runs again: "
-            f"bulkinfer verify {shell_word(output)}"
+            f"warning: --skip_done {output}: {names}, so what was there runs again: bulkinfer verify {shell_word(output)}"
         )
 
 

@@ -24,7 +24,6 @@ class StatusWriter:
 
     def __init__(self, launch: Launch, started: float) -> None:
         self._leases, self._has_warned = launch.leases, False
-        self._command = launch.job.command
         log_dir = launch.leases[0].path.parent if launch.leases else launch.log_dir
         self._launcher = Launcher(
             job=log_dir.name,
@@ -47,7 +46,7 @@ class StatusWriter:
             except OSError as error:
                 if not self._has_warned:
                     self._has_warned = True
-                    log.warning(f"{self._command}: warning: {os_error_sentence(error)}; bulkinfer watch may show old numbers")
+                    log.warning(f"warning: {os_error_sentence(error)}; bulkinfer watch may show old numbers")
 
 
 def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:

@@ -12,6 +12,7 @@ from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.latest_link import point_latest
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
 from bulkinfer.launch.job import WITHOUT
@@ -20,11 +21,11 @@ from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.job_file import JOB_FILE, JobFile, RowCounts, job_path
+from bulkinfer.results.log_folder import SUMMARY_FILE
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
-SUMMARY_FILE = "summary.json"
 OK, INCOMPLETE, WITH_ERRORS = 0, 1, 3  # exit codes; 2 is wrong use, 130 and 143 follow a signal
 
 
@@ -92,8 +93,6 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     if launch.output is not None:
         log_records(launch, counts, quiet=refusal is not None, shows_rows=is_over)
     log.info(f"summary: {path}")
-    if launch.output is not None and is_over:
-        log.info(f"next: bulkinfer show {shell_word(launch.output)}")
     return LaunchResult(
         code, launch.job.num_records, counts.ok, counts.errors, counts.errors_by_stage, launch.output, launch.log_dir, path
     )
@@ -179,7 +178,7 @@ def log_total(launch: Launch, aggregate: Aggregate, engine: Engine | None) -> No
     if engine is None:
         log.info("total: nothing left to do")
     else:
-        rate = f"{aggregate.images_per_s:.1f} images/sec ({_describe_start(aggregate)})"
+        rate = f"{rate_text(aggregate.images_per_s)} ({_describe_start(aggregate)})"
         log.info(f"total: {aggregate.pictures} pictures in {aggregate.running_s:.1f} sec: {rate}")
     if seconds := aggregate.metrics().seconds:
         log.info("thread-seconds: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in sorted(seconds.items())))
@@ -208,13 +207,12 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
-            f"{launch.job.command}: incomplete: {records - accounted} of {records} records have no row; "
-            "the same infer_launch continues"
+            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
         folders = counted(unreadable, "folder")
-        log.warning(f"{launch.job.command}: {folders} could not be read, see above: the pictures there have no rows")
+        log.warning(f"{folders} could not be read, see above: the pictures there have no rows")
     job_file, output = launch.job_file, launch.output
     assert job_file is not None, "what has records has a _job.json"
     assert output is not None, "what has records has an output"

@@ -53,10 +53,7 @@ def warn_if_tuned_elsewhere(job: Job, num_devices: int, budget: CoreBudget) -> N
     """Log one warning if the flags of `job` were tuned under other conditions; they are used all the same."""
     wanted, here = job.config.tuned_for, conditions(job, num_devices, budget)
     if wanted and wanted != here:
-        log.warning(
-            f"{job.command}: warning: the flag file was tuned for {wanted}, this is {here}; "
-            "bulkinfer bench --tune makes one for this"
-        )
+        log.warning(f"warning: the flag file was tuned for {wanted}, this is {here}; bulkinfer bench --tune makes one for this")
 
 
 def write_flag_file(path: Path, job: Job, plan: ThreadPlan, budget: CoreBudget, figures: Sequence[str]) -> None:

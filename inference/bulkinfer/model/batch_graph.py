@@ -20,9 +20,9 @@ from bulkinfer.files.atomic import file_sha256, publishing
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.guarded import GRAPH_BYTES, read_bytes
 from bulkinfer.host.isolated_call import answer
-from bulkinfer.model.card import GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_sidecar
+from bulkinfer.model.card import CARD, GraphSidecar, ModelCard, graph_path, read_card, read_sidecar, write_sidecar
 from bulkinfer.model.graph_checks import BATCH, GOLDEN_FILE, PARITY_TOLERANCES, check_graph, read_golden
-from bulkinfer.model.integrity import CARD, damage
+from bulkinfer.model.integrity import damage
 
 LOCK = ".lock"  # in the folder of the network, also for its variants
 

@@ -15,6 +15,7 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.model.recipe import Recipe
 
+CARD = "card.json"
 INPUT_KINDS = ("uint8", "float32")
 CLASSIFIED = ("logits", "probabilities")  # meanings of an output that holds class values
 RANDOM_WEIGHTS = "random"
@@ -148,6 +149,14 @@ def write_card(path: Path, card: ModelCard) -> None:
 def read_card(path: Path) -> ModelCard:
     """Read card.json. Raises UsageError if missing or newer, DamagedError if damaged."""
     return card_of(read_json(path), path)
+
+
+def readable_card(folder: Path) -> ModelCard | None:
+    """The card in a folder; None if it is missing or damaged. Raises UsageError for a card of a newer format."""
+    try:
+        return read_card(folder / CARD) if (folder / CARD).is_file() else None
+    except DamagedError:
+        return None
 
 
 def card_of(value: dict[str, Any], path: Path) -> ModelCard:

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bulkinfer.errors import BulkinferError, DamagedError
+from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.guarded import GRAPH_BYTES
-from bulkinfer.model.card import ModelCard, graph_path, is_made_of, read_card, read_sidecar
+from bulkinfer.model.card import CARD, ModelCard, graph_path, is_made_of, read_sidecar, readable_card
 from bulkinfer.model.graph_checks import GOLDEN_FILE, read_golden
-
-CARD = "card.json"
-
-
-def readable_card(folder: Path) -> ModelCard | None:
-    """The card in a folder; None if it is missing or damaged. Raises UsageError for a card of a newer format."""
-    try:
-        return read_card(folder / CARD) if (folder / CARD).is_file() else None
-    except DamagedError:
-        return None
 
 
 def damage(folder: Path, card: ModelCard) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Collection
@@ -12,11 +11,12 @@ from pathlib import Path
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.user_path import real_path, require_utf8
+from bulkinfer.files.user_path import find_data_dir, real_path, require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.host.isolated_call import ask
 from bulkinfer.model.card import (
     CALIBRATED,
+    CARD,
     VARIANTS,
     GraphSidecar,
     ModelCard,
@@ -24,11 +24,12 @@ from bulkinfer.model.card import (
     graph_path,
     is_made_of,
     read_card,
+    readable_card,
     variant_folder,
 )
-from bulkinfer.model.integrity import CARD, damage, readable_card, variant_damage
+from bulkinfer.model.integrity import damage, variant_damage
 from bulkinfer.model.made_with import Again, again_from_folder, made_again, made_again_from, unknown_source
-from bulkinfer.model.names import plain
+from bulkinfer.model.names import named_folder
 from bulkinfer.runtime.providers import PROVIDERS
 from bulkinfer.types import shell_word
 
@@ -181,32 +182,6 @@ def check_columns(config: LaunchConfig, card: ModelCard) -> None:
         )
 
 
-def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
-    """The folder of the network with this name, or with the same plain form; if there is none, also the nearest names.
-
-    Raises UsageError for what can be no name, and for the folder of a variant, which --precision chooses.
-    """
-    if Path(model_name).name in ("", ".."):
-        raise UsageError(f"--model_name {model_name!r} is no name of a network: give one, such as resnet18")
-    models = Path(model_path)
-    exact = models / model_name
-    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):
-        owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
-        raise UsageError(
-            f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
-            f"use --model_name {shell_word(owner)} --precision {exact.name}"
-        )
-    if exact.exists() or not models.is_dir():
-        return exact, []
-    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / CARD).is_file()}
-    wanted = plain(model_name)
-    same = [name for name, plain_name in by_name.items() if plain_name == wanted]
-    if len(same) == 1:
-        return models / same[0], []
-    near = difflib.get_close_matches(wanted, by_name.values(), 3, 0)
-    return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]
-
-
 def _advice(config: LaunchConfig, network: Path, folder: Path, is_published: Callable[[str], bool]) -> str:
     """What to do so that `folder`, which is `network` or the folder of its variant, gets the graph of `config`."""
     is_known = readable_card(network) or readable_card(folder) or made_again_from(network / CARD, network.name)
@@ -234,7 +209,7 @@ def get_model_command(config: LaunchConfig, network: Path, folder: Path) -> str:
     if folder != network:
         variant = ["--precision", folder.name]
         if folder.name in CALIBRATED and variant_damage(folder, of_network):
-            variant += ["--calibration_dir", "PICTURES"]
+            variant += ["--calibration_dir", str(find_data_dir(config.data_dir) or "PHOTOS")]
     return again.command(config.batch_size, config.model_path, variant)
 
 

@@ -15,7 +15,7 @@ from bulkinfer.files.addresses import public
 from bulkinfer.files.guarded import JSON_BYTES, read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
-from bulkinfer.types import shell_word
+from bulkinfer.types import explained, shell_word
 
 # Not --golden and --weights_sha256, which only check, and not what the message adds: the name, the batch size and the folder.
 _NAMED = ("onnx", "recipe")  # they stand before the batch size
@@ -36,7 +36,7 @@ class Again(NamedTuple):
         words = ["get_model", *self.named, "--batch_size", str(batch_size), *self.options]
         words += ["--model_path", model_path] if model_path != GetModelConfig.model_path else []
         words += variant
-        return " ".join(map(shell_word, words)) + self.rest
+        return explained(" ".join(map(shell_word, words))) + self.rest
 
 
 class _Weights(TypedDict):
@@ -101,10 +101,9 @@ def made_again_from(path: Path, name: str) -> Again | None:
 
 def unknown_source(name: str) -> str:
     """What to do about a network of which nothing says what it was made of."""
-    return (
-        f"make {name} again from what it was made of: get_model --checkpoint RUN --name {shell_word(name)}, or "
-        f"get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE.json" + _REST
-    )
+    named = ["--name", shell_word(name)]
+    made = explained(" ".join(["get_model --checkpoint RUN", *named, "or get_model --onnx FILE", *named, "--recipe RECIPE"]))
+    return f"make {name} again from what it was made of: {made}{_REST}"
 
 
 def _again(value: Any, name: str) -> Again | None:
@@ -128,7 +127,7 @@ def _again(value: Any, name: str) -> Again | None:
         "--name",
         name,
         "--recipe",
-        options.get("recipe") or "RECIPE.json",
+        options.get("recipe") or "RECIPE",
     ]
     return Again(named, words, _REST if recorded is None else "")
 

@@ -1,8 +1,41 @@
-"""Names of networks are compared without regard to case and separators."""
+"""Names of networks, which are compared without regard to case and separators, and the folder that one means."""
 
 from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from bulkinfer.errors import UsageError
+from bulkinfer.model.card import CARD, VARIANTS
+from bulkinfer.types import shell_word
 
 
 def plain(name: str) -> str:
     """`name` in lower case without `-`, `_` and `:`. Every command takes two names with one plain form for the same network."""
     return name.lower().translate(str.maketrans("", "", "-_:"))
+
+
+def named_folder(model_path: str, model_name: str) -> tuple[Path, list[str]]:
+    """The folder of the network with this name, or with the same plain form; if there is none, also the nearest names.
+
+    Raises UsageError for what can be no name, and for the folder of a variant, which --precision chooses.
+    """
+    if Path(model_name).name in ("", ".."):
+        raise UsageError(f"--model_name {model_name!r} is no name of a network: give one, such as resnet18")
+    models = Path(model_path)
+    exact = models / model_name
+    if exact.name in VARIANTS and exact.parent != models and (exact.is_dir() or (exact.parent / CARD).exists()):
+        owner = exact.parent.relative_to(models) if exact.is_relative_to(models) else exact.parent
+        raise UsageError(
+            f"--model_name {model_name}: that is the {exact.name} variant of {owner}: "
+            f"use --model_name {shell_word(owner)} --precision {exact.name}"
+        )
+    if exact.exists() or not models.is_dir():
+        return exact, []
+    by_name = {path.name: plain(path.name) for path in sorted(models.iterdir()) if (path / CARD).is_file()}
+    wanted = plain(model_name)
+    same = [name for name, plain_name in by_name.items() if plain_name == wanted]
+    if len(same) == 1:
+        return models / same[0], []
+    near = difflib.get_close_matches(wanted, by_name.values(), 3, 0)
+    return exact, same or [name for plain_name in dict.fromkeys(near) for name in by_name if by_name[name] == plain_name]

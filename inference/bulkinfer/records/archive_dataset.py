@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archive_labels import ArchiveLabels, read_labels
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, filled_table, raw_key_column
@@ -134,7 +135,7 @@ def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> Non
 def _lines(index: ArchiveIndex) -> list[str]:
     """Lines to print: what was found, and what was left out."""
     size = sum(pc.sum(block["size_bytes"]).as_py() or 0 for block in index.lines.blocks(["size_bytes"], 0, len(index.lines)))
-    pictures = f"{counted(len(index.lines), 'picture')} ({size / 1e6:,.1f} MB)"
+    pictures = f"{counted(len(index.lines), 'picture')} ({size_text(size)})"
     lines = [f"found {pictures} in {counted(len(index.archives), 'archive')} of {printable(index.root)}"]
     if index.left_out:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))

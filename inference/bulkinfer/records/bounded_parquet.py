@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.parquet_footer import read_chunks
 
 _MOST_BYTES = 448 << 20  # of a table in memory; reading takes twice that. Saved outputs of a step: 256 MiB, or one batch
@@ -49,7 +50,7 @@ class BoundedParquet:
 
     def _check(self, size_bytes: int) -> None:
         if size_bytes > self._most_bytes:
-            raise ValueError(f"its rows would take {size_bytes / 1e6:,.0f} MB of memory")
+            raise ValueError(f"its rows would take {size_text(size_bytes)} of memory")
 
     def _group_bytes(self, index: int, names: set[str]) -> int:
         """Memory that columns of a row group take before text is decoded, by what the file says of itself."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from itertools import islice
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.user_path import find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
+from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of
+from bulkinfer.types import shell_word
 
-DATASETS = "datasets"  # where partition_dataset writes if it is not told otherwise
+_MOST_ENTRIES, _MOST_FOLDERS = 1000, 10  # of a folder that is looked into
 
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
@@ -19,19 +24,33 @@ def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
 
 
-def find_data_dir(data_dir: str) -> Path | None:
-    """`data_dir`; if it is empty datasets/ if it holds partitions, else $DATA_DIR, else None. The folder need not exist."""
-    if not data_dir and (Path(DATASETS) / "dataset.json").exists():
-        return Path(DATASETS)
-    found = data_dir or os.environ.get("DATA_DIR", "")
-    return Path(found) if found else None
+def pictures_here() -> str:
+    """The one folder in the working folder that holds pictures, by names of its first files; empty if there is not one."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir() as entries:
+        for folder in islice(entries, _MOST_ENTRIES):
+            if not folder.name.startswith(".") and folder.is_dir() and _has_pictures(folder.path, depth=2):
+                found.append(folder.name)
+    return found[0] if len(found) == 1 else ""
+
+
+def _has_pictures(folder: str, depth: int) -> bool:
+    """True if one of the first files of `folder`, or of the first folders in it, has the name of a picture."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        first = list(islice(entries, _MOST_ENTRIES))
+        if any(extension_of(os.fsencode(entry.name)) in PICTURE_EXTENSIONS and entry.is_file() for entry in first):
+            return True
+        folders = (entry.path for entry in first if depth > 1 and entry.is_dir())
+        return any(_has_pictures(inner, depth - 1) for inner in islice(folders, _MOST_FOLDERS))
+    return False
 
 
 def resolve_data_dir(config: LaunchConfig) -> Path:
     """The folder or archive that find_data_dir finds for --data_dir. Raises UsageError if there is none, or it is neither."""
     found = find_data_dir(config.data_dir)
     if found is None:
-        raise UsageError("no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset --data_dir PHOTOS first")
+        here = f", as in --data_dir {shell_word(folder)}" if (folder := pictures_here()) else ""
+        raise UsageError(f"no pictures given: give their folder with --data_dir{here}, or set DATA_DIR")
     if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
         raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions, or an archive")
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -23,7 +23,7 @@ from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.records.moved_pictures import changed_archives, found_again, warn_of_changes
 from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
-from bulkinfer.records.sources.labels import find_labels
+from bulkinfer.records.sources.labels import Labels, find_labels, named_classes
 from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
@@ -55,7 +55,8 @@ class Dataset:
 
     `content_hash` covers the records, also the `skipped` ones, and how they are partitioned, but not where the files are.
     `is_listed` means that each partition holds its manifest, so that none has to be written for the workers. `found_now` is the
-    scan of a plain folder whose records are those that a job listed before.
+    scan of a plain folder whose records are those that a job listed before. `label_classes` names the classes by the numbers
+    that are the labels of the records.
     """
 
     root: Path
@@ -66,6 +67,7 @@ class Dataset:
     skipped: Skipped | None = None
     is_listed: bool = True
     found_now: Scan | None = None
+    label_classes: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def num_records(self) -> int:
@@ -78,11 +80,15 @@ class DatasetShare(TypedDict):
     content_hash: str
 
 
-class DatasetDescription(TypedDict):
-    """dataset.json, as far as it is read."""
-
+class _DatasetDescription(TypedDict):
     source: str
     partitions: list[DatasetShare]
+
+
+class DatasetDescription(_DatasetDescription, total=False):
+    """dataset.json, as far as it is read. `labels` are the facts of Labels."""
+
+    labels: dict[str, Any]
 
 
 def read_description(path: Path) -> DatasetDescription:
@@ -125,12 +131,15 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     warn_of_archives(scan)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
-    label_of = find_labels(labels, scan).of if labels else lambda _key: None
-    entries = (Entry(picture.key, picture.size_bytes, label_of(picture.key)) for picture in scan.pictures)
+    found = find_labels(labels, scan) if labels else Labels(lambda _key: None, {})
+    for line in found.lines:
+        log.info(line)
+    entries = (Entry(picture.key, picture.size_bytes, found.of(picture.key)) for picture in scan.pictures)
     manifest = Manifest.from_entries(entries, scan.root)
     partitions = (Partition(0, manifest, scan.root),)
     source = f"pictures in {printable(scan.root)}"
-    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False)
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False,
+                   label_classes=named_classes(found.facts.get("classes")))  # fmt: skip
 
 
 def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
@@ -139,7 +148,13 @@ def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) ->
     manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
     partitions = (Partition(0, manifest, found.root),)
     source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
-    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), found.scan, is_listed=False)
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), found.scan, is_listed=False,
+                   label_classes=_classes_in(found.facts))  # fmt: skip
+
+
+def _classes_in(facts: Mapping[str, Any]) -> dict[int, str]:
+    """The names of classes in the content of dataset.json, or in what would be put there."""
+    return named_classes(facts.get("labels", {}).get("classes"))
 
 
 def warn_of_archives(scan: Scan) -> None:
@@ -210,4 +225,5 @@ def _open_partitions(data_dir: Path) -> Dataset:
         ]
     source = printable(described["source"].encode("utf-8", "backslashreplace"))
     source = f"{source} in {counted(len(hashes), 'partition')}"
-    return Dataset(data_dir, tuple(partitions), source, _hash_over_all(tuple(partitions)), is_listed=not changed)
+    return Dataset(data_dir, tuple(partitions), source, _hash_over_all(tuple(partitions)), is_listed=not changed,
+                   label_classes=_classes_in(described))  # fmt: skip

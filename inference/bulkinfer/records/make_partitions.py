@@ -11,6 +11,7 @@ from bulkinfer.config import PACKED, PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.find_records import data_dir_of, find_records, log_lines
 from bulkinfer.records.layout import carries_dataset, carries_manifest
@@ -123,7 +124,7 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
     lines.append(f"{folder}/0{last}: {sizes} each ({ways or 'manifests only'})")
     if config.balance == "bytes" and 1 < len(published.sizes) <= _FEW:
         pairs = enumerate(zip(published.sizes, published.sizes_bytes, strict=True))
-        lines += [f"{folder}/{index}: {counted(number, 'picture')}, {_mb(size)}" for index, (number, size) in pairs]
+        lines += [f"{folder}/{index}: {counted(number, 'picture')}, {size_text(size)}" for index, (number, size) in pairs]
     if not smallest:
         empty = counted(published.sizes.count(0), "partition")
         lines.append(f"note: {empty} without pictures: there are more partitions than pictures")
@@ -137,15 +138,11 @@ def _published_lines(config: PartitionConfig, published: Published) -> list[str]
 
 
 def _sizes_text(config: PartitionConfig, published: Published) -> str:
-    """The number of pictures in a partition and, with --balance bytes, its MB."""
+    """The number of pictures in a partition and, with --balance bytes, its size."""
     largest, smallest = max(published.sizes), min(published.sizes)
     between = "or" if largest == smallest + 1 else "to"
     text = counted(largest, "picture") if largest == smallest else f"{smallest:,} {between} {counted(largest, 'picture')}"
     if config.balance == "bytes":
-        most, least = _mb(max(published.sizes_bytes)), _mb(min(published.sizes_bytes))
+        most, least = size_text(max(published.sizes_bytes)), size_text(min(published.sizes_bytes))
         text += f", {most}" if most == least else f", {least} to {most}"
     return text
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
@@ -13,8 +12,6 @@ from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, named_
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.types import Step
-
-log = logging.getLogger("bulkinfer")
 
 
 def find_output(given: Path) -> Path:
@@ -32,7 +29,6 @@ def find_output(given: Path) -> Path:
         return given
     if not output.is_dir():
         raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")
-    log.info(f"{folder} is the log folder of a job; its results are in {output}")
     return output
 
 

@@ -28,7 +28,8 @@ log = logging.getLogger("bulkinfer")
 RESULTS = "results"  # in the log folder of a job without --output
 RUN_FILE = "run.json"
 LAUNCH_FILE = "launch.json"
-_NAMES_OUTPUT = (RUN_FILE, "summary.json")  # also in folders of earlier versions, each for its last launch
+SUMMARY_FILE = "summary.json"
+_NAMES_OUTPUT = (RUN_FILE, SUMMARY_FILE)  # also in folders of earlier versions, each for its last launch
 _TIME = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?", re.ASCII)
 _SHORT = 8  # digits of the fingerprint in a name
 

@@ -22,6 +22,7 @@ from bulkinfer.files.atomic import FORMAT, file_sha256, publishing
 from bulkinfer.files.guarded import read_bytes
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.host.interruptible import interruptible
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, hash_keys, key_columns
 from bulkinfer.results.part_names import DAMAGED_SUFFIX, overlaps, part_name, part_step
@@ -263,7 +264,7 @@ def read_part(
             raise RunError(f"{path} was renamed: it holds records {facts['start']} to {facts['end']} of {facts['partition']}")
         there = parquet.schema.names
         wanted = [name for name in there if columns is None or name in {*KEY_COLUMNS, "stage", *columns}]
-        table = parquet.read(wanted)
+        table = interruptible(lambda: parquet.read(wanted))
         kinds = {name: kind for name, kind in facts["columns"].items() if name in wanted}
         if set(there) != set(facts["columns"]) or _columns(table) != kinds:  # page checksums do not cover names and types
             raise RunError(f"{path} is damaged (its columns are not those it was written with)")

@@ -12,6 +12,7 @@ from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
 from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.host.versions import versions
 from bulkinfer.runtime.device_words import DEVICE_WORDS
 from bulkinfer.runtime.providers import PROVIDERS, Provider, entry_of
@@ -261,7 +262,7 @@ def choose(found: Candidates, measure: Callable[[tuple[Choice, ...]], Mapping[st
 def _describe(name: str, rate: float | str) -> str:
     if isinstance(rate, str):
         return f"{name} does not run: {rate.removeprefix(f'--device {name}: ')}"
-    return f"{name} {rate:.1f} images/sec"
+    return f"{name} {rate_text(rate)}"
 
 
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:

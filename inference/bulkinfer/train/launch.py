@@ -37,6 +37,7 @@ from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import device_of, set_up
 from bulkinfer.train.step import Stop, never, warn_if_emulated
 from bulkinfer.train.tracking.profiler import check_profile
+from bulkinfer.train.tracking.tracker import tracked
 from bulkinfer.train.training import Training
 from bulkinfer.types import shell_word
 
@@ -222,4 +223,4 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
         point_latest(folder)
     run.say(f"run: {folder}")
-    return run
+    return tracked(run, config)

@@ -141,6 +141,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
                 stop=stop,
                 buffers=buffers,
                 stage=model.stage,
+                counts_correct=plan.config.metrics,
             )
             model.loss_scale.after(outcome.finite)
             if model.ema is not None and outcome.finite:

@@ -17,8 +17,8 @@ Part = tuple[Tensor, Tensor, Tensor]  # a micro batch: pictures N x C x H x W, t
 class Loss:
     """The cross entropy of micro batches, summed over their pictures, times a factor; loss and right answers add up."""
 
-    def __init__(self, factor: float) -> None:
-        self._factor = factor
+    def __init__(self, factor: float, *, counts_correct: bool = True) -> None:
+        self._factor, self._counts_correct = factor, counts_correct
         self._losses, self._correct, self.count = list[Tensor](), list[Tensor](), 0
 
     def __call__(self, logits_NK: Tensor, answers: Sequence[Tensor]) -> Tensor:
@@ -26,7 +26,8 @@ class Loss:
         targets_NK, labels_N = answers
         loss = functional.cross_entropy(logits_NK.float(), targets_NK, reduction="sum")
         self._losses.append(loss.detach())
-        self._correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
+        if self._counts_correct:
+            self._correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
         self.count += len(labels_N)
         return loss * self._factor
 

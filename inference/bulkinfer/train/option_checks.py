@@ -40,6 +40,9 @@ def check_together(config: TrainConfig) -> None:
     if config.target_accuracy and (config.validation == "none" or config.dataset in ("generated", "synthetic")):
         what = "--validation none" if config.validation == "none" else f"--dataset {config.dataset}"
         raise UsageError(f"--target_accuracy needs validations, and {what} has none: leave one of them out")
+    for name in ("wandb_project", "wandb_run_name", "wandb_tags"):
+        if not config.wandb and getattr(config, name) != getattr(type(config), name):
+            raise UsageError(f"--{name} belongs to --wandb: leave it out, or give that")
     if not 0 < config.average_decay < 1:
         raise UsageError(f"--average_decay {config.average_decay:g}: it must be above 0 and below 1")
     if config.average != "none" and config.keep_last and not 0 < config.average_last <= config.keep_last:

@@ -183,6 +183,8 @@ def check_options(config: TrainConfig) -> None:
     """Raises UsageError for options that are wrong for any data."""
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError(f"--tensorboard needs the package tensorboard: {install_command('tensorboard')}")
+    if config.wandb and importlib.util.find_spec("wandb") is None:
+        raise UsageError(f"--wandb needs the package wandb: {install_command('wandb')}")
     compiler = os.environ.get("CXX") or "g++"
     if config.compile and not shutil.which(compiler):
         raise UsageError(f"--compile needs a C++ compiler, and {compiler} was not found: install one or name it in $CXX")

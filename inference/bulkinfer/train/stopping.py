@@ -29,7 +29,7 @@ def stop_signals(*, says: bool = True) -> Iterator[Callable[[], int]]:
         for each, handler in before.items():
             signal.signal(each, handler)
         if says:
-            log.warning(f"{COMMAND}: stopping after this update; a second signal stops at once")
+            log.warning("stopping after this update; a second signal stops at once")
 
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
     for number in before:

@@ -60,14 +60,16 @@ class Window:
 def log_window(training: Training, run: Log, window: Window, rate: float, scale: float) -> None:
     """Write a line to the log and a row to training.csv."""
     loss, accuracy, images_per_s = window.read(training.ranks)
+    has_metrics = training.plan.config.metrics
     done, total_s = training.progress.done, training.progress.total_s
     epoch = done / training.plan.epochs.steps_per_epoch
     run.say(
-        f"step: {done}, epoch: {epoch:.2f}, lr: {rate:.5g}, loss: {loss:.4f}, accuracy: {100 * accuracy:.2f} %, "
+        f"step: {done}, epoch: {epoch:.2f}, lr: {rate:.5g}, loss: {loss:.4f}, "
+        f"{f'accuracy: {100 * accuracy:.2f} %, ' if has_metrics else ''}"
         f"throughput: {images_per_s:.1f} samples/sec"
     )
     run.training(
-        {"step": done, "epoch": epoch, "learning_rate": rate, "loss": loss, "accuracy": accuracy,
+        {"step": done, "epoch": epoch, "learning_rate": rate, "loss": loss, "accuracy": accuracy if has_metrics else math.nan,
          "images_per_sec": images_per_s, "loss_scale": scale, "memory_mb": memory_mb(), "total_s": total_s}
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ import numpy as np
 from bulkinfer.errors import BulkinferError, RunError, advising, first_line, os_error_sentence
 from bulkinfer.host.console import make_printing_safe, print_log_lines
 from bulkinfer.host.limits import exhausted
+from bulkinfer.host.number_text import rate_text
 from bulkinfer.host.process_setup import die_with_parent, hide_pandas
 from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.host.versions import versions
@@ -168,7 +169,7 @@ class Worker:
         rate, warmed = 0.0, ""
         if spec.warm_up_s is not None:
             rate = warm_up(session, spec.session.streams, spec.warm_up_s, most_runs=_WARM_UP_RUNS)
-            warmed = f", warm-up {rate:.1f} images/sec"
+            warmed = f", warm-up {rate_text(rate)}"
         if self._loaders:
             self._loaders.wait_until_ready()
         ran = versions()

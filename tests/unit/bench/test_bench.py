@@ -78,7 +78,7 @@ def test_what_is_kept(tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFi
     assert found["hardware"]["usable_cores"] == len(os.sched_getaffinity(0))
     captured = capsys.readouterr()
     assert "round 2: decode ceiling 400.0, inference ceiling 200.0, end to end 100.0 images/sec" in captured.out
-    assert captured.err == "bulkinfer bench: warning: 25.0 % of the pictures end as error rows and count as pictures\n"
+    assert captured.err == "warning: 25.0 % of the pictures end as error rows and count as pictures\n"
 
 
 def test_random_weights_are_told(tmp_path: Path, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,10 @@ def test_run_command_answers_in_one_sentence(capsys: pytest.CaptureFixture[str])
     assert run(lambda _: 0, "--offset", "x") == (2, "act: --offset=x: not a whole number\n")
     assert run(fails_with(RunError("it broke"))) == (1, "act: it broke\n")
     assert run(fails_with(RunError("a\nb\x1b[2J é"))) == (1, "act: a\\nb\\x1b[2J é\n")
-    assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (1, "act: Permission denied: /x\n")
+    assert run(fails_with(PermissionError(13, "Permission denied", "/x"))) == (
+        1,
+        "act: Permission denied: /x: change the mode or owner of /\n",
+    )
     assert run(fails_with(OSError(21, "Is a directory", b"/caf\xe9\n"))) == (1, "act: Is a directory: /caf\\xe9\\n\n")
     assert run(fails_with(OSError(28, "No space left on device"))) == (1, "act: No space left on device\n")
     assert run(fails_with(KeyboardInterrupt())) == (130, "act: interrupted\n")

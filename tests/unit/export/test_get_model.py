@@ -127,7 +127,7 @@ def test_a_checkpoint_is_not_exported_for_a_variant_that_is_refused(
         write_card(folder / "card.json", replace(read_card(folder / "card.json"), source="checkpoint"))
     monkeypatch.setattr(from_checkpoint, "find", lambda config: Trained())
     told = r"would be exported again \(its weights are others\)" if is_there else r"net/int8 does not exist"
-    with pytest.raises(UsageError, match=rf"{told}.*--calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match=rf"{told}.*--calibration_dir PHOTOS"):
         make_model(GetModelConfig(checkpoint="logs/run", model_path=str(tmp_path / "models"), precision="int8"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8, user_path
+from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8, unused_beside, user_path
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])
@@ -63,3 +63,12 @@ def test_a_folder_that_was_made_for_a_failure_is_removed(tmp_path: Path) -> None
     with made_folder(tmp_path / "d" / "e"):
         pass
     assert (tmp_path / "d" / "e").is_dir()
+
+
+def test_an_output_for_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert unused_beside(Path("a/out")) == Path("a/out-2")
+    (tmp_path / "a" / "out-2").mkdir(parents=True)
+    (tmp_path / "a" / "out-3").symlink_to("nowhere")
+    assert unused_beside(Path("a/out")) == Path("a/out-4")
+    assert unused_beside(Path("logs/tiny-12345678/results")) == Path("tiny-12345678-2"), "not among the logs"

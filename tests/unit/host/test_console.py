@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bulkinfer.host.console import make_printing_safe, print_log_lines, say, step_line
+from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines, say, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +44,12 @@ def test_a_command_prints_what_is_logged_once(capsys: pytest.CaptureFixture[str]
     log.info("one")
     log.warning("two")
     assert capsys.readouterr() == ("one\n", "two\n")
+    with naming_command("bulkinfer run"):
+        log.info("one")
+        log.warning("two")
+        log.error("a traceback")
+    log.warning("three")
+    assert capsys.readouterr() == ("one\n", "bulkinfer run: two\na traceback\nthree\n")
 
 
 def test_names_that_the_terminal_cannot_show_are_escaped() -> None:

@@ -57,8 +57,8 @@ def test_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bar) == 79
     assert lines == [
         "31,204 of 69,000 pictures   123.1 images/sec   5 min 8 s left",
-        "3 errors (2 decode, 1 read)   12% waiting for pictures",
-        "70% waiting for the device",
+        "3 errors (2 decode, 1 read)   12 % waiting for pictures",
+        "70 % waiting for the device",
         "workers: 1 running",
     ]
 

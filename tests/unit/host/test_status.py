@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from bulkinfer.host.status import (
     ENDED,
     FINISHED,
@@ -11,7 +10,6 @@ from bulkinfer.host.status import (
     Pace,
     Status,
     WorkerStatus,
-    duration,
     line_of,
     rows_of,
 )
@@ -48,14 +46,6 @@ def test_rows_that_are_lost_with_a_worker_were_never_done() -> None:
     assert rates((0, 0), (1, 10), (2, 20), (3, 12), (4, 22)) == [0, 0, 10, 10, 6.666667]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.2, "1 s"), (59, "59 s"), (60, "1 min 0 s"), (307, "5 min 7 s"), (7300, "2 h 1 min"), (200_000, "2 d 7 h")],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
 def test_percent_is_100_only_at_the_end() -> None:
     assert [Status(done=done, total=10_000).percent for done in (0, 9_999, 10_000)] == [0.0, 99.9, 100.0]
     assert Status(total=0).percent == 0.0
@@ -69,7 +59,7 @@ def test_a_status_in_words() -> None:
     )  # fmt: skip
     assert rows_of(status) == [
         ["31,204 of 69,000 pictures", "123.1 images/sec", "5 min 8 s left"],
-        ["3 errors (2 decode, 1 read)", "12% waiting for pictures", "70% waiting for the device"],
+        ["3 errors (2 decode, 1 read)", "12 % waiting for pictures", "70 % waiting for the device"],
         ["workers: 2 running, 1 starting"],
     ]
     assert line_of(status) == (

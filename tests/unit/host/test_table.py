@@ -6,7 +6,7 @@ import io
 import sys
 
 import pytest
-from bulkinfer.host.table import size_text, table_lines
+from bulkinfer.host.table import table_lines
 
 
 def test_a_small_table() -> None:
@@ -37,11 +37,6 @@ def test_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = table_lines(["key"], [["k" * 60]])
     assert {len(line) for line in lines[2:-1]} == {40}
     assert set(lines[1]) == {"─"}
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0.0 kB"), (1_234, "1.2 kB"), (5_600_000, "5.6 MB"), (7_200_000_000, "7.2 GB")])
-def test_sizes(size: int, text: str) -> None:
-    assert size_text(size) == text
 
 
 def test_a_row_is_one_line_in_a_file_if_asked() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,9 +19,11 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.insight.export_rows import Written, export_rows
 from bulkinfer.insight.options import FORMATS, RowsConfig
 from bulkinfer.launch.launcher import launch
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import read_results
 
 from tests.launches import config_of
+from tests.made_jobs import write_job
 from tests.pictures import write_files
 from tests.shown_job import LATIN, NUM_ERRORS, NUM_OK, ODD, finished_job
 
@@ -82,12 +85,12 @@ def test_jsonl(shown: Path, tmp_path: Path) -> None:
 def test_npy(tmp_path: Path, precision: str) -> None:
     output = finished_job(tmp_path, save_precision=precision)
     found = written(output, tmp_path, format="npy")
-    assert found.keys == tmp_path / "rows.keys.txt"
+    assert found.beside == tmp_path / "rows.keys.txt"
     values = np.load(tmp_path / "rows", mmap_mode="r", allow_pickle=False)
     assert (values.shape, values.dtype) == ((NUM_OK, 3), np.dtype(np.float16 if precision == "fp16" else np.float32))
     expected = ok_rows_of(output)
     np.testing.assert_array_equal(values, np.array([row["embedding"] for row in expected], values.dtype))
-    keys = found.keys.read_text().splitlines()
+    keys = found.beside.read_text().splitlines()
     assert keys == [row["key"].replace("\n", "\\n") for row in expected]
 
 
@@ -137,11 +140,26 @@ def test_label_studio(shown: Path, tmp_path: Path) -> None:
         name = unquote_to_bytes(task["data"]["image"].removeprefix("http://host/"))
         assert name == (row["key_bytes"] or row["key"].encode())
     assert any(unquote_to_bytes(task["data"]["image"]).endswith(LATIN) for task in tasks)
+    view = ElementTree.parse(tmp_path / "rows.interface.xml").getroot()
+    image, choices = view
+    assert (view.tag, image.tag, image.attrib) == ("View", "Image", {"name": "image", "value": "$image"})
+    assert (choices.tag, choices.attrib) == ("Choices", {"name": "choice", "toName": "image"})
+    assert [choice.attrib["value"] for choice in choices] == sorted({row["class_names"][0] for row in expected})
 
 
-def test_fiftyone(shown: Path, tmp_path: Path) -> None:
+def test_label_studio_takes_no_score_beyond_one(tmp_path: Path) -> None:
+    scores = [[1.0], [1.5], [-0.1], [0.0]]
+    write_job(tmp_path / "out", [b"%d.png" % i for i in range(4)], [[0]] * 4, scores, names=())
+    written(tmp_path / "out", tmp_path, format="label_studio")
+    tasks = json.loads((tmp_path / "rows").read_text())
+    assert [task["predictions"][0]["score"] for task in tasks] == [1.0, None, None, 0.0]
+
+
+def test_fiftyone(shown: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     written(shown, tmp_path, format="fiftyone")
-    labels, expected = json.loads((tmp_path / "rows").read_text())["labels"], ok_rows_of(shown)
+    labels, rows = json.loads((tmp_path / "rows").read_text())["labels"], ok_rows_of(shown)
+    expected = [row for row in rows if row["key_bytes"] is None and "\\" not in row["key"]]
+    assert f"left out {counted(len(rows) - len(expected), 'row')}, the first of which is latin-\\xe9.png: " in caplog.text
     assert list(labels) == [row["key"].removesuffix(".png") for row in expected]
     assert [label["label"] for label in labels.values()] == [row["class_names"][0] for row in expected]
     assert all(same_float(label["confidence"], row["scores"][0]) for label, row in zip(labels.values(), expected, strict=True))
@@ -223,7 +241,7 @@ def test_text_to_stdout(shown: Path, tmp_path: Path, format: str, capfdbinary: p
     capfdbinary.readouterr()
     assert written(shown, tmp_path, format=format, to="-").num_rows > 0
     assert capfdbinary.readouterr().out == (tmp_path / "rows").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"rows", "rows.interface.xml"}, "stdout has nothing beside it"
 
 
 def tree(folder: Path) -> dict[str, bytes]:

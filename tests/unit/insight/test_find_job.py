@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.files.json_file import write_json
-from bulkinfer.insight.find_job import FoundJob, find_job
+from bulkinfer.insight.find_job import FoundJob, find_job, newest_with
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.summary import point_latest
+from bulkinfer.results.job_file import job_path
 from bulkinfer.results.log_folder import job_name
 
 from tests.launches import as_an_earlier_version, config_of
@@ -98,6 +100,20 @@ def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     point_latest(folder)
     with pytest.raises(UsageError, match=f"{folder}, the newest run, wrote no rows"):
         find_job(None)
+
+
+def test_the_newest_that_saved_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"no job in logs saved embedding or logits: run one with --save topk embedding"):
+        newest_with(("embedding", "logits"), "logs")
+    for name, save in (("first", ("logits",)), ("second", ("topk", "embedding")), ("third", ("topk",))):
+        made = config_of(tmp_path, photos=3, engine="inline", output=name, save=save)
+        assert launch(replace(made, log_path="logs")).exit_code == 0
+    assert find_job(None).output.name == "third"
+    assert newest_with(("embedding", "logits"), "logs").output.name == "second"
+    assert newest_with(("logits",), "logs").output.name == "first"
+    job_path(Path("second")).write_text("{")
+    assert newest_with(("embedding", "logits"), "logs").output.name == "first", "a damaged job is passed over"
 
 
 def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

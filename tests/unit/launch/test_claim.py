@@ -197,7 +197,7 @@ def test_a_resume_with_other_versions_is_told_in_one_line(job: Job, output: Path
     job_file = claim_output(job, output)
     told = capfd.readouterr().err
     assert told == (
-        f"infer_launch: warning: {output} was begun with numpy 0.9 (now {now['numpy']}), Pillow 1.0 (now {now['Pillow']}): "
+        f"warning: {output} was begun with numpy 0.9 (now {now['numpy']}), Pillow 1.0 (now {now['Pillow']}): "
         "new rows may differ from those there\n"
     )
     assert job_file.versions["Pillow"] == "1.0", "what the job began with"

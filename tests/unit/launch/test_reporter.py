@@ -131,8 +131,8 @@ def test_deaths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert place.reporter.on_event(1, Died("ended by exit code 7", False), [0]) is None
     assert capsys.readouterr() == (
         "",
-        "infer_launch: worker 2 ended by signal 9 (SIGKILL); a new one takes over\n"
-        "infer_launch: worker 1 ended by exit code 7; it does not start; the others go on without it\n",
+        "worker 2 ended by signal 9 (SIGKILL); a new one takes over\n"
+        "worker 1 ended by exit code 7; it does not start; the others go on without it\n",
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.commands import partition_dataset
 from bulkinfer.commands import retry as command
+from bulkinfer.commands import retry as retry_command
 from bulkinfer.commands import verify as verify_command
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
@@ -23,10 +24,11 @@ from bulkinfer.launch import close as close_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch import retry as retry_module
 from bulkinfer.launch import retry_merge as merge_module
+from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.options import RetryConfig
-from bulkinfer.launch.retry import begun_config, retry
+from bulkinfer.launch.retry import retry
 from bulkinfer.launch.saved_manifest import kept_manifest
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.results.find_output import require_job
@@ -257,13 +259,6 @@ def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.Cap
     assert verify_command.main(["--output", str(tmp_path / "out")]) == 0
 
 
-def test_options_of_another_kind_are_damage(tmp_path: Path) -> None:
-    assert begun_config(JobFile({"config": {"top_k": 3, "younger": 1, "save": ["topk"]}}), tmp_path) == LaunchConfig(top_k=3)
-    assert begun_config(JobFile({}), tmp_path) == LaunchConfig()
-    with pytest.raises(RunError, match=r"_job\.json is damaged \(config\.top_k is '3', not int\)"):
-        begun_config(JobFile({"config": {"top_k": "3"}}), tmp_path)
-
-
 @pytest.mark.parametrize("mode", ["copy", "manifest"])
 def test_partitions_of_a_job_that_skipped_something_may_lie_elsewhere(tmp_path: Path, mode: str) -> None:
     """Its manifests are kept apart from them, and say where they lay."""
@@ -308,7 +303,7 @@ def test_a_staged_part_that_a_power_cut_left_empty(
     capsys.readouterr()
     assert retry(RetryConfig(output=str(output))).exit_code == 0
     told = capsys.readouterr()
-    assert told.err.startswith(f"bulkinfer retry: {staged[0]} is damaged or not a part of a job (")
+    assert told.err.startswith(f"{staged[0]} is damaged or not a part of a job (")
     assert told.err.endswith("; removed, its records run again\n")
     assert "retry: 1 error rows are ok now" in told.out
     assert all(row["status"] == "ok" for row in records(output).values())
@@ -411,13 +406,13 @@ def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], caps
     write_sealed(path, {**described, "versions": {**described["versions"], "numpy": "1.0"}})
     next(output.glob("part-*")).write_bytes(b"")
     capsys.readouterr()
-    assert retry(RetryConfig(output=str(output))).exit_code == 1
+    assert retry_command.main([str(output)]) == 1
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 3, told
     assert all(line.startswith("bulkinfer retry: ") for line in told)
     assert "was begun with numpy 1.0" in told[0]
     assert "set aside as" in told[1]
-    assert told[2].endswith("have no row; the same infer_launch continues")
+    assert told[2].endswith("have no row; the command that began the job continues")
 
 
 def test_many_rows_of_one_part(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.launch import plan as plan_module
+from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.launcher import launch
-from bulkinfer.launch.retry import begun_config
 from bulkinfer.launch.shards import shard_of, with_shard
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.shard import SHARDS_FILE, Shard

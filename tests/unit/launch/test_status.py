@@ -71,7 +71,7 @@ def test_a_disk_that_is_full_is_one_warning(launch: Launch, capsys: pytest.Captu
         writer.write(Progress(launch).status())
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert told.startswith("infer_launch: warning: Is a directory: ")
+    assert told.startswith("warning: Is a directory: ")
     assert read_status(launch.leases[1].path.parent) is not None, "the other one is written"
 
 

@@ -131,7 +131,6 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         f"  to run the error rows again: bulkinfer retry {launch.output}",
         f"results: {launch.output}",
         f"summary: {launch.log_dir / 'summary.json'}",
-        f"next: bulkinfer show {launch.output}",
     ]
     assert err == ""
 
@@ -148,7 +147,7 @@ def test_an_incomplete_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.Capt
     assert code == 1
     out, err = capsys.readouterr()
     assert "records: 10 = 6 ok + 0 errors + 4 not done\n" in out
-    assert err == "infer_launch: incomplete: 4 of 10 records have no row; the same infer_launch continues\n"
+    assert err == "incomplete: 4 of 10 records have no row; the command that began the job continues\n"
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(RunError("disk full"), 1), (UsageError("no such provider"), 2)])

@@ -94,9 +94,7 @@ def test_others_are_told_in_one_sentence(job: Job, tmp_path: Path, capsys: pytes
     elsewhere = replace(job, config=replace(job.config, tuned_for=tuned(job, tmp_path).tuned_for))
     warn_if_tuned_elsewhere(elsewhere, 3, CoreBudget((0, 1), None))
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "infer_launch: warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 1 worker on 4 cores of "
-    )
+    assert line.startswith("warning: the flag file was tuned for tiny at batch size 4 in fp32 on cpu, 1 worker on 4 cores of ")
     assert ", this is tiny at batch size 4 in fp32 on cpu, 3 workers on 2 cores of " in line
 
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bulkinfer.model.card import read_card
-from bulkinfer.model.integrity import damage, readable_card, variant_damage
+from bulkinfer.model.card import read_card, readable_card
+from bulkinfer.model.integrity import damage, variant_damage
 
 from tests.models import write_tiny_model
 

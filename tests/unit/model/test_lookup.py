@@ -18,6 +18,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.model.card import USERS_FILE, Calibration, Weights, read_card, write_card
 from bulkinfer.model.graph_checks import Golden, write_golden
 from bulkinfer.model.lookup import Model, check_columns, find_model
+from bulkinfer.types import explained
 
 from tests.models import write_tiny_model
 
@@ -185,7 +186,7 @@ def test_int8_is_a_folder_of_its_own_and_its_absence_names_the_command(models: P
     with pytest.raises(UsageError) as caught:
         found(models, precision="int8")
     command = f"get_model --model_name tiny --batch_size 6 --model_path {models} --precision int8"
-    assert str(caught.value).endswith(f"int8/card.json does not exist: run {command} --calibration_dir PICTURES")
+    assert str(caught.value).endswith(f"int8/card.json does not exist: run {explained(f'{command} --calibration_dir PHOTOS')}")
     write_tiny_model(models / "tiny", "int8", batch_sizes=(0, 6))
     golden_in(models / "tiny" / "int8")
     assert found(models, precision="int8").graph == (models / "tiny" / "int8" / "model_6.onnx").resolve()
@@ -286,8 +287,8 @@ def test_an_adopted_network_is_mended_from_its_file_and_widened_from_its_folder(
     remember(models, source="onnx", weights=Weights("m.onnx", "0" * 64, "file given to get_model --onnx"), input="float32")
     assert told(models, batch_size=8) == "get_model --model_name tiny --batch_size 8 --input float32"
     cut(models / "tiny" / "weights.bin")
-    words = "get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --input float32 --licence none"
-    assert told(models) == f"{words}, and the other options it was made with"
+    words = "get_model --onnx m.onnx --name tiny --recipe RECIPE --batch_size 6 --input float32 --licence none"
+    assert told(models) == f"{explained(words)}, and the other options it was made with"
 
 
 @pytest.mark.parametrize("name", ["card.json", "weights.bin", "model.onnx", "model.json", "golden.npz"])
@@ -301,7 +302,8 @@ def test_a_damaged_variant_that_was_calibrated_needs_pictures_again(models: Path
     words = "get_model --model_name tiny --batch_size 8 --weights random --input float32 --precision int8"
     assert told(models, precision="int8", batch_size=8) == words
     harm(models / "tiny" / "int8" / name)
-    assert told(models, precision="int8", batch_size=8) == f"{words} --calibration_dir PICTURES"
+    assert told(models, precision="int8", batch_size=8) == explained(f"{words} --calibration_dir PHOTOS")
+    assert told(models, precision="int8", batch_size=8, data_dir="my photos") == f"{words} --calibration_dir 'my photos'"
 
 
 def test_a_damaged_card_beside_a_sound_variant(models: Path) -> None:
@@ -340,7 +342,7 @@ MADE = {
     "checkpoint": (Weights("weights.safetensors", "0" * 64, "/runs/digits 1/step-5"),
                    "run get_model --checkpoint '/runs/digits 1/step-5' --name tiny --batch_size 6 --licence none"),
     "onnx": (Weights("m.onnx", "0" * 64, "file given to get_model --onnx"),
-             "run get_model --onnx m.onnx --name tiny --recipe RECIPE.json --batch_size 6 --licence none"),
+             "run get_model --onnx m.onnx --name tiny --recipe RECIPE --batch_size 6 --licence none"),
     "zoo": (Weights("tiny.pth", "0" * 64), "run get_model --model_name tiny --batch_size 6"),
 }  # fmt: skip
 
@@ -354,11 +356,11 @@ def test_the_hint_for_a_card_with_a_flipped_bit_is_how_the_network_was_made(mode
     with pytest.raises(UsageError, match=r"card\.json is damaged") as caught:
         find_model(LaunchConfig(model_path=str(models), model_name="tiny"), ["cpu"], lambda _: False)
     rest = ", and the other options it was made with" if source == "onnx" else ""
-    assert str(caught.value).endswith(f": {told} --model_path {models}{rest}")
+    assert str(caught.value).endswith(f": {explained(f'{told} --model_path {models}')}{rest}")
 
 
 def test_the_hint_names_both_ways_where_nothing_says_how_the_network_was_made(models: Path) -> None:
-    both = "get_model --checkpoint RUN --name tiny, or get_model --onnx FILE --name tiny --recipe RECIPE.json"
+    both = explained("get_model --checkpoint RUN --name tiny, or get_model --onnx FILE --name tiny --recipe RECIPE")
     rest = ", and the other options it was made with"
     for content in ("{", "[]", '{"source": "zoo"}', None):
         card = models / "tiny" / "card.json"

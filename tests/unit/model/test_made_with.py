@@ -13,6 +13,7 @@ from bulkinfer.commands.parse import parse
 from bulkinfer.config import GetModelConfig
 from bulkinfer.model.card import USERS_FILE, ModelCard, Weights, read_card, write_card
 from bulkinfer.model.made_with import made_again, made_again_from, recorded_options
+from bulkinfer.types import explained
 
 from tests.models import write_tiny_model
 
@@ -76,8 +77,8 @@ def test_a_damaged_record_counts_as_none(card: ModelCard, tmp_path: Path, option
     path.write_text(json.dumps({**value, "options": options}))
     again = made_again_from(path, "net")
     assert again is not None
-    told = "get_model --onnx m.onnx --name net --recipe RECIPE.json --batch_size 6, and the other options it was made with"
-    assert again.command(6, "models") == told
+    told = explained("get_model --onnx m.onnx --name net --recipe RECIPE --batch_size 6")
+    assert again.command(6, "models") == f"{told}, and the other options it was made with"
 
 
 def test_the_record_names_no_folder_of_the_host_and_no_password() -> None:

@@ -58,7 +58,7 @@ def test_a_folder_a_single_archive_and_a_link_to_it(tmp_path: Path) -> None:
     assert [record.label for record in records(dataset)] == [2, None, None, None, None, None]
     assert dataset.source == f"pictures in 2 archives of {data}"
     assert dataset.scan is not None
-    assert dataset.scan.summary() == [f"found 6 pictures (0.0 MB) in 2 archives of {data}"]
+    assert dataset.scan.summary() == [f"found 6 pictures (1 kB) in 2 archives of {data}"]
     (tmp_path / "link.tar").symlink_to(data / "1.tar")
     for place in (data / "1.tar", tmp_path / "link.tar"):
         assert contents(records(open_dataset(place))) == {key: EXPECTED[key] for key in list(EXPECTED)[3:]}

@@ -65,7 +65,7 @@ def test_c48_what_grows_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.
     assert found.read(["values"]).num_rows == len(values)
     monkeypatch.setattr(bounded_parquet, "_MOST_BYTES", 700_000)
     assert (tmp_path / "x").stat().st_size < 15_000
-    with pytest.raises(ValueError, match=r"its rows would take [\d,]+ MB of memory"):
+    with pytest.raises(ValueError, match=r"its rows would take [\d.]+ [kMG]B of memory"):
         opened(tmp_path / "x", table).read(["values"])
 
 
@@ -79,7 +79,7 @@ def test_c48_a_part_that_stands_for_much_more_is_refused(tmp_path: Path, monkeyp
     assert path.stat().st_size < 20_000
     read_part(tmp_path, STEP, "f" * 64)
     monkeypatch.setattr(bounded_parquet, "_MOST_BYTES", 2_500_000)
-    with pytest.raises(RunError, match=r"is damaged or not a part of a job \(its rows would take [\d,]+ MB of memory\)"):
+    with pytest.raises(RunError, match=r"is damaged or not a part of a job \(its rows would take [\d.]+ [kMG]B of memory\)"):
         read_part(tmp_path, STEP, "f" * 64)
 
 
@@ -89,5 +89,5 @@ def test_c48_a_manifest_that_stands_for_much_more_is_refused(tmp_path: Path, mon
     assert path.stat().st_size < 30_000
     assert Manifest.read(path).num_records == 5000
     monkeypatch.setattr(bounded_parquet, "_MOST_BYTES", 1_000_000)
-    with pytest.raises(RunError, match=r"manifest.parquet is damaged \(its rows would take [\d,]+ MB of memory\)"):
+    with pytest.raises(RunError, match=r"manifest.parquet is damaged \(its rows would take [\d.]+ [kMG]B of memory\)"):
         Manifest.read(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.records.data_dir import resolve_data_dir
+from bulkinfer.records.data_dir import pictures_here, resolve_data_dir
 
 
 def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +15,7 @@ def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("DATA_DIR", raising=False)
     for name in ("given", "environment", "datasets"):
         (tmp_path / name).mkdir()
-    with pytest.raises(UsageError, match="no pictures given: use --data_dir, set DATA_DIR, or run partition_dataset"):
+    with pytest.raises(UsageError, match=r"no pictures given: give their folder with --data_dir, or set DATA_DIR$"):
         resolve_data_dir(LaunchConfig())
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "environment"))
     assert resolve_data_dir(LaunchConfig()) == tmp_path / "environment"
@@ -24,3 +24,32 @@ def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve_data_dir(LaunchConfig(data_dir="given")) == Path("given")
     with pytest.raises(UsageError, match="missing is not a folder: give --data_dir a folder of pictures or of partitions"):
         resolve_data_dir(LaunchConfig(data_dir="missing"))
+
+
+def test_the_one_folder_of_pictures_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    for name in ("notes", ".hidden", "deep/er/and deeper"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "notes" / "a.txt").touch()
+    (tmp_path / ".hidden" / "a.jpg").touch()
+    (tmp_path / "deep" / "er" / "and deeper" / "a.jpg").touch()
+    (tmp_path / "a.jpg").touch()
+    assert pictures_here() == ""
+    (tmp_path / "my photos" / "cats").mkdir(parents=True)
+    (tmp_path / "my photos" / "cats" / "a.JPG").touch()
+    assert pictures_here() == "my photos"
+    with pytest.raises(
+        UsageError, match="no pictures given: give their folder with --data_dir, as in --data_dir 'my photos', or"
+    ):
+        resolve_data_dir(LaunchConfig())
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "b.png").touch()
+    assert pictures_here() == "", "which of them is not known"
+
+
+def test_a_working_folder_that_is_gone_holds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert pictures_here() == ""

@@ -130,6 +130,9 @@ def test_c32_without_the_option_records_are_what_they_were(tmp_path: Path) -> No
     assert open_dataset(photos).partitions[0].manifest.content_hash == plain.partitions[0].manifest.content_hash
     labelled = partition_dataset(photos, partitions=1, output=tmp_path / "e", labels="folders")
     assert labelled.content_hash != plain.content_hash
+    names = dict(enumerate(sorted(path.name for path in photos.iterdir() if path.is_dir())))
+    assert (plain.label_classes, labelled.label_classes) == ({}, names)
+    assert open_dataset(photos, labels="folders").label_classes == names
     with pytest.raises(UsageError, match="--labels annotations takes the categories of --annotations FILE"):
         partition_dataset(photos, output=tmp_path / "f", labels="annotations")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.model.card import CALIBRATED, ModelCard, variant_folder
-from bulkinfer.model.integrity import readable_card, variant_damage
-from bulkinfer.model.lookup import named_folder
+from bulkinfer.model.card import CALIBRATED, ModelCard, readable_card, variant_folder
+from bulkinfer.model.integrity import variant_damage
+from bulkinfer.model.names import named_folder
 
 
 def check_request(config: GetModelConfig) -> None:
@@ -45,7 +45,7 @@ def check_before_export(
     elif reasons and config.precision in CALIBRATED and not config.calibration_dir:
         raise UsageError(
             f"{network} would be exported again ({'; '.join(reasons)}), and a variant in {config.precision} cannot be made "
-            "of it without --calibration_dir PICTURES: give it, or the options that the network was made with"
+            "of it without --calibration_dir PHOTOS: give it, or the options that the network was made with"
         )
 
 
@@ -74,9 +74,7 @@ def check_kind(precision: str, card: ModelCard) -> None:
 def check_pictures(config: GetModelConfig, folder: Path, card: ModelCard | None) -> None:
     """Raises UsageError if the variant of `card` in `folder` must be made, needs pictures, and none are given."""
     if config.precision in CALIBRATED and not config.calibration_dir and (damage := variant_damage(folder, card)):
-        raise UsageError(
-            f"{folder} {damage}: give --calibration_dir PICTURES, a folder of pictures like those to be classified"
-        )
+        raise UsageError(f"{folder} {damage}: give --calibration_dir PHOTOS, a folder of pictures like those to be classified")
 
 
 def _check_place(folder: Path) -> None:

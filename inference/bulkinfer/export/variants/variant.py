@@ -29,10 +29,10 @@ from bulkinfer.files.atomic import remove_abandoned, write_owner_file
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.model.accuracy_gate import MIN_CLEAR
 from bulkinfer.model.batch_graph import LOCK, complete
-from bulkinfer.model.card import CALIBRATED, Calibration, ModelCard, graph_path, read_card, variant_folder
+from bulkinfer.model.card import CALIBRATED, CARD, Calibration, ModelCard, graph_path, read_card, variant_folder
 from bulkinfer.model.graph_checks import Golden, Outputs, cpu_session, read_golden
 from bulkinfer.model.graph_file import Export, move_weights_out
-from bulkinfer.model.integrity import CARD, variant_damage
+from bulkinfer.model.integrity import variant_damage
 from bulkinfer.runtime.providers import runtime
 
 log = logging.getLogger("bulkinfer")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bulkinfer.host.number_text import percent_text
 from bulkinfer.insight.accuracy.tally import NUM_BINS, Tally
 from bulkinfer.insight.class_names import ClassNames
 
@@ -151,14 +152,14 @@ def lines(figures: Figures) -> Iterator[str]:
     scored = figures.num_scored
     with_errors = ""
     if figures.num_errors:
-        with_errors = f"; {_percent(figures.top1_with_errors)} if the {figures.num_errors:,} error rows count as wrong"
-    yield f"top-1: {_percent(figures.top1)} ({figures.hits[0]:,} of {scored:,}){with_errors}"
+        with_errors = f"; {percent_text(figures.top1_with_errors, 2)} if the {figures.num_errors:,} error rows count as wrong"
+    yield f"top-1: {percent_text(figures.top1, 2)} ({figures.hits[0]:,} of {scored:,}){with_errors}"
     if (kept := len(figures.hits)) < _TOP:
         yield f"top-5: not known, since the rows keep {kept} of the classes (--top_k {kept})"
     if (k := min(kept, _TOP)) > 1:
-        yield f"top-{k}: {_percent(figures.hits[k - 1] / scored)} ({figures.hits[k - 1]:,} of {scored:,})"
+        yield f"top-{k}: {percent_text(figures.hits[k - 1] / scored, 2)} ({figures.hits[k - 1]:,} of {scored:,})"
     if (mean := figures.mean_per_class) is not None:
-        yield f"mean per class: {_percent(mean)}"
+        yield f"mean per class: {percent_text(mean, 2)}"
     if figures.num_several:
         yield (
             f"{figures.num_several:,} rows have several classes, any of which counts as right; the figures of single classes "
@@ -211,7 +212,3 @@ def _worst_lines(figures: Figures) -> Iterator[str]:
 def class_text(number: int, name: str) -> str:
     """A class for messages: its number and the first of its names."""
     return f"{number} {name.partition(',')[0]}".rstrip()
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"

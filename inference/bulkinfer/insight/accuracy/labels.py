@@ -1,23 +1,26 @@
-"""Where labels come from: the class folders of the keys, a table of file names and labels, or COCO annotations."""
+"""Where labels come from: the rows, the class folders of the keys, a table of file names and labels, or COCO annotations."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from bulkinfer.errors import UsageError
 from bulkinfer.insight.accuracy.key_match import KeyMatch
+from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.insight.picture_file import picture_folder
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, raw_key_column
 from bulkinfer.records.sources.coco import read_annotations
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.records.sources.label_table import read_label_table
+from bulkinfer.records.sources.labels import FOLDER_WORDS, named_classes
 from bulkinfer.results.reader import Results
 from bulkinfer.types import key_text, printable_path
 
-FOLDER = ("folder", "folders")  # values of --labels beside the path of a file
 _FLAG = "--labels"
 
 Label = tuple[str, ...]  # the label of a picture as it is written, several of COCO; () if it has none
@@ -25,33 +28,56 @@ Label = tuple[str, ...]  # the label of a picture as it is written, several of C
 
 @dataclass(frozen=True)
 class Labels:
-    """`of(keys)` gives the label of each key; `source` says where they come from; `without_row()` counts unused names."""
+    """`of(rows)` gives the label of each of some rows, a table with the columns of their keys and those in `columns`.
 
-    of: Callable[[Sequence[bytes]], list[Label]]
+    `source` says where the labels come from; `without_row()` counts unused names.
+    """
+
+    of: Callable[[pa.Table], list[Label]]
     source: str
+    columns: tuple[str, ...] = ()
     without_row: Callable[[], int] = lambda: 0
 
 
-def open_labels(wanted: str, results: Results) -> Labels:
-    """The labels that --labels asks for. Memory: the file of labels.
+def open_labels(wanted: str, results: Results, names: ClassNames) -> Labels:
+    """The labels that --labels asks for; those in the rows if `wanted` is empty. Memory: the file of labels.
 
-    Raises UsageError if the file is missing or of no known form, or if it is not clear which key a name means.
+    `names` are those of the network's classes. Raises UsageError if the file is missing or of no known form, if it is not clear
+    which key a name means, or if labels in the rows are wanted and there are none.
     """
-    if wanted in FOLDER:
+    if not wanted:
+        return _in_rows(results, names)
+    if wanted in FOLDER_WORDS:
         return Labels(_of_folders, "the first folder of each key")
     path = Path(wanted)
     shown = printable_path(path)
     if path.is_dir():
         raise UsageError(f"{_FLAG}: {shown} is a folder: for labels from the folders of the keys, type --labels folder")
     if path.suffix.lower() == ".json":
-        names = _categories(path, results)
-        return _of_names(names, results, f"{counted(len(names), 'image')} of {shown}", any_folder=True)
+        categories = _categories(path, results)
+        return _of_names(categories, results, f"{counted(len(categories), 'image')} of {shown}", any_folder=True)
     table = read_label_table(path, _FLAG)
     labels = {name: (key_text(label),) for name, label in table.labels.items()}
     return _of_names(labels, results, f"{counted(len(labels), 'line')} of {shown}", any_folder=False)
 
 
-def _of_folders(keys: Sequence[bytes]) -> list[Label]:
+def _in_rows(results: Results, names: ClassNames) -> Labels:
+    """The column `label`: numbers. They mean the names that _job.json has for them, if the network has names of classes."""
+    if not any(rows["label"].null_count < len(rows) for rows in results.tables(("label",))):
+        raise UsageError(
+            f"no labels given, and the rows of {printable_path(results.output)} have none: use --labels folder, or --labels "
+            "FILE with a table or COCO annotations"
+        )
+    known = named_classes(results.job.get("label_classes")) if names else {}
+
+    def of(rows: pa.Table) -> list[Label]:
+        return [() if number is None else (known.get(number, str(number)),) for number in rows["label"].to_pylist()]
+
+    return Labels(of, f"the column label of the rows{'' if known else ', as numbers of classes'}", ("label",))
+
+
+def _of_folders(rows: pa.Table) -> list[Label]:
+    keys = raw_key_column(rows).to_pylist()
     return [(key_text(key.partition(b"/")[0]),) if b"/" in key else () for key in keys]
 
 
@@ -73,7 +99,8 @@ def _of_names(labels: Mapping[bytes, Label], results: Results, source: str, *, a
         exact.update(key for key in raw_key_column(rows).to_pylist() if key in labels)
     match = KeyMatch(labels, exact, _FLAG, any_folder=any_folder)
 
-    def of(keys: Sequence[bytes]) -> list[Label]:
+    def of(rows: pa.Table) -> list[Label]:
+        keys = raw_key_column(rows).to_pylist()
         return [labels[name] if (name := match.find(key)) is not None else () for key in keys]
 
-    return Labels(of, source, lambda: match.num_without_key)
+    return Labels(of, source, without_row=lambda: match.num_without_key)

@@ -16,11 +16,10 @@ from bulkinfer.insight.accuracy.labels import Label, Labels
 from bulkinfer.insight.accuracy.tally import Tally, padded
 from bulkinfer.insight.class_columns import matrix, require_classes
 from bulkinfer.insight.class_names import ClassNames
-from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable
 
-COLUMNS = ("key", "key_bytes", "stage", "class_ids", "scores")
+_COLUMNS = ("key", "key_bytes", "stage", "class_ids", "scores")
 
 
 @dataclass
@@ -44,7 +43,7 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
     """
     require_classes(results)
     tally, rows = Tally.of(int(results.job["identity"]["top_k"])), _Rows()
-    for table in results.tables(COLUMNS):
+    for table in results.tables((*_COLUMNS, *labels.columns)):
         known = _classes_of_rows(table, labels, names, rows)
         is_ok = pc.is_null(table["stage"]).to_numpy(zero_copy_only=False)
         has_class = np.fromiter(map(bool, known), bool, len(known))
@@ -55,7 +54,7 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
             tally.add(matrix(chosen["class_ids"]), scores_NK[:, 0], padded([known[row] for row in scored]))
     if not tally.num_scored:
         reasons = "; ".join(_reasons(rows, labels, names))
-        raise UsageError(f"--labels: none of {len(results):,} rows can be scored: {reasons}")
+        raise UsageError(f"none of {len(results):,} rows can be scored: {reasons}")
     return figures_of(tally, names, num_rows=len(results), num_records=int(results.job["num_records"]),
                       num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=_shown(rows.unmatched, names),
                       labels_from=labels.source, num_without_row=labels.without_row())  # fmt: skip
@@ -63,7 +62,7 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
 
 def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _Rows) -> list[tuple[int, ...]]:
     """The right classes of each row; () if it has no label, or one that is no class, which is counted."""
-    found = labels.of(raw_key_column(table).to_pylist())
+    found = labels.of(table)
     rows.num_unlabelled += sum(not label for label in found)
     known = []
     for label in found:

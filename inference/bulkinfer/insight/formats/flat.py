@@ -16,6 +16,7 @@ from bulkinfer.results.answers import ANSWER_COLUMNS, num_ranked, ranked
 from bulkinfer.results.reader import Results
 
 _COLUMNS = ("key", "status", *ANSWER_COLUMNS, "stage", "error")
+_ROWS = 10_000  # of a CSV that pyarrow writes at once: meanwhile a stop signal waits
 _KINDS = {"class": pa.int32(), "label": pa.string(), "score": pa.float32()}
 
 
@@ -61,9 +62,11 @@ def write_csv(results: Results, final: Path, config: RowsConfig) -> int:
         for table in flat_tables(results, config.top_k):
             if not count:
                 file.write(",".join(table.column_names).encode() + b"\n")
-            lines = pa.BufferOutputStream()  # pyarrow closes what it is given, and writes NULs for empty chunks
-            pa.csv.write_csv(table.combine_chunks(), lines, options)
-            file.write(lines.getvalue())
+            whole = table.combine_chunks()  # pyarrow writes NULs for empty chunks
+            for start in range(0, len(whole), _ROWS):
+                lines = pa.BufferOutputStream()  # pyarrow closes what it is given
+                pa.csv.write_csv(whole.slice(start, _ROWS), lines, options)
+                file.write(lines.getvalue())
             count += len(table)
     return count
 

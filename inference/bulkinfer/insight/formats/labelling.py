@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
 
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, escaped
 from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.output_files import STDOUT
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked
 from bulkinfer.results.reader import Results
+
+log = logging.getLogger("bulkinfer")
 
 
 class _Best(NamedTuple):
@@ -23,42 +29,75 @@ class _Best(NamedTuple):
     key_bytes: bytes
     name: str
     score: float | None
+    is_utf8: bool
 
 
 def write_label_studio(results: Results, final: Path, config: RowsConfig) -> int:
-    """Write tasks with predictions, as Label Studio imports them, for its template of image classification.
+    """Write tasks with predictions, as Label Studio imports them, and beside them the labelling interface that it needs first.
 
     The address of a picture is --prefix and its key, with the characters escaped that addresses cannot hold. Returns the
     number of tasks.
     """
     version = f"{results.job['identity'].get('model_name')}-{results.job['fingerprint'][:8]}"
+    names = set[str]()
+
+    def tasks() -> Iterator[dict[str, Any]]:
+        for best in _best_of(results):
+            names.add(best.name)
+            yield _task(best, version, config.prefix)
+
     with written_text(final) as file:
         file.write("[\n")
-        count = write_items(file, (_task(best, version, config.prefix) for best in _best_of(results)))
+        count = write_items(file, tasks())
         file.write("\n]\n")
+        if str(final) != STDOUT:  # before the tasks are published: they are never without it
+            _write_interface(interface_path(final), sorted(names))
     return count
+
+
+def interface_path(final: Path) -> Path:
+    """Where the labelling interface of tasks lies."""
+    return final.with_name(f"{final.name}.interface.xml")
+
+
+def _write_interface(path: Path, names: list[str]) -> None:
+    """Write the interface for these classes: Label Studio takes no prediction of a class that its project does not have."""
+    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in names)
+    with written_text(path) as file:
+        file.write(f'<View>\n  <Image name="image" value="$image"/>\n  <Choices name="choice" toName="image">\n{choices}'
+                   "  </Choices>\n</View>\n")  # fmt: skip
 
 
 def _task(best: _Best, version: str, prefix: str) -> dict[str, Any]:
     choice = {"from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [best.name]}}
-    prediction = {"model_version": version, "score": best.score, "result": [choice]}
+    is_share = best.score is not None and 0 <= best.score <= 1  # it takes no others
+    prediction = {"model_version": version, "score": best.score if is_share else None, "result": [choice]}
     return {"data": {"image": prefix + quote(best.key_bytes), "key": best.key}, "predictions": [prediction]}
 
 
 def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
     """Write labels as FiftyOneImageClassificationDataset has them: key without its extension -> class and confidence.
 
-    Returns the number of labels.
+    Rows with names that FiftyOne cannot find are left out, with one warning: with one such name it takes none. Returns the
+    number of labels.
     """
-    count = 0
+    count, num_left_out, first_left_out = 0, 0, ""
     with written_text(final) as file:
         file.write('{"labels": {\n')
         for best in _best_of(results):
+            if not best.is_utf8 or "\\" in best.key:
+                num_left_out, first_left_out = num_left_out + 1, first_left_out or best.key
+                continue
             label = {"label": best.name} | ({} if best.score is None else {"confidence": best.score})
             name = json.dumps(os.path.splitext(best.key)[0], ensure_ascii=False)
             file.write(f"{',' if count else ''}{name}: {json.dumps(label, ensure_ascii=False)}\n")
             count += 1
         file.write("}}\n")
+    if num_left_out:
+        log.warning(
+            f"bulkinfer rows: warning: left out {counted(num_left_out, 'row')}, the first of which is "
+            f"{escaped(first_left_out)}: FiftyOne cannot find pictures whose names hold a backslash or are not UTF-8"
+        )
     return count
 
 
@@ -70,5 +109,7 @@ def _best_of(results: Results) -> Iterator[_Best]:
         ok = table.filter(pc.is_null(table["stage"]))
         if num_ranked(ok):
             best, keys = ranked(ok, 0), ok["key"].to_pylist()
-            raw = [known or key.encode() for known, key in zip(ok["key_bytes"].to_pylist(), keys, strict=True)]
-            yield from map(_Best, keys, raw, class_texts(best), float_values(best.scores))
+            others = ok["key_bytes"].to_pylist()
+            raw = [other or key.encode() for other, key in zip(others, keys, strict=True)]
+            are_utf8 = [other is None for other in others]
+            yield from map(_Best, keys, raw, class_texts(best), float_values(best.scores), are_utf8)

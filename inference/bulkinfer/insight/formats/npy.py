@@ -17,7 +17,7 @@ from bulkinfer.insight.options import RowsConfig
 from bulkinfer.results.reader import Results
 from bulkinfer.types import Array
 
-_DEFAULT = ("embedding", "logits")
+DEFAULT = ("embedding", "logits")  # the outputs that are written without --column: the first one that was saved
 
 
 def keys_path(final: Path) -> Path:
@@ -36,7 +36,7 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
         values_file = stack.enter_context(stack.enter_context(publishing(final)).open("wb+"))
         keys_file = stack.enter_context(stack.enter_context(publishing(keys_path(final))).open("w", encoding="utf-8"))
         for table in results.tables():
-            name = name or next((name for name in _DEFAULT if name in table.column_names), "")
+            name = name or next((name for name in DEFAULT if name in table.column_names), "")
             ok = table.filter(pc.is_null(table["stage"]))
             values = _values(ok, name)
             if not header_bytes:  # before the first part, also if that holds error rows only

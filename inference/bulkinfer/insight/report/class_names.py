@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import pyarrow.compute as pc
+
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.results.parquet_parts import read_part
@@ -31,7 +34,7 @@ def _named_in(results: Results, part: str, missing: set[int]) -> dict[int, str]:
     _, table = read_part(results.output, step, results.job["fingerprint"], ("class_ids", "class_names"))
     if "class_names" not in table.column_names:
         return {}
-    found: dict[int, str] = {}
-    for numbers, names in zip(table["class_ids"].to_pylist(), table["class_names"].to_pylist(), strict=True):
-        found |= {number: name for number, name in zip(numbers or (), names or (), strict=True) if number in missing}
-    return found
+    numbers, names = (pc.list_flatten(table[name]) for name in ("class_ids", "class_names"))
+    found, first = np.unique(numbers.to_numpy(), return_index=True)
+    is_missing = np.isin(found, list(missing))
+    return dict(zip(found[is_missing].tolist(), names.take(first[is_missing]).to_pylist(), strict=True))

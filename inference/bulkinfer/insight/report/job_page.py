@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bulkinfer.insight.accuracy.labels import open_labels
-from bulkinfer.insight.accuracy.score import score
+from bulkinfer.errors import UsageError
+from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
@@ -18,11 +19,10 @@ from bulkinfer.insight.report.job_facts import command_of, facts_of, read_record
 from bulkinfer.insight.report.near_duplicates import (
     LEAST_COSINE,
     NearDuplicates,
-    Pair,
     embedding_column,
     find_near_duplicates,
 )
-from bulkinfer.insight.report.page import count, percent, rate, render
+from bulkinfer.insight.report.page import render
 from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_rows
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
@@ -30,6 +30,9 @@ from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
 from bulkinfer.records.archive_dataset import is_archive_file
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
+
+if TYPE_CHECKING:
+    from bulkinfer.insight.accuracy.figures import Figures
 
 _CLASSES = 15  # rows of the table of classes
 _ANSWERS = 3  # of a sample
@@ -66,9 +69,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
     near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
-    figures = None
-    if config.labels:
-        figures = score(results, open_labels(config.labels, results), classes_of(found.job, config.model_path))
+    figures, no_figures = _accuracy(found, results, config) if config.labels or scan.labelled else (None, "")
     return render(
         "job.html",
         title=found.name,
@@ -87,30 +88,43 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         scores=_score_chart(scan),
         mean_score=scan.score_sum / scan.num_scored if scan.num_scored else 0.0,
         figures=figures,
+        no_figures=no_figures,
         worst=figures.worst(_WORST) if figures else [],
         near=near,
+        could_have_embeddings="embedding" in found.job.identity.get("outputs", {}).values(),
         least_cosine=LEAST_COSINE,
         **_with_pictures(found, results, scan, near, config),
     )
+
+
+def _accuracy(found: FoundJob, results: Results, config: ReportConfig) -> tuple[Figures | None, str]:
+    """The figures by --labels, else by the labels in the rows; or None, and why the latter say nothing of this network."""
+    from bulkinfer.insight.accuracy.labels import open_labels
+    from bulkinfer.insight.accuracy.score import score
+
+    names = classes_of(found.job, config.model_path)
+    try:
+        return score(results, open_labels(config.labels, results, names), names), ""
+    except UsageError as error:
+        if config.labels:
+            raise
+        return None, str(error)
 
 
 def _with_pictures(
     found: FoundJob, results: Results, scan: RowScan, near: NearDuplicates | None, config: ReportConfig
 ) -> dict[str, Any]:
     """The content with names of classes and pictures: the table of classes, the samples, and the pairs."""
-    shown = scan.classes.most_common(_CLASSES)
+    shown, pairs = scan.classes.most_common(_CLASSES), near.pairs if near else ()
     samples = [*scan.sure.samples, *scan.unsure.samples]
     wanted = {number for number, _ in shown} | {number for each in samples for number in each.class_ids[:_ANSWERS]}
     names = names_of_classes(found, results, wanted, config.model_path) if wanted else {}
-    thumbnails, why_none = _thumbnails(found, config)
+    thumbnails, why_none = _thumbnails(found, [*samples, *(each for pair in pairs for each in (pair.one, pair.other))], config)
 
     def card(sample: Sample) -> Card:
         answers = zip(sample.class_ids[:_ANSWERS], sample.scores[:_ANSWERS], strict=True)
-        picture = thumbnails.of(sample) if thumbnails else Thumbnail(reason="its folder was not found")
+        picture = thumbnails.get(sample, Thumbnail(reason="its folder was not found"))
         return Card(sample, picture, tuple((names[number], value) for number, value in answers))
-
-    def pair(found_pair: Pair) -> tuple[Card, Card, float]:
-        return card(found_pair.one), card(found_pair.other), found_pair.cosine
 
     largest = shown[0][1] if shown else 1
     return {
@@ -119,16 +133,16 @@ def _with_pictures(
         "sure": [card(sample) for sample in scan.sure.samples],
         "unsure": [card(sample) for sample in scan.unsure.samples],
         "failed": _failed(scan, config.pictures),
-        "pairs": [pair(each) for each in near.pairs] if near else [],
+        "pairs": [(card(pair.one), card(pair.other), pair.cosine) for pair in pairs],
     }
 
 
-def _thumbnails(found: FoundJob, config: ReportConfig) -> tuple[Thumbnails | None, str]:
-    """What makes the thumbnails; or None, and why the page has no pictures."""
+def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig) -> tuple[dict[Sample, Thumbnail], str]:
+    """The thumbnails of these rows; or none, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
     if not (folder.is_dir() or is_archive_file(folder)):
-        return None, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
-    return Thumbnails(folder, found.job.identity), ""
+        return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
+    return Thumbnails(folder, found.job.identity).of_all(samples), ""
 
 
 def _failed(scan: RowScan, most: int) -> list[Sample]:
@@ -141,11 +155,10 @@ def _throughput_chart(curve: Curve | None) -> Chart | None:
     if curve is None or len(curve.images_per_s) < _FEWEST_POINTS:
         return None
     points = [((index + 0.5) * curve.point_s, value) for index, value in enumerate(curve.images_per_s)]
-    text = (
-        f"Pictures per second over {curve.seconds:,.0f} seconds: between {rate(min(curve.images_per_s))} and "
-        f"{rate(max(curve.images_per_s))}."
-    )
-    return line_chart(text, [("images/s", points)], x_name="seconds of running time", y_name="images/s", x_end=curve.seconds)
+    slowest, fastest = min(curve.images_per_s), max(curve.images_per_s)
+    text = f"Throughput over {duration_text(curve.seconds)}: between {rate_text(slowest)} and {rate_text(fastest)}."
+    series, unit = [("throughput", points)], "images/sec"
+    return line_chart(text, series, x_name="seconds of running time", y_name=unit, x_end=curve.seconds)
 
 
 def _score_chart(scan: RowScan) -> Chart | None:
@@ -153,5 +166,5 @@ def _score_chart(scan: RowScan) -> Chart | None:
         return None
     counts = [int(number) for number in scan.score_bins]
     low, high = (sum(part) / scan.num_scored for part in (counts[: NUM_BINS // 2], counts[-NUM_BINS // 10 :]))
-    text = f"Best scores of {count(scan.num_scored)} rows: {percent(low)} below 0.5, {percent(high)} of at least 0.9."
+    text = f"Best scores of {scan.num_scored:,} rows: {percent_text(low)} below 0.5, {percent_text(high)} of at least 0.9."
     return column_chart(text, counts, x_name="score of the best class", y_name="rows")

@@ -8,8 +8,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
 from bulkinfer.insight.output_files import STDOUT, require_file_place, written_file
-from bulkinfer.insight.report.job_page import job_page
-from bulkinfer.insight.report.training_page import training_folder, training_page
+from bulkinfer.insight.report.training_files import training_folder
 from bulkinfer.types import printable_path
 
 FILE = "report.html"  # in the log folder
@@ -24,8 +23,12 @@ def write_report(config: ReportConfig) -> tuple[Path, int]:
     if folder is not None:
         if config.labels:
             raise UsageError("--labels is for jobs: the accuracy of a training run is in its own tables")
+        from bulkinfer.insight.report.training_page import training_page
+
         path = _place(config, folder, None)
         return path, _publish(path, training_page(folder))
+    from bulkinfer.insight.report.job_page import job_page
+
     found = find_job(config.job or None, config.log_path)
     if not config.to and found.log_dir is None:
         output = printable_path(found.output)

@@ -79,8 +79,7 @@ class SampleOf:
 class RowScan:
     """What the rows of a job hold. `classes` counts ok rows by best class, `score_bins` by best score.
 
-    `labelled` counts the ok rows with a label in their own column; of these `right` and `right_in_top` have that number as
-    their best class, or among their best five. `errors` are the first error rows by stage.
+    `labelled` counts the ok rows with a label in their own column. `errors` are the first error rows by stage.
     """
 
     num_ok: int = 0
@@ -93,8 +92,6 @@ class RowScan:
     sure: Extremes = field(default_factory=lambda: Extremes(-1, 0))
     unsure: Extremes = field(default_factory=lambda: Extremes(1, 0))
     labelled: int = 0
-    right: int = 0
-    right_in_top: int = 0
 
     @property
     def num_errors(self) -> int:
@@ -150,9 +147,4 @@ def _add_classes(found: RowScan, ok: pa.Table) -> None:
     sample_of = SampleOf(ok, class_ids_NK, scores_NK)
     found.sure.add(best_N, found.num_ok, sample_of)
     found.unsure.add(best_N, found.num_ok, sample_of)
-    labels_N = pc.fill_null(ok["label"], -1).to_numpy()
-    has_label = labels_N >= 0
-    found.labelled += int(has_label.sum())
-    hits_NK = (class_ids_NK[:, :5] == labels_N[:, None]) & has_label[:, None]
-    found.right += int(hits_NK[:, 0].sum())
-    found.right_in_top += int(hits_NK.any(axis=1).sum())
+    found.labelled += len(ok) - ok["label"].null_count

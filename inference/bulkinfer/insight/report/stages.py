@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bulkinfer.host.number_text import percent_text
+
 # Kind of thread -> stages as the meter calls them (worker/metrics.py) -> words.
 _THREADS = {
     "loader threads": {
@@ -65,8 +67,8 @@ def _bottleneck(stages: list[Stage]) -> str:
     if not any(each.threads == "loader threads" for each in stages):
         return "the network. This run prepared no pictures."
     measured = (
-        f"The streams that run the network waited for pictures during {100 * streams:.0f} % of their time. The loader threads "
-        f"that prepare pictures waited for the network during {100 * loaders:.0f} % of theirs."
+        f"The streams that run the network waited for pictures during {percent_text(streams, 0)} of their time. "
+        f"The loader threads that prepare pictures waited for the network during {percent_text(loaders, 0)} of theirs."
     )
     if max(loaders, streams) < _LITTLE:
         return f"both sides at once. {measured}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bulkinfer.insight.thumbnail import ThumbnailReader
 
 _SIDE = 176  # pixels of the longer side
 _QUALITY = 72  # of JPEG
+_THREADS = 2  # each may take the memory of one decoded picture
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Thumbnails:
 
     def __init__(self, data_dir: Path, identity: Mapping[str, Any]) -> None:
         self._reader = ThumbnailReader(data_dir, identity, _SIDE)
+
+    def of_all(self, samples: Sequence[Sample]) -> dict[Sample, Thumbnail]:
+        """The thumbnails of the pictures of some rows, made in threads."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return dict(zip(samples, threads.map(self.of, samples), strict=True))
 
     def of(self, sample: Sample) -> Thumbnail:
         """The thumbnail of a row's picture."""

@@ -16,11 +16,11 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.insight.accuracy.confusion_picture import chosen_classes
 from bulkinfer.insight.report.charts import Chart, line_chart
 from bulkinfer.insight.report.page import render
+from bulkinfer.insight.report.training_files import ARGUMENTS, TRAINING, VALIDATION
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import EMA, RAW, read_table
 from bulkinfer.types import printable_path
 
-ARGUMENTS, TRAINING, VALIDATION = "arguments.json", "training.csv", "validation.csv"
 _IGNORED = ("config", "resume", "dry_run", "data_dir", "log_path", "download")  # of the options that the page lists
 _OF_AVERAGE = f"-{EMA}"  # at the end of the name of its confusion matrix
 
@@ -39,15 +39,6 @@ class Confusion:
     counts: tuple[tuple[int, ...], ...]
     shares: tuple[tuple[float, ...], ...]
     num_classes: int
-
-
-def training_folder(word: str, log_path: str) -> Path | None:
-    """The folder of a training run that `word` names, by its path or below `log_path`; the newest run there if it is empty.
-
-    None if what `word` names is no training run.
-    """
-    places = [Path(word), Path(log_path) / word] if word else [Path(log_path) / LATEST]
-    return next((place for place in places if (place / TRAINING).is_file() and (place / ARGUMENTS).is_file()), None)
 
 
 def training_page(folder: Path) -> str:
@@ -73,7 +64,7 @@ def training_page(folder: Path) -> str:
         loss=_chart("Loss", "loss", curves),
         accuracy=_chart("Accuracy", "accuracy", curves, scale=100.0, unit=" %"),
         learning_rate=_chart("Learning rate", "learning_rate", {"training": training}),
-        speed=_chart("Training speed", "images_per_sec", {"training": training}, y_name="images/s"),
+        speed=_chart("Training speed", "images_per_sec", {"training": training}, y_name="images/sec"),
         confusion=_confusion(folder),
     )
 

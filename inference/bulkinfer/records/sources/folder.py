@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.types import key_text, printable
@@ -84,7 +85,7 @@ class Scan:
         if self.lines:
             return self.lines
         size = sum(picture.size_bytes or 0 for picture in self.pictures)
-        lines = [f"found {counted(len(self.pictures), 'picture')} ({size / 1e6:,.1f} MB) in {self.shown_root}"]
+        lines = [f"found {counted(len(self.pictures), 'picture')} ({size_text(size)}) in {self.shown_root}"]
         if self.ignored:
             lines.append(f"ignored {self.ignored:,} hidden or system files and folders")
         if self.not_pictures:
@@ -154,7 +155,7 @@ def _root_id(root: bytes) -> _DirectoryId:
     except NotADirectoryError:
         raise UsageError(f"{printable(root)} is not a folder: give a folder of pictures") from None
     except OSError as error:
-        raise UsageError(f"{printable(root)} cannot be searched: {error.strerror}") from None
+        raise UsageError(f"{printable(root)} cannot be searched: {os_error_reason(error)}") from None
 
 
 def _directory_id(status: os.stat_result) -> _DirectoryId:

@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.errors import DamagedError, UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
+from bulkinfer.host.number_text import size_text
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
@@ -105,7 +106,7 @@ class Listing:
 
     def summary(self) -> list[str]:
         """Lines to print: what the list names, and what was dropped."""
-        size = "" if self.sizes_bytes is None else f" ({np.maximum(self.sizes_bytes, 0).sum() / 1e6:,.1f} MB)"
+        size = "" if self.sizes_bytes is None else f" ({size_text(int(np.maximum(self.sizes_bytes, 0).sum()))})"
         lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
         if self.num_repeated:
             more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""
@@ -156,7 +157,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
                 lengths.append(pc.binary_length(keys).to_numpy())
                 data += joined_bytes(keys)
     except OSError as error:
-        raise UsageError(f"--list_file: {place.shown} cannot be read: {error.strerror}") from None
+        raise UsageError(f"--list_file: {place.shown} cannot be read: {os_error_reason(error)}") from None
     except DamagedError as error:
         raise UsageError(f"--list_file: {error}") from None
     offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import UsageError, first_line
+from bulkinfer.errors import UsageError, first_line, os_error_reason
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.train.compat.dictionaries import DICTIONARIES
 from bulkinfer.train.compat.plain_yaml import parsed
@@ -23,7 +23,7 @@ def words_of(name: str, path: str) -> list[str]:
     try:
         found: Any = parsed(read_text(file, TEXT_BYTES, error=UsageError))
     except OSError as error:
-        raise UsageError(f"--config_path {file}: {error.strerror}") from None
+        raise UsageError(f"--config_path {file}: {os_error_reason(error)}") from None
     except ValueError as error:  # also of bytes that are no text
         raise UsageError(f"{file} is not YAML: {first_line(error)}") from None
     if not isinstance(found, dict):

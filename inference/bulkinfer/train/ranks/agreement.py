@@ -20,7 +20,7 @@ from bulkinfer.train.training import Training
 # Options that may differ from rank to rank: where things lie, and how fast they are read.
 _OWN = (
     "config", "config_path", "data_dir", "download", "num_workers", "cache_mb", "init_checkpoint", "resume", "check_pictures",
-    "log_path", "name_suffix", "tensorboard", "device", "replicas",
+    "log_path", "name_suffix", "tensorboard", "wandb", "wandb_project", "wandb_run_name", "wandb_tags", "device", "replicas",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from bulkinfer.errors import RankLostError
 from bulkinfer.files.json_file import read_json
-from bulkinfer.host.console import make_printing_safe, print_log_lines
+from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines
 from bulkinfer.host.failure import sentence_and_code
 from bulkinfer.host.process_setup import die_with_parent, keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import stopping_signal, watch_signals, work_begins, work_ends
@@ -38,7 +38,8 @@ def main() -> None:
     code = 0
     try:
         work_begins()
-        reply: dict[str, Any] = {"result": _train(Path(options))}
+        with naming_command(COMMAND):
+            reply: dict[str, Any] = {"result": _train(Path(options))}
     except BaseException as error:
         ending = _ending(error, work_ends())
         reply, code = {"ending": ending}, ending["code"]

@@ -68,7 +68,7 @@ def _validate(config: ValidateConfig) -> None:
             network = rebuild(found.state["network"], found.tensors(found.weights_file(config.weights_of)), path)
         except BulkinferError as error:
             damaged.append(path.name)
-            log.warning(f"bulkinfer validate: {error}")
+            log.warning(f"{error}")
             continue
         options = run_options(found, config)
         if held_out is None:

@@ -68,7 +68,7 @@ def test_a_place_that_is_writable(home: Home) -> None:
 
 
 @pytest.mark.parametrize(("graph", "flags", "told"), [
-    (deep_graph(gain=41.0), {}, "int8 was made of another export of the network: give --calibration_dir PICTURES"),
+    (deep_graph(gain=41.0), {}, "int8 was made of another export of the network: give --calibration_dir PHOTOS"),
     (deep_graph(), {"scores": "none", "batch_size": 3}, "net has no class values"),
     (foreign_graph(dtype="float16"), {}, "the graph of net already computes in fp16"),
 ])  # fmt: skip
@@ -101,9 +101,9 @@ def test_no_batch_size_is_added_to_the_network_where_it_cannot_be_added_to_the_v
     config = home.config(calibration_dir="", batch_size=3)
     reason = "does not exist" if (name, harm) == ("card.json", Path.unlink) else r"is damaged \(.*\)"
     for refuse in (check_request, make_network):
-        with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PICTURES"):
+        with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PHOTOS"):
             refuse(config)
-    with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match=rf"int8 {reason}: give --calibration_dir PHOTOS"):
         make_network(onnx_config(home, deep_graph(), batch_size=3))
     assert listing(home.variant.parent) == before
 

@@ -79,7 +79,7 @@ def test_another_batch_size_needs_no_pictures(home: Home) -> None:
 
 def test_without_pictures_there_must_be_a_variant(home: Home) -> None:
     home.adopt(deep_graph())
-    with pytest.raises(UsageError, match="int8 does not exist: give --calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match="int8 does not exist: give --calibration_dir PHOTOS"):
         home.make(calibration_dir="")
     assert not home.variant.exists()
 
@@ -91,7 +91,7 @@ def test_a_variant_of_a_replaced_export_is_not_used(home: Home) -> None:
     with pytest.raises(UsageError, match="was made of another export of the network: give --calibration_dir"):
         home.make(calibration_dir="")
     launch = LaunchConfig(model_name="net", model_path=str(home.folder / "models"), precision="int8")
-    with pytest.raises(UsageError, match=r"int8 was made of another export .* --calibration_dir PICTURES"):
+    with pytest.raises(UsageError, match=r"int8 was made of another export .* --calibration_dir PHOTOS"):
         find_model(launch, ["cpu"])
     assert home.make().done == "exported"
     assert find_model(launch, ["cpu"]).graph == graph_path(home.variant, 6).resolve()

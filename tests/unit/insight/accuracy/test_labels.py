@@ -3,29 +3,74 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.insight.accuracy.labels import Labels, open_labels
+from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.results.reader import read_results
 
 from tests.made_jobs import write_job
 
+UNKNOWN = ClassNames(())
 KEYS = [b"val/images/val_0.JPEG", b"val/images/val_1.JPEG", b"val/images/val_2.JPEG"]
+
+
+@dataclass
+class Rows:
+    """Stands for Results: tables of rows, and what _job.json says of the classes of their labels."""
+
+    found: list[pa.Table]
+    described: object
+    output = Path("out")
+
+    def tables(self, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+        return (table.select(list(columns)) for table in self.found)
+
+    @property
+    def job(self) -> dict[str, object]:
+        return {} if self.described is None else {"label_classes": self.described}
 
 
 def labels_of(tmp_path: Path, text: str, keys: list[bytes] = KEYS, name: str = "labels.csv") -> tuple[list, Labels]:
     """The label of each key, and what was opened."""
     (tmp_path / name).write_text(text)
     output = write_job(tmp_path / "out", keys, [[0]] * len(keys), part_rows=2, config={"data_dir": str(tmp_path)})
-    found = open_labels(str(tmp_path / name), read_results(output))
-    return [label for start in range(0, len(keys), 2) for label in found.of(keys[start : start + 2])], found
+    found = open_labels(str(tmp_path / name), read_results(output), UNKNOWN)
+    return [label for rows in read_results(output).tables() for label in found.of(rows)], found
 
 
 def test_folders() -> None:
-    found = open_labels("folder", None)  # type: ignore[arg-type]
-    assert found.of([b"cat/a/1.jpg", b"1.jpg", b"\xff/1.jpg"]) == [("cat",), (), ("\\xff",)]
+    keys = ["cat/a/1.jpg", "1.jpg", "\\xff/1.jpg"]
+    rows = pa.table({"key": keys, "key_bytes": pa.array([None, None, b"\xff/1.jpg"], pa.binary())})
+    for word in ("folder", "folders"):
+        assert open_labels(word, None, UNKNOWN).of(rows) == [("cat",), (), ("\\xff",)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("described", "network", "expected"),
+    [
+        ([[0, "cat"], [1, "dog"]], ClassNames(("dog", "cat")), [("cat",), (), ("dog",)]),
+        ([[0, "cat"], [1, "dog"]], UNKNOWN, [("0",), (), ("1",)]),
+        (None, ClassNames(("dog", "cat")), [("0",), (), ("1",)]),
+    ],
+)
+def test_labels_in_the_rows(tmp_path: Path, described: object, network: ClassNames, expected: list) -> None:
+    rows = pa.table({"label": pa.array([0, None, 1], pa.int32())})
+    found = open_labels("", Rows([rows], described), network)  # type: ignore[arg-type]
+    assert found.of(rows) == expected
+    assert found.columns == ("label",)
+    assert found.source.endswith("as numbers of classes") == (expected[0] == ("0",))
+
+
+def test_rows_without_labels_need_the_option(tmp_path: Path) -> None:
+    output = write_job(tmp_path / "out", KEYS, [[0]] * 3)
+    with pytest.raises(UsageError, match=r"no labels given, and the rows of .*out have none: use --labels folder, or "):
+        open_labels("", read_results(output), UNKNOWN)
 
 
 def test_val_annotations_of_tiny_imagenet(tmp_path: Path) -> None:
@@ -99,4 +144,4 @@ def test_other_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
 def test_a_folder_of_pictures_is_no_file_of_labels(tmp_path: Path) -> None:
     output = write_job(tmp_path / "out", [b"a"], [[0]])
     with pytest.raises(UsageError, match="is a folder: for labels from the folders of the keys, type --labels folder"):
-        open_labels(str(tmp_path), read_results(output))
+        open_labels(str(tmp_path), read_results(output), UNKNOWN)

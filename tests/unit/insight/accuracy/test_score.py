@@ -58,7 +58,7 @@ def figures(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 def scored(output: Path, labels: str = "folder", names: ClassNames = NETWORK) -> Figures:
     results = read_results(output)
-    return score(results, open_labels(labels, results), names)
+    return score(results, open_labels(labels, results, names), names)
 
 
 def test_accuracy_is_that_of_scikit_learn(made: Made, figures: Figures) -> None:

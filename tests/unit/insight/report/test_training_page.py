@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import RunError
-from bulkinfer.insight.report.training_page import training_folder, training_page
+from bulkinfer.insight.report.training_page import training_page
 
 from tests.reports import Page, write_run
 
 
 def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     page = Page(training_page(write_run(tmp_path / "shapes-run", epochs=6)))
-    assert "Updates done 60 6 epochs in 18.0 s" in page.text
-    assert "Best validation 85.0 % top-1 after epoch 6" in page.text  # 0.9 - 0.3 / 6
-    assert "Last training loss 0.3333 accuracy 91.7 %" in page.text  # 2 / 6 and 1 - 0.5 / 6
+    assert "Updates done 60 6 epochs in 18 s" in page.text
+    assert "Best validation 85.00 % top-1 after epoch 6" in page.text  # 0.9 - 0.3 / 6
+    assert "Last training loss 0.3333 accuracy 91.67 %" in page.text  # 2 / 6 and 1 - 0.5 / 6
     assert "Loss over 6 epochs: training from 2 to 0.3333; validation from 2.5 to 0.4167." in page.text
     assert "network shapes, 12 parameters" in page.text
     assert "--model shapes --lr 0.1 Versions" in page.text  # and not --momentum 0.9, which is the default
@@ -63,14 +63,3 @@ def test_confusion_without_the_names_of_classes_has_numbers(tmp_path: Path) -> N
     folder = write_run(tmp_path / "run")
     (folder / "checkpoints" / "step-00000060" / "state.json").unlink()
     assert "class 0 1 2 0 8 1 1 1 10 2 2 8" in Page(training_page(folder)).text
-
-
-def test_which_folder_is_a_run(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "logs" / "run")
-    logs = str(tmp_path / "logs")
-    assert training_folder(str(folder), logs) == folder
-    assert training_folder("run", logs) == folder
-    assert training_folder("", logs) is None
-    (tmp_path / "logs" / "latest").symlink_to("run")
-    assert training_folder("", logs) == tmp_path / "logs" / "latest"
-    assert training_folder(str(tmp_path), logs) is None

@@ -8,7 +8,7 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.records.sources.folder import Picture, Scan
 from bulkinfer.records.sources.label_table import read_label_table
-from bulkinfer.records.sources.labels import find_labels
+from bulkinfer.records.sources.labels import find_labels, named_classes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +34,7 @@ def test_c32_class_folders_are_numbered_by_name() -> None:
         "cat/deep/2.jpg": 0,
         "loose.jpg": None,
     }
+    assert find_labels("folder", scan("dog/1.jpg")).facts == find_labels("folders", scan("dog/1.jpg")).facts
     found = find_labels("folders", scan("dog/1.jpg", "cat/2.jpg", "loose.jpg"))
     assert found.facts == {"from": "folders", "classes": [[0, "cat"], [1, "dog"]]}
     assert found.lines == ("labels of 2 pictures in 2 classes; 1 without a label",)
@@ -132,7 +133,7 @@ def test_c32_names_of_columns_are_told(tmp_path: Path, first: str, caplog: pytes
 def test_c32_a_table_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         labels(str(tmp_path / "no.csv"), "a.jpg")
-    with pytest.raises(UsageError, match="is a folder, not a file"):
+    with pytest.raises(UsageError, match="is a folder: for labels from the class folders, type --labels folder"):
         labels(str(tmp_path), "a.jpg")
 
 
@@ -153,3 +154,9 @@ def test_lines_without_a_label_are_counted(tmp_path: Path, caplog: pytest.LogCap
     path = table(tmp_path, "file,label\na.jpg,2\nb.jpg,-1\nc.jpg,\n")
     assert read_label_table(Path(path), "--labels").labels == {b"a.jpg": b"2"}
     assert f"{path}: 2 lines without a label (it is empty or -1)" in caplog.text
+
+
+@pytest.mark.parametrize("listed", [None, 3, [[0]], [["0", "cat"]], [[0, "cat", 1]], {"0": "cat"}])
+def test_classes_that_are_no_list_of_numbers_and_names(listed: object) -> None:
+    assert named_classes(listed) == {}
+    assert named_classes([[0, "cat"], (7, "dog")]) == {0: "cat", 7: "dog"}

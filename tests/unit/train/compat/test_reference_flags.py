@@ -85,7 +85,11 @@ ROWS = [pytest.param(row, id=f"{row.flag}-{'-'.join(row.of)}") for row in rows()
 SPECIAL = {"norm": "group", "dataset": "cifar100", "validation": "after", "recompute": "blocks",
            "average": "mean"}  # fmt: skip
 VALUES = {bool: "false", int: "7", float: "0.25", str: "word", tuple: "a"}  # one for an option of this type
-BESIDE = {"lars_skip": ["--optimizer", "lars"], "average": ["--keep_last", "0"]}  # what it needs
+BESIDE = {
+    "lars_skip": ["--optimizer", "lars"],
+    "average": ["--keep_last", "0"],
+    **{name: ["--wandb"] for name in ("wandb_project", "wandb_run_name", "wandb_tags")},
+}  # what it needs
 
 
 def of_kind(*kinds: str) -> list[object]:
