@@ -160,8 +160,8 @@ def run_step(
 
     The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
     not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
-    code on any rank, all of them return it. Without `counts_correct` the outcome has no right answers. A rank that has a `stage`
-    passes the parts through that, in place of the network.
+    code on any rank, all of them return it. Without `counts_correct` the outcome has no right answers. A rank that has a
+    `stage` passes the parts through that, in place of the network.
     """
     before = [buffer.clone() for buffer in buffers]
     updater.forget_gradients()
