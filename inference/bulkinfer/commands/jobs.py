@@ -32,7 +32,7 @@ def _run(config: JobsConfig) -> int:
         say(no_job(config.log_path))
         return 0
     header = ["job", "state", "rows", "errors", "last launch", "size"]
-    for line in table_lines(header, map(_cells, jobs), numbers=header[2:], breaks_in_files=False):
+    for line in table_lines(header, map(_cells, jobs), numbers=header[2:], breaks=False):
         say(line)
     for job in jobs:
         if job.output is not None and job.output.parent != job.log_dir:

@@ -43,12 +43,7 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
-    try:
-        done = _Done.of(done_rows(earlier))
-    except RunError as error:
-        raise RunError(
-            f"--skip_done: {error}; run infer_launch of that job again, which sets the part aside and runs its records again"
-        ) from None
+    done = _Done.of(pa.concat_tables([_rows_of(output, found) for output, found in earlier]))
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -68,6 +63,15 @@ def _output_of(word: str, config: LaunchConfig) -> Path:
         return place_and_output(word, config.log_path)[1]
     except UsageError as error:
         raise UsageError(f"--skip_done: {error}") from None
+
+
+def _rows_of(output: Path, found: JobFile) -> pa.Table:
+    try:
+        return done_rows([(output, found)])
+    except RunError as error:
+        raise RunError(
+            f"--skip_done: {error}; bulkinfer retry {shell_word(output)} sets the part aside, and what it held runs here then"
+        ) from None
 
 
 def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
