@@ -70,6 +70,10 @@ def _print_verdict(output: Path, verdict: Verdict) -> None:
         say(note)
     for fault in verdict.faults:
         say(f"bulkinfer verify: {fault}", is_error=True)
+    if any("run the job again" in fault for fault in verdict.faults):
+        from bulkinfer.launch.begun_config import begun_config, continuing
+
+        say(f"to run the job again: {continuing(begun_config(verdict.job, output))}")
     if not verdict.faults:
         say("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
 
