@@ -13,7 +13,7 @@ from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
-from bulkinfer.insight.watch import look
+from bulkinfer.insight.watch import job_status
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.log_folder import recorded_output
 from bulkinfer.results.parquet_parts import listed_steps, read_part
@@ -83,7 +83,7 @@ def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
     """Error rows. _job.json counts them at the end of a launch; while one runs, its status.json has them."""
     if state == RUNNING:
         with suppress(UsageError):  # no status.json yet
-            return max(job.count_rows().errors, sum(look(log_dir).status.errors.values()))
+            return max(job.count_rows().errors, sum(job_status(log_dir).status.errors.values()))
     errors = job.count_rows().errors
     for step in listed_steps(output):
         if part_name(step) not in job.parts:  # its launch was killed
@@ -95,7 +95,7 @@ def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
 def _unfinished_state(log_dir: Path) -> str:
     """How the last launch of a job with pictures to do ended."""
     try:
-        state = look(log_dir).status.state
+        state = job_status(log_dir).status.state
     except UsageError:  # there is no status.json, or a newer version wrote it
         return INCOMPLETE
     return state if state in (STOPPED, FAILED, KILLED) else INCOMPLETE
