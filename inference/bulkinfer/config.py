@@ -210,7 +210,7 @@ class LaunchConfig:
         "one of several launchers: 3/16 runs the third of 16 shards, into a folder of --output; slurm, kubernetes/16: its task",
         value="I/N",
     )
-    overwrite: bool = option(False, "remove the results in the output folder first")
+    overwrite: bool = option(False, "remove the results in --output first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
     batches_per_step: int = option(
         0,
@@ -288,11 +288,11 @@ class CompletionConfig:
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """Check output directories, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
+    """Check results folders, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
 
     output: tuple[str, ...] = option(
         (),
-        "outputs, log folders or names of jobs (also as plain arguments); default the newest job",
+        "results folders, log folders or names of jobs (also as plain arguments); default the newest job",
         group="input",
         value="JOB",
     )

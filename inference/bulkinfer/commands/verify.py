@@ -1,4 +1,4 @@
-"""bulkinfer verify DIR...: check output directories."""
+"""bulkinfer verify DIR...: check results folders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(config: VerifyConfig) -> int:
 
     outputs = [_output_of(word, config.log_path) for word in config.output or ("",)]
     if len({real_path(output) for output in outputs}) < len(outputs):
-        raise UsageError("one output directory is given twice: name each once")
+        raise UsageError("one results folder is given twice: name each once")
     verdicts = []
     for output in outputs:
         verdicts.append(verify(output, with_ok_rows=len(outputs) > 1))

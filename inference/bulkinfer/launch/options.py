@@ -28,7 +28,10 @@ class RetryConfig:
     """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
     output: str = option(
-        "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input", value="JOB"
+        "",
+        "results folder, log folder or name of a job (also as a plain argument); default the newest job",
+        group="input",
+        value="JOB",
     )
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
     data_dir: str = option("", "where the pictures are now; default as the job began")

@@ -24,7 +24,7 @@ def place_and_output(word: str | None, log_path: str) -> tuple[Path, Path]:
     output = find_output(given)
     if not word and output == given:
         raise UsageError(
-            f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output, its log folder or its name"
+            f"{printable_path(given)}, the newest run, wrote no rows: name a job by its results, its log folder or its name"
         )
     return given, output
 
@@ -59,7 +59,7 @@ def place_of(word: str, log_path: str) -> Path:
     if given.is_dir():
         return linked_folder(given)
     if given.exists():
-        raise UsageError(f"{printable_path(given)} is a file: name a job by its output, its log folder or its name")
+        raise UsageError(f"{printable_path(given)} is a file: name a job by its results, its log folder or its name")
     if "/" not in word and (named := named_folders(Path(log_path), word)):
         if named[-1].name != word and len(named) > 1:
             names = ", ".join(folder.name for folder in reversed(named))
@@ -73,7 +73,7 @@ def place_of(word: str, log_path: str) -> Path:
     if latest.name == LATEST:
         raise UsageError(no_job(str(latest.parent) if "/" in word else log_path))
     meant = did_you_mean(given, _log_folders(Path(log_path)) if "/" not in word else ())
-    meant = meant or "name a job by its output, its log folder or its name"
+    meant = meant or "name a job by its results, its log folder or its name"
     raise UsageError(f"{printable_path(given)} does not exist: {meant}")
 
 

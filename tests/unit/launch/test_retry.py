@@ -252,7 +252,7 @@ def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.Cap
     assert command.main(["--log_path", str(tmp_path / "none")]) == 2
     assert "none does not exist: give the folder of job logs" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none")]) == 2
-    assert "none does not exist: name a job by its output, its log folder or its name" in capsys.readouterr().err
+    assert "none does not exist: name a job by its results, its log folder or its name" in capsys.readouterr().err
     assert command.main([str(tmp_path / "out"), "--stage", "write"]) == 2
     assert command.main([str(tmp_path / "out"), "--stage", "read", "decode", "--streams", "1"]) == 0
     assert "retry: 3 error rows are ok now, 0 failed again" in capsys.readouterr().out

@@ -49,7 +49,7 @@ def test_a_misspelt_job_is_asked_for() -> None:
     ):
         with pytest.raises(UsageError, match=rf"^{word} does not exist: did you mean {meant}\?$"):
             place_of(word, "logs")
-    with pytest.raises(UsageError, match=r"^zebra does not exist: name a job by its output, its log folder or its name$"):
+    with pytest.raises(UsageError, match=r"^zebra does not exist: name a job by its results, its log folder or its name$"):
         place_of("zebra", "logs")
     with pytest.raises(UsageError, match=r"^log does not exist: did you mean logs\?$"):
         newest("log")
