@@ -37,7 +37,7 @@ def _run(config: RunConfig) -> int:
     from bulkinfer.launch.launcher import launch
 
     result = launch(asked, shows_progress=True)
-    if config.labels and "topk" in config.save and has_rows(result) and _print_accuracy(config, str(result.output)):
+    if config.labels and has_rows(result) and _print_accuracy(config, str(result.output)):
         return print_next(result, "report")
     return print_next(result)
 

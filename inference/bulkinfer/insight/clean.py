@@ -23,8 +23,9 @@ from bulkinfer.launch.claim import remove_temporaries
 from bulkinfer.launch.result_files import all_result_files, remove_if_empty
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
 from bulkinfer.launch.saved_manifest import is_kept_manifest
+from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JOB_FILE
-from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, SUMMARY_FILE, recorded_output
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, SUMMARY_FILE, fingerprint_of, recorded_output
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.shard import SHARDS_FILE
 from bulkinfer.results.shard_set import read_shard_set
@@ -108,9 +109,17 @@ def _places(word: str) -> list[str]:
 
 
 def _of(word: str, log_path: str) -> tuple[Path | None, Path | None]:
-    """Output and log folder of a job. A run without pictures, and a job whose output is gone, have the log folder alone."""
+    """Output and log folder of a job.
+
+    The log folder alone: of a run without pictures, of a job whose output is gone or holds another job,
+    and one that a killed launcher left empty.
+    """
     place = place_of(word, log_path)
-    if is_log_dir(place) and ((output := recorded_output(place)) is None or not output.is_dir()):
+    if is_log_dir(place):
+        output = recorded_output(place)
+        if output is None or not output.is_dir() or is_overwritten(place, output):
+            return None, place
+    elif real_path(place.parent) == real_path(log_path) and fingerprint_of(place) and not any(place.iterdir()):
         return None, place
     job = find_job(word, log_path)
     return job.output, job.log_dir

@@ -14,14 +14,25 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.latest_link import LATEST, linked_folder
 from bulkinfer.files.user_path import real_path, user_path
-from bulkinfer.results.find_output import find_output, log_dir_of, require_job
+from bulkinfer.results.find_output import find_output, is_overwritten, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
-from bulkinfer.results.log_folder import RESULTS, RUN_FILE, SUMMARY_FILE, has_name, job_name, named_folders, recorded_output
+from bulkinfer.results.log_folder import (
+    LAUNCH_FILE,
+    RESULTS,
+    RUN_FILE,
+    SUMMARY_FILE,
+    has_name,
+    job_name,
+    logs_of_output,
+    named_folders,
+    recorded_output,
+)
 from bulkinfer.types import printable_path
 
 log = logging.getLogger("bulkinfer")
 
-_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE)  # of a log folder; the first one there has the date of the last launch
+# Of a log folder; the first one there has the date of the last launch
+_RECORDS = (SUMMARY_FILE, RUN_FILE, JOB_FILE, LAUNCH_FILE)
 
 
 @dataclass(frozen=True)
@@ -69,10 +80,10 @@ def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
 
 
 def _job_of(log_dir: Path) -> FoundJob | None:
-    """The job that logged to `log_dir`; None if it has no rows, or, after a warning, if its _job.json is damaged."""
+    """The job that logged to `log_dir`; None if it has no rows any more, or, after a warning, if its _job.json is damaged."""
     output = recorded_output(log_dir)
     try:
-        job = JobFile.read(output) if output is not None else None
+        job = JobFile.read(output) if output is not None and not is_overwritten(log_dir, output) else None
     except BulkinferError as error:
         log.warning(f"{error}")
         return None
@@ -90,18 +101,21 @@ def newest(log_path: str) -> Path:
 def place_of(word: str, log_path: str) -> Path:
     """The folder that a user names: an output, or a log folder, also by its name below `log_path`, with or without the time.
 
-    It need not be of a job. Raises UsageError if there is none, or if several have that name.
+    Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if
+    several have that name.
     """
     given = user_path(word, "the job")
     if given.is_dir():
-        return given
+        return linked_folder(given)
     if given.exists():
         raise UsageError(f"{printable_path(given)} is a file: name a job by its output or its log folder")
     if "/" not in word and (named := named_folders(Path(log_path), word)):
         if named[-1].name != word and len(named) > 1:
             names = ", ".join(folder.name for folder in reversed(named))
-            raise UsageError(f"{word} may be each of {names} in {printable_path(log_path)}: give the whole name")
-        return named[-1]
+            raise UsageError(f"{word} begins the names of {names} in {printable_path(log_path)}: give a whole name")
+        return linked_folder(named[-1])
+    if (logs := logs_of_output(Path(log_path), given)) is not None:
+        return logs
     if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
         return given
     raise UsageError(f"{printable_path(given)} does not exist: name a job by its output or its log folder")
@@ -125,8 +139,8 @@ def _is_of_output(log_dir: Path, output: Path) -> bool:
 
 
 def is_log_dir(folder: Path) -> bool:
-    """True if a launch has logged to `folder`."""
-    return any((folder / name).is_file() for name in (RUN_FILE, SUMMARY_FILE, JOB_FILE))
+    """True if a launch has logged to `folder`, or begun to."""
+    return any((folder / name).is_file() for name in _RECORDS)
 
 
 def last_launch(log_dir: Path) -> datetime | None:

@@ -15,6 +15,7 @@ from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
 from bulkinfer.insight.published import published_rows
 from bulkinfer.insight.watch import look
+from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.log_folder import recorded_output
 from bulkinfer.results.parquet_parts import listed_steps
@@ -28,7 +29,8 @@ class LoggedJob:
     """A log folder, and what is known of its job.
 
     `state` has the words of status.json: running; finished if every picture has its row; else stopped, failed or killed, as the
-    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output) or no rows (a run without pictures).
+    last launch ended, or incomplete. Or it is damaged (its _job.json), gone (its output), overwritten (its output
+    holds another job by now) or no rows (a run without pictures).
     `done` counts published rows, `size_bytes` the files of the output.
     """
 
@@ -68,11 +70,15 @@ def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
         return LoggedJob(log_dir, "no rows", 0, 0, 0, date, 0, None)
     if not output.is_dir():
         return LoggedJob(log_dir, "gone", 0, 0, 0, date, 0, output)
+    if is_overwritten(log_dir, output):
+        return LoggedJob(log_dir, "overwritten", 0, 0, 0, date, 0, None)
     done, size = sum(map(len, listed_steps(output))), size_of(output)
     try:
         job = JobFile.read(output)
     except BulkinferError:
         job = None
+    if job is None and not done and launcher_in(output):  # it begins just now
+        return LoggedJob(log_dir, RUNNING, 0, 0, 0, date, size, output)
     if job is None:
         return LoggedJob(log_dir, "damaged", done, 0, 0, date, size, output)
     state = RUNNING if launcher_in(output) else FINISHED if done == job.num_records else _unfinished_state(log_dir)

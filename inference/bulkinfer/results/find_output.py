@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import BulkinferError, UsageError
+from bulkinfer.files.guarded import JOB_BYTES
+from bulkinfer.files.json_file import read_json
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.results.job_copies import copy_command
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
-from bulkinfer.results.log_folder import RESULTS, find_log_dir, job_name, named_folders, recorded_output
+from bulkinfer.results.log_folder import (
+    RESULTS,
+    find_log_dir,
+    fingerprint_of,
+    job_name,
+    named_folders,
+    recorded_output,
+)
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.results.shard_set import refuse_shard_set
-from bulkinfer.types import Step
+from bulkinfer.types import Step, printable_path, shell_word
 
 
 def find_output(given: Path) -> Path:
     """`given` if it is a results folder; else that of the job whose log folder `given`, or the folder above `given`, is.
 
-    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone, or if
-    `given` holds the shards of a job.
+    `given` too where neither is so: JobFile.read says then what is missing. Raises UsageError if that folder is gone or holds
+    another job by now, or if `given` holds the shards of a job.
     """
     if listed_steps(given) or (own_folder(given) / JOB_FILE).exists():
         return given
@@ -29,7 +38,24 @@ def find_output(given: Path) -> Path:
         return given
     if not output.is_dir():
         raise UsageError(f"{folder} is the log folder of a job; its results were in {output}, which is gone")
+    if is_overwritten(folder, output):
+        raise UsageError(
+            f"{printable_path(folder)} is the log folder of a job whose results in {printable_path(output)} another job has "
+            f"overwritten: to see that one: bulkinfer show {shell_word(output)}"
+        )
     return output
+
+
+def is_overwritten(log_dir: Path, output: Path) -> bool:
+    """True if `output`, which the records of `log_dir` name, holds the results of another job by now."""
+    digits, path = fingerprint_of(log_dir), job_path(output)
+    if not digits or not path.exists():
+        return False
+    try:
+        there = read_json(path, most_bytes=JOB_BYTES).get("fingerprint")
+    except BulkinferError:  # it may be of any job
+        return False
+    return isinstance(there, str) and not there.startswith(digits)
 
 
 def log_dir_of(output: Path, job: JobFile, log_path: str) -> Path | None:

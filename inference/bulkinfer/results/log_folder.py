@@ -67,6 +67,22 @@ def of_fingerprint(log_path: Path, fingerprint: str) -> list[Path]:
     return [log_path / entry for entry in entries if _TIME.sub("", entry).endswith(digits)]
 
 
+def fingerprint_of(folder: Path) -> str:
+    """The fingerprint of the job that logs to `folder`, or the digits of it in the name; empty if neither is known."""
+    if (record := _record(folder)) is not None:
+        return record["fingerprint"]
+    digits = _TIME.sub("", real_path(folder).name).rpartition("-")[2]
+    return digits if re.fullmatch(rf"[0-9a-f]{{{_SHORT}}}", digits) else ""
+
+
+def logs_of_output(log_path: Path, output: Path) -> Path | None:
+    """The log folder below `log_path` whose records name `output`, which may be gone: the last one; None if there is none."""
+    entries = os.listdir(log_path) if log_path.is_dir() else ()
+    folders = [folder for entry in entries if (folder := log_path / entry).is_dir() and not folder.is_symlink()]
+    found = [folder for folder in folders if (named := recorded_output(folder)) and real_path(named) == real_path(output)]
+    return max(found, key=lambda folder: folder.stat().st_mtime_ns, default=None)
+
+
 def dated(log_path: Path, name: str) -> Path:
     """A new name below `log_path`, with the time."""
     return unused(log_path / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import LockedError, UsageError
+from bulkinfer.files.json_file import write_json
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.insight.clean import Removal, plan_removals, remove
+from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch.launcher import launch
 
@@ -140,6 +142,43 @@ def test_a_run_without_pictures_and_a_job_whose_output_is_gone(home: Path) -> No
         assert remove(removal) == []
     assert not synthetic.exists()
     assert not folder.exists()
+
+
+def test_the_logs_alone_after_the_output(home: Path) -> None:
+    folder = log_dir(home, is_default=False)
+    remove(planned("out", what="output")[0])
+    (removal,) = planned("out", what="logs")
+    assert (removal.output, removal.log_dir) == (None, Path("logs") / folder.name)
+    remove(removal)
+    assert not folder.exists()
+
+
+def test_a_job_whose_output_another_job_overwrote(home: Path) -> None:
+    first = log_dir(home, is_default=False)
+    launch(config_of(home, engine="inline", limit=2, overwrite=True))
+    (removal,) = planned(first)
+    assert (removal.output, removal.log_dir) == (None, first)
+    remove(removal)
+    assert not first.exists()
+    assert find_job("out").job.num_records == 2
+
+
+def test_by_the_link_to_the_newest(home: Path) -> None:
+    folder = log_dir(home, is_default=True)
+    remove(planned("logs/latest")[0])
+    assert not folder.exists()
+    assert not os.path.lexists("logs/latest")
+
+
+def test_what_a_killed_launcher_left(home: Path) -> None:
+    begun, empty = Path("logs/tiny-0123abcd-20261129T120000Z"), Path("logs/tiny-0123abcd-20261129T120001Z")
+    for folder in (begun, empty):
+        folder.mkdir()
+    write_json(begun / "launch.json", {"fingerprint": "0123abcd" * 8, "output": str(home / "never")})
+    assert {job.log_dir.name: job.state for job in list_jobs("logs")}[begun.name] == "gone"
+    for folder in (begun, empty):
+        assert remove(planned(folder)[0]) == []
+        assert not folder.exists()
 
 
 def test_a_job_that_is_named_twice_is_one(home: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.files.json_file import write_json
 from bulkinfer.insight.find_job import FoundJob, find_job, newest_with
+from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.summary import point_latest
 from bulkinfer.results.job_file import job_path
@@ -128,7 +129,7 @@ def test_logs_of_another_output_are_not_those_of_the_job(tmp_path: Path, monkeyp
             assert same(find_job(word), Path(output), log_dir), word
     assert same(find_job(""), Path("two"), folders["two"])
     short = job_name("tiny", find_job("one").job.fingerprint)
-    with pytest.raises(UsageError, match=f"{short} may be each of {short}-.*, {short}-.* in logs: give the whole name"):
+    with pytest.raises(UsageError, match=f"{short} begins the names of {short}-.*, {short}-.* in logs: give a whole name"):
         find_job(short)
 
 
@@ -151,6 +152,21 @@ def test_a_job_by_the_name_without_the_time(tmp_path: Path, monkeypatch: pytest.
     found = find_job("out")
     assert found.name == log_dir.name
     assert find_job(job_name("tiny", found.job.fingerprint)).output.samefile("out")
+
+
+def test_a_job_whose_output_another_job_overwrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = launch(config_of(tmp_path, photos=3, engine="inline")).log_dir
+    second = launch(config_of(tmp_path, photos=3, engine="inline", limit=2, overwrite=True)).log_dir
+    for is_old in (False, True):
+        folder = as_an_earlier_version(first) if is_old else first
+        with pytest.raises(UsageError, match=r"another job has overwritten: .*: bulkinfer show /.*out"):
+            find_job(folder.name)
+        assert {job.log_dir.name: job.state for job in list_jobs("logs")} == {
+            folder.name: "overwritten",
+            second.name: "finished",
+        }
+    assert same(find_job("out"), Path("out"), second)
 
 
 def test_a_log_folder_that_is_a_link_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ def test_which_job_a_word_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert find_watched("", "logs") == Path("logs/three"), "a launch that begins has a lock, and no status yet"
     point_latest(Path("logs/two"))
     assert find_watched("two", "logs") == Path("logs/two")
-    assert find_watched("logs/latest", "logs") == Path("logs/latest")
+    assert find_watched("logs/latest", "logs") == Path("logs/two")
     assert find_watched("out", "logs") == Path(".out.bulkinfer")
     assert find_watched("logs/two/results", "logs") == Path("logs/two/.results.bulkinfer")
     assert find_watched("logs/one/results", "logs") == Path("logs/one")

@@ -91,6 +91,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         no_figures=no_figures,
         worst=figures.worst(_WORST) if figures else [],
         near=near,
+        could_have_embeddings="embedding" in found.job.identity.get("outputs", {}).values(),
         least_cosine=LEAST_COSINE,
         **_with_pictures(found, results, scan, near, config),
     )

@@ -18,7 +18,7 @@ from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, Scan, counted, first_names
 from bulkinfer.records.sources.label_table import LabelTable, read_label_table
 from bulkinfer.records.sources.match_names import in_other_folders, match_names, with_slashes
-from bulkinfer.types import key_text, printable, shell_word
+from bulkinfer.types import key_text, printable, printable_path, shell_word
 
 FOLDERS, ANNOTATIONS = "folders", "annotations"  # values of --labels beside the path of a table
 FOLDER_WORDS = ("folder", FOLDERS)  # both mean the same
@@ -41,7 +41,14 @@ def find_labels(wanted: str, scan: Scan) -> Labels:
 
     Raises UsageError if there are none, or if what they belong to is not clear.
     """
-    return _of_folders(scan) if wanted in FOLDER_WORDS else _of_table(read_label_table(Path(wanted), "--labels"), scan)
+    if wanted in FOLDER_WORDS:
+        return _of_folders(scan)
+    path = Path(wanted)
+    if path.is_dir():
+        raise UsageError(
+            f"--labels: {printable_path(path)} is a folder: for labels from the class folders, type --labels folder"
+        )
+    return _of_table(read_label_table(path, "--labels"), scan)
 
 
 def named_classes(listed: Any) -> dict[int, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bulkinfer.errors import UsageError
 from bulkinfer.files.json_file import write_json
+from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
 from bulkinfer.insight.report.job_page import job_page
@@ -68,6 +70,7 @@ def test_a_job_without_logs_pictures_and_rows(tmp_path: Path) -> None:
     assert "The logs of the workers hold no steps" in text
     assert "no longer" not in text
     assert "The pictures are not in" in text
+    assert "Near duplicates are found by embeddings, which this job did not save: --save topk embedding saves them." in text
 
 
 def test_near_duplicates_say_how_they_were_found(tmp_path: Path) -> None:
@@ -75,6 +78,7 @@ def test_near_duplicates_say_how_they_were_found(tmp_path: Path) -> None:
     text = Page(page_of(write_job(tmp_path, rows))).text
     assert "1 pair of pictures is nearly the same, among 3 of 3 rows." in text
     assert "All ok rows are compared with each other." in text
+    assert "Near duplicates are found" not in text
 
 
 def test_labels_give_the_accuracy_by_name(tmp_path: Path) -> None:
@@ -84,6 +88,17 @@ def test_labels_give_the_accuracy_by_name(tmp_path: Path) -> None:
     text = Page(page_of(log_dir, labels=str(tmp_path / "labels.csv"))).text
     assert "Top-1 75.00 % 3 of 4 rows" in text
     assert "1 4 3 75.00 % 2 (1)" in text
+
+
+def test_labels_that_are_no_class_of_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bulkinfer.insight.report.job_page.classes_of", lambda *_: ClassNames(("cat", "dog")))
+    log_dir = write_job(tmp_path, [Row(b"%d.png" % i, label=5) for i in range(4)])
+    text = Page(page_of(log_dir)).text
+    assert (
+        "By the column label of the rows: none of 4 rows can be scored: the labels of 4 are no class of the network (5)" in text
+    )
+    with pytest.raises(UsageError, match="none of 4 rows can be scored"):
+        page_of(log_dir, labels="folder")
 
 
 @pytest.mark.parametrize("most", [0, 3])

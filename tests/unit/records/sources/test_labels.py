@@ -133,7 +133,7 @@ def test_c32_names_of_columns_are_told(tmp_path: Path, first: str, caplog: pytes
 def test_c32_a_table_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         labels(str(tmp_path / "no.csv"), "a.jpg")
-    with pytest.raises(UsageError, match="is a folder, not a file"):
+    with pytest.raises(UsageError, match="is a folder: for labels from the class folders, type --labels folder"):
         labels(str(tmp_path), "a.jpg")
 
 
