@@ -8,13 +8,25 @@ import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
 from bulkinfer.results.reader import Results
-from bulkinfer.types import Array
+from bulkinfer.types import Array, printable_path
 
 
-def require_classes(results: Results) -> None:
-    """Raises UsageError if the rows of a job keep no classes."""
-    if "top_k" not in results.job["identity"]:
-        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
+def keeps_classes(results: Results) -> bool:
+    """True if the job saves the best classes of each row."""
+    return "top_k" in results.job["identity"]
+
+
+def require_classes(results: Results, what: str = "") -> None:
+    """Raises UsageError if the rows of a job keep no classes, which `what` needs: an option, for example."""
+    if not keeps_classes(results):
+        where = ": ".join(filter(None, [what, printable_path(results.output)]))
+        saved = " ".join(["topk", *saved_outputs(results)])
+        raise UsageError(f"{where} keeps no classes: run the job again with --save {saved}")
+
+
+def saved_outputs(results: Results) -> list[str]:
+    """What the job saves of each row, as --save names it, but for the classes."""
+    return [name for name in results.job["identity"].get("save", ()) if name not in ("topk", "none")]
 
 
 def matrix(column: pa.ChunkedArray) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.atomic import canonical_json
 from bulkinfer.insight.show import Choice, as_cells, error_cells, first_rows, surest_rows
-from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.results.job_file import JOB_FILE, json_sha256
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import Step
@@ -22,7 +20,6 @@ from tests.sealed import write_sealed
 from tests.shown_job import BROKEN, DARK_RED, EMPTY, GREY, NUM_OK, ODD
 
 IDENTITY = {"model_name": "tiny"}
-FINGERPRINT = hashlib.sha256(canonical_json(IDENTITY).encode()).hexdigest()
 
 
 def keys(table: pa.Table | None) -> list[str]:
@@ -149,10 +146,12 @@ def test_no_part_is_published_yet(tmp_path: Path) -> None:
 
 def job_of(folder: Path, of: Any, *, errors: Any = None, num_parts: int = 2) -> Results:
     """A job of eight records in parts of four."""
+    identity = IDENTITY | ({"top_k": of.top_k} if "topk" in of.save else {})
+    fingerprint = json_sha256(identity)
     for number in range(num_parts):
         step = Step(0, 4 * number, 4 * number + 4)
-        write_part(folder, filled_rows(step, of, errors=errors), len(step), {"fingerprint": FINGERPRINT})
-    job: dict[str, Any] = {"fingerprint": FINGERPRINT, "identity": IDENTITY, "resolved": {"provider": "cpu"}, "versions": {}}
+        write_part(folder, filled_rows(step, of, errors=errors), len(step), {"fingerprint": fingerprint})
+    job: dict[str, Any] = {"fingerprint": fingerprint, "identity": identity, "resolved": {"provider": "cpu"}, "versions": {}}
     job |= {"num_records": 8, "partitions": {"0": {"num_records": 8, "keys_sha256": ""}}, "complete": False, "parts": {}}
     write_sealed(folder / JOB_FILE, job)
     return read_results(folder)
