@@ -67,12 +67,11 @@ def _write_part(
     return write_part(output, rows, len(step), {"fingerprint": fingerprint})
 
 
-def without_classes(output: Path, *saved: str) -> Path:
-    """A job that saved other outputs or none, as far as it is read before its rows."""
+def without_classes(output: Path) -> Path:
+    """A job of --save none, as far as it is read before its rows."""
 
     def drop(content: dict[str, Any]) -> None:
         del content["identity"]["top_k"]
-        content["identity"]["save"] = list(saved)
         content["fingerprint"] = json_sha256(content["identity"])
 
     edited(job_path(write_job(output, [b"red/1"], [1])), drop)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.insight.saving import again_with
 from bulkinfer.results.reader import Results
 from bulkinfer.types import Array, printable_path
 
@@ -16,12 +17,10 @@ def keeps_classes(results: Results) -> bool:
     return "top_k" in results.job["identity"]
 
 
-def require_classes(results: Results, what: str = "") -> None:
-    """Raises UsageError if the rows of a job keep no classes, which `what` needs: an option, for example."""
+def require_classes(results: Results) -> None:
+    """Raises UsageError if the rows of a job keep no classes."""
     if not keeps_classes(results):
-        where = ": ".join(filter(None, [what, printable_path(results.output)]))
-        saved = " ".join(["topk", *saved_outputs(results)])
-        raise UsageError(f"{where} keeps no classes: run the job again with --save {saved}")
+        raise UsageError(f"{printable_path(results.output)} keeps no best classes: {again_with(results, 'topk')}")
 
 
 def saved_outputs(results: Results) -> list[str]:

@@ -63,7 +63,7 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     if not len(results):
         raise UsageError(f"{printable_path(results.output)} holds no rows yet")
     if config.format in _OF_CLASSES:
-        require_classes(results, f"--format {config.format}")
+        require_classes(results)
     write: Write = _function(_WRITERS[config.format])
     with made_folder(final.parent):
         remove_stale_temporaries(final.parent)

@@ -34,7 +34,7 @@ class Choice:
     names_seen: set[str] = field(default_factory=set)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """The wanted rows of a table, which has the columns of classes if those of a class are wanted."""
+        """The wanted rows of a table, which has classes if one is wanted."""
         if self.only_errors or self.only_ok:
             table = table.filter((pc.is_valid if self.only_errors else pc.is_null)(table["stage"]))
         if self.key:
@@ -78,9 +78,9 @@ def surest_rows(results: Results, choice: Choice, count: int, *, least: bool) ->
 
     None if no part is published. Raises UsageError if the job saved no classes.
     """
-    require_classes(results, "--least_sure" if least else "--most_sure")
     kept: pa.Table | None = None
     choice.only_ok = True
+    require_classes(results)
     for table in _tables(results, choice):
         both = table if kept is None else pa.concat_tables([kept, table])
         if not num_ranked(both):
@@ -93,7 +93,7 @@ def surest_rows(results: Results, choice: Choice, count: int, *, least: bool) ->
 
 def _tables(results: Results, choice: Choice) -> Iterator[pa.Table]:
     if choice.class_name:
-        require_classes(results, "--class")
+        require_classes(results)
     source = results.with_errors() if choice.only_errors else results
     return map(choice.of, source.tables(_COLUMNS, skips_absent=True))
 

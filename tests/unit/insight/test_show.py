@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bulkinfer.errors import UsageError
+from bulkinfer.files.atomic import canonical_json
 from bulkinfer.insight.show import Choice, as_cells, error_cells, first_rows, surest_rows
-from bulkinfer.results.job_file import JOB_FILE, json_sha256
+from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.parquet_parts import write_part
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import Step
@@ -18,8 +20,6 @@ from bulkinfer.types import Step
 from tests.rows import filled_rows, task
 from tests.sealed import write_sealed
 from tests.shown_job import BROKEN, DARK_RED, EMPTY, GREY, NUM_OK, ODD
-
-IDENTITY = {"model_name": "tiny"}
 
 
 def keys(table: pa.Table | None) -> list[str]:
@@ -119,9 +119,9 @@ def test_a_job_without_classes(tmp_path: Path) -> None:
     results = job_of(tmp_path, task("none"))
     assert keys(first_rows(results, Choice(), 2)) == ["000000.jpg", "000001.jpg"]
     assert as_cells(first_rows(results, Choice(), 1), num_classes=2) == (["key"], [["000000.jpg"]])
-    with pytest.raises(UsageError, match="--save topk"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         first_rows(results, Choice("red"), 2)
-    with pytest.raises(UsageError, match="--save topk"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         surest_rows(results, Choice(), 2, least=True)
 
 
@@ -146,8 +146,8 @@ def test_no_part_is_published_yet(tmp_path: Path) -> None:
 
 def job_of(folder: Path, of: Any, *, errors: Any = None, num_parts: int = 2) -> Results:
     """A job of eight records in parts of four."""
-    identity = IDENTITY | ({"top_k": of.top_k} if "topk" in of.save else {})
-    fingerprint = json_sha256(identity)
+    identity = {"model_name": "tiny"} | ({"top_k": of.top_k} if "topk" in of.save else {})
+    fingerprint = hashlib.sha256(canonical_json(identity).encode()).hexdigest()
     for number in range(num_parts):
         step = Step(0, 4 * number, 4 * number + 4)
         write_part(folder, filled_rows(step, of, errors=errors), len(step), {"fingerprint": fingerprint})
