@@ -20,7 +20,6 @@ __all__ = [
     "PartitionConfig",
     "RunConfig",
     "SealConfig",
-    "VerifyConfig",
     "check_values",
     "option",
 ]
@@ -284,19 +283,6 @@ class CompletionConfig:
     """Print a script that lets a shell complete commands and options with the tab key."""
 
     shell: str = option("bash", "the shell (also as a plain argument)", group="output", choices=SHELLS)
-
-
-@dataclass(frozen=True)
-class VerifyConfig:
-    """Check results folders, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
-
-    output: tuple[str, ...] = option(
-        (),
-        "results folders, log folders or names of jobs (also as plain arguments); default the newest job",
-        group="input",
-        value="JOB",
-    )
-    log_path: str = option("logs", "folder of job logs, for names and the newest job")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import VerifyConfig
 from bulkinfer.host.console import say
+from bulkinfer.launch.options import VerifyConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

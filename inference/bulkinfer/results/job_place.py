@@ -45,8 +45,8 @@ def no_job(log_path: str) -> str:
         return f"{printable_path(folder)} has no link {LATEST} to the newest job: name one that {listing} lists"
     if not folder.exists() and log_path != LaunchConfig.log_path:
         return f"{printable_path(folder)} does not exist: {did_you_mean(folder) or 'give the folder of job logs'}"
-    photos = shell_word(pictures_here()) if pictures_here() else "PHOTOS"
-    return f"no job yet in {printable_path(folder)}: {explained(f'bulkinfer run {photos}')}"
+    command = f"bulkinfer run {shell_word(pictures_here() or 'PHOTOS')}"
+    return f"no job yet in {printable_path(folder)}: {explained(command)}"
 
 
 def place_of(word: str, log_path: str) -> Path:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands.parse import HelpRequested, parse
-from bulkinfer.config import VerifyConfig, option
+from bulkinfer.config import option
 from bulkinfer.errors import UsageError
-from bulkinfer.launch.options import RetryConfig
+from bulkinfer.launch.options import RetryConfig, VerifyConfig
 
 
 @dataclass(frozen=True)
