@@ -152,7 +152,7 @@ def test_parts_of_another_job_are_refused_and_never_set_aside(tmp_path: Path) ->
         launch(config)
     assert records(tmp_path / "out") == found
     told = str(caught.value)
-    assert f"{tmp_path / '.b.bulkinfer'}/_job.json is its _job.json: cp " in told
+    assert f"{tmp_path / '.b.bulkinfer'}/_job.json is the _job.json of a job with the same pictures and settings: cp " in told
     subprocess.run(told.rpartition(": ")[2], shell=True, check=True)
     assert launch(replace(other, output=config.output)).exit_code == 0
     assert (records(tmp_path / "out"), verify(tmp_path / "out").faults) == (found, [])
