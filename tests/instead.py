@@ -69,6 +69,9 @@ INSTEAD = {
     "srun *": _CLUSTER,
     "bulkinfer merge /shared/out": _CLUSTER,
     "bulkinfer train --replicas 2 --micro_batch_size 64": Instead("it downloads CIFAR-10; tests/e2e/test_ranks.py runs it"),
+    "bulkinfer train --model resnet50 --pipeline_splits *": Instead(
+        "it trains on CIFAR-10; tests/e2e/test_ranks.py runs stages"
+    ),
     "torchrun *": Instead("it downloads CIFAR-10; tests/e2e/test_train.py runs two replicas"),
     "python tools/demo_photos.py photos": Instead("it downloads photographs; tests/e2e/test_demo.py runs it"),
     "python tools/bench/*": _MEASURES,

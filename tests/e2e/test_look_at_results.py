@@ -6,12 +6,13 @@ import json
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commands import run, run_here
+from tests.commands import command, run, run_here
 from tests.forms import long
 from tests.launches import config_of
 from tests.shown_job import BROKEN, GREY, NUM_ERRORS, NUM_OK, ODD, finished_job
@@ -92,6 +93,8 @@ def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
         (["show", "--errors", "--class", "red"], "error rows have no class"),
         (["rows", "out", "--to", "out/rows.csv"], "lies among the rows of the job"),
         (["rows", "out"], "--to FILE is missing"),
+        (["rows", "out", "--to", "x.tsv"], "--to x.tsv: no format has the ending .tsv"),
+        (["rows", "out", "--format", "npy", "--to", "x.csv"], "--to x.csv: .csv is not the ending of --format npy"),
         (["rows", "out", "--format", "xml", "--to", "x"], "value should be one of"),
         (["jobs", "nowhere"], "nowhere does not exist"),
         (["clean"], "no job is given: bulkinfer jobs lists them"),
@@ -115,6 +118,18 @@ def test_text_to_stdout_is_nothing_but_that(home: Path) -> None:
     assert not list(home.glob("-*"))
 
 
+@pytest.mark.parametrize("words", [("rows", "--format", "jsonl"), ("rows", "--format", "coco"), ("report",)], ids=str)
+def test_a_reader_that_has_enough_is_no_failure(home: Path, words: tuple[str, ...]) -> None:
+    """As `| head -1`, which ends when it has its line."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command("bulkinfer", *words, "--to", "-"), cwd=home, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_numbers_beyond_64_bits_mean_all(home: Path) -> None:
     done = run("bulkinfer", "show", "--top", 10**20, cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
@@ -125,7 +140,7 @@ def test_numbers_beyond_64_bits_mean_all(home: Path) -> None:
 
 
 def test_rows_and_jobs(home: Path) -> None:
-    done = run("bulkinfer", "rows", "out", "--format", "jsonl", "--to", "rows.jsonl", cwd=home)
+    done = run("bulkinfer", "rows", "out", "--to", "rows.jsonl", cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"rows.jsonl: {NUM_OK + NUM_ERRORS} rows of out\n"
     assert ODD in {json.loads(line)["key"] for line in (home / "rows.jsonl").read_text().splitlines()}

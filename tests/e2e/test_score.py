@@ -78,7 +78,7 @@ def test_run_with_labels(home: Path) -> None:
     done = run("bulkinfer", "run", *words, "--labels", "folder", "--output", "my rows", cwd=home)
     assert (done.returncode, done.stderr) == (3, "")
     lines = done.stdout.splitlines()
-    shown = lines[lines.index("labels: the first folder of each key") :]
+    shown = lines[lines.index("labels: the column label of the rows") :]
     assert "top-1: 92.31 % (12 of 13); 85.71 % if the 1 error rows count as wrong" in shown
     assert lines[-1] == "next: bulkinfer report 'my rows'"
     page = run_here(*shlex.split(lines[-1].removeprefix("next: ")), cwd=home)
@@ -95,6 +95,7 @@ def test_run_with_labels(home: Path) -> None:
     assert refused.stderr.startswith("bulkinfer score: no labels given, and the rows of a have none: use --labels folder, or ")
 
 
+@long
 def test_run_with_labels_that_rows_do_not_hold(home: Path) -> None:
     """COCO annotations, and labels that are no class of the network: the rows of a job stay as they are."""
     keys = sorted(str(path.relative_to(home / "photos")) for path in (home / "photos").rglob("*.png"))

@@ -37,7 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bulkinfer rows": (
         "bulkinfer rows out --to rows.csv",
-        "bulkinfer rows out --format jsonl --to rows.jsonl",
+        "bulkinfer rows out --format jsonl --to - | head -1",
     ),
     "bulkinfer score": (
         "bulkinfer score out --labels labels.csv",

@@ -31,7 +31,7 @@ def _run(config: JobsConfig) -> int:
         say(f"{printable_path(config.log_path)} holds no job")
         return 0
     header = ["job", "state", "rows", "errors", "last launch", "size"]
-    for line in table_lines(header, map(_cells, jobs), numbers=header[2:], breaks_in_files=False):
+    for line in table_lines(header, map(_cells, jobs), numbers=header[2:], breaks=False):
         say(line)
     for job in jobs:
         if job.output is not None and job.output.parent != job.log_dir:

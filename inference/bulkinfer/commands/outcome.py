@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from bulkinfer.host.console import drop_stdout, make_printing_safe, say_last
+from bulkinfer.host.console import ReaderHasEnough, drop_stdout, make_printing_safe, say_last
 from bulkinfer.host.failure import sentence_and_code  # not later: then there may be no memory to import it
 from bulkinfer.host.stop_signals import work_begins, work_ends
 
@@ -15,7 +15,8 @@ from bulkinfer.host.stop_signals import work_begins, work_ends
 def exit_code_of(command: str, act: Callable[[], int]) -> int:
     """Run `act`, which returns the exit code, and return that code, or that of its failure after one sentence on stderr.
 
-    Until it ends a stop signal unwinds the work, if this process watches the signals. Bugs of bulkinfer are raised.
+    The code is 0 too if what reads its data on stdout has enough. Until it ends a stop signal unwinds the work, if this process
+    watches the signals. Bugs of bulkinfer are raised.
     """
     make_printing_safe()
     number = 0
@@ -26,6 +27,8 @@ def exit_code_of(command: str, act: Callable[[], int]) -> int:
             sys.stdout.flush()
         finally:  # inside of the other try: a signal that is pending at this moment is raised by the call
             number = work_ends()
+    except ReaderHasEnough:
+        code = 0
     except BaseException as error:
         code = report_failure(command, error, after_signal=work_ends() or number)
     return code

@@ -62,12 +62,17 @@ def _without_annotations(config: LaunchConfig) -> LaunchConfig:
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
     """Score the rows as `bulkinfer score` does. If that is not possible, say why: the rows stay good; returns False."""
+    from pathlib import Path
+
     from bulkinfer.commands.score import score_job
     from bulkinfer.errors import BulkinferError
     from bulkinfer.insight.options import ScoreConfig
+    from bulkinfer.results.find_output import require_job
 
     try:
-        score_job(ScoreConfig(job=output, labels=config.labels, model_path=config.model_path, log_path=config.log_path))
+        has_names = "label_classes" in require_job(Path(output)).content  # else an earlier version began the job
+        labels = "" if has_names and not _is_annotations(config.labels) else config.labels
+        score_job(ScoreConfig(job=output, labels=labels, model_path=config.model_path, log_path=config.log_path))
     except BulkinferError as error:
         say(f"bulkinfer run: no accuracy: {error}", is_error=True)
         return False

@@ -78,8 +78,16 @@ def _first_rows(config: ShowConfig, results: Results, choice: Choice) -> tuple[A
 
 
 def _headline(found: FoundJob, num_rows: int) -> str:
+    from bulkinfer.files.output_lock import launcher_in
+    from bulkinfer.insight.published import published_rows
+
     counts, job = found.job.count_rows(), found.job
-    known = f" ({counts.ok} ok, {counts.errors} errors)" if counts.ok + counts.errors == num_rows else ""  # not yet as it runs
+    errors = counts.errors
+    is_known = counts.ok + errors == num_rows
+    if not is_known and not launcher_in(found.output):  # its launch was killed
+        rows, _, stages = published_rows(found.output, job)
+        errors, is_known = sum(stages.values()), rows == num_rows
+    known = f" ({num_rows - errors} ok, {errors} errors)" if is_known else ""
     return f"{found.output}: {num_rows} of {job.num_records} rows{known}, {job.model_name}"
 
 

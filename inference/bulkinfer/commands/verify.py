@@ -35,7 +35,7 @@ def _run(config: VerifyConfig) -> int:
     from bulkinfer.results.verify import verify
 
     if not config.output:
-        raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
+        raise UsageError("no output directory given, as in: bulkinfer verify logs/latest")
     given = map(Path, config.output)
     outputs = [output if (output / SHARDS_FILE).exists() else find_output(output) for output in given]
     if len({real_path(output) for output in outputs}) < len(outputs):

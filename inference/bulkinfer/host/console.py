@@ -28,6 +28,10 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
 _around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext  # what is done around the printing of a line
 
 
+class ReaderHasEnough(Exception):  # noqa: N818 (not an error)
+    """What reads the data on stdout has ended, as `head` does when it has its lines."""
+
+
 _is_stdout_for_data = False
 
 

@@ -7,14 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.insight.saving import again_with
 from bulkinfer.results.reader import Results
-from bulkinfer.types import Array
+from bulkinfer.types import Array, printable_path
 
 
 def require_classes(results: Results) -> None:
     """Raises UsageError if the rows of a job keep no classes."""
     if "top_k" not in results.job["identity"]:
-        raise UsageError(f"{results.output} keeps no best classes: run the job again with topk in --save, as it is by default")
+        raise UsageError(f"{printable_path(results.output)} keeps no best classes: {again_with(results, 'topk')}")
 
 
 def matrix(column: pa.ChunkedArray) -> Array:

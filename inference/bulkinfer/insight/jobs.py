@@ -13,12 +13,12 @@ from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
+from bulkinfer.insight.published import published_rows
 from bulkinfer.insight.watch import look
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.log_folder import recorded_output
-from bulkinfer.results.parquet_parts import listed_steps, read_part
-from bulkinfer.results.part_names import part_name
+from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
 
 INCOMPLETE = "incomplete"  # it has pictures to do, and its last launch ended by itself
@@ -86,16 +86,11 @@ def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
 
 
 def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
-    """Error rows. _job.json counts them at the end of a launch; while one runs, its status.json has them."""
+    """Error rows; while a launch runs its status.json has them."""
     if state == RUNNING:
         with suppress(UsageError):  # no status.json yet
             return max(job.count_rows().errors, sum(look(log_dir).status.errors.values()))
-    errors = job.count_rows().errors
-    for step in listed_steps(output):
-        if part_name(step) not in job.parts:  # its launch was killed
-            with suppress(BulkinferError):  # a damaged part, which the next launch sets aside
-                errors += len(step) - int(read_part(output, step, job.fingerprint, ["stage"])[1]["stage"].null_count)
-    return errors
+    return sum(published_rows(output, job).errors.values())
 
 
 def _unfinished_state(log_dir: Path) -> str:

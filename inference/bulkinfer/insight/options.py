@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from bulkinfer.config import LaunchConfig, check_values, option
 from bulkinfer.errors import UsageError
+from bulkinfer.insight.rows_format import AUTO, FORMATS, format_for
 
 MOST_PICTURES = 100  # of each kind on a page of bulkinfer report
-FORMATS = ("csv", "jsonl", "npy", "coco", "label_studio", "fiftyone", "parquet")
 _FORMATS_WITH = {  # options of bulkinfer rows that not every format uses
     "top_k": ("csv", "jsonl", "coco"),
     "column": ("npy",),
@@ -138,8 +138,10 @@ class RowsConfig:
     job: str = option(
         "", "output, log folder or name of a job (also as a plain argument); default the newest job", group="input"
     )
-    format: str = option("csv", "what to write", choices=FORMATS, group="output")
-    to: str = option("", "the file, or - for stdout (not of npy and parquet); of --format parquet, the folder", value="FILE")
+    format: str = option(
+        AUTO, "what to write; auto: as the ending of FILE says, csv without one", choices=(AUTO, *FORMATS), group="output"
+    )
+    to: str = option("", "the file, or - for stdout (not of npy and parquet); of parquet, the folder", value="FILE")
     top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
     prefix: str = option(
@@ -152,7 +154,8 @@ class RowsConfig:
     def __post_init__(self) -> None:
         check_values(self)
         if not self.to:
-            raise UsageError("--to FILE is missing, as in: bulkinfer rows --format csv --to rows.csv")
+            raise UsageError("--to FILE is missing, as in: bulkinfer rows --to rows.csv; --to - writes to stdout")
+        object.__setattr__(self, "format", format_for(self.format, self.to))
         for name, formats in _FORMATS_WITH.items():
             if self.format not in formats and getattr(self, name) != getattr(RowsConfig, name):
                 raise UsageError(

@@ -10,7 +10,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +18,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, user_path
+from bulkinfer.host.console import ReaderHasEnough
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.types import printable_path
 
@@ -31,6 +32,8 @@ def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_fold
     """
     path = user_path(to, "--to")
     shown = printable_path(path)
+    if _is_stream(path):
+        raise UsageError(f"--to {shown} is no file: give the name of a file, or - for stdout")
     if path.is_dir() and not is_folder:
         raise UsageError(f"--to {shown} is a folder: give the name of a file in it")
     if path.exists() and is_folder and not path.is_dir():
@@ -42,6 +45,12 @@ def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_fold
     if os.path.lexists(path) and not overwrite:
         raise UsageError(_taken(path))
     return path
+
+
+def _is_stream(path: Path) -> bool:
+    """True for a pipe or a device, and for a name of what this process has open: a file is never published in its place."""
+    is_of_process = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return is_of_process or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _taken(path: Path) -> str:
@@ -80,10 +89,10 @@ def files_folder(to: str, found: FoundJob, name: str, files: Sequence[str], *, o
 def written_file(path: Path) -> Iterator[BinaryIO]:
     """A file that is published as `path` when the block ends without an error, with the folders above it; or stdout.
 
-    Raises OSError that names stdout if that cannot be written to.
+    Raises OSError that names stdout if that cannot be written to, ReaderHasEnough if nobody reads it any more.
     """
     if str(path) == STDOUT:
-        with os.fdopen(os.dup(1), "wb") as file, _naming_stdout():
+        with _naming_stdout(), os.fdopen(os.dup(1), "wb") as file:
             yield file
             file.flush()
         return
@@ -95,14 +104,16 @@ def written_file(path: Path) -> Iterator[BinaryIO]:
 def _naming_stdout() -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise ReaderHasEnough from None
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise
 
 
 def write_stdout(content: dict[str, Any]) -> None:
-    """Write a JSON object to stdout."""
-    with written_file(Path(STDOUT)) as file:
+    """Write a JSON object to stdout. It is no failure if nobody reads it to its end."""
+    with suppress(ReaderHasEnough), written_file(Path(STDOUT)) as file:
         file.write(json.dumps(content, indent=1, ensure_ascii=True).encode() + b"\n")
 
 

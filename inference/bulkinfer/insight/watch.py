@@ -12,6 +12,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.number_text import duration_text
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, line_of
 from bulkinfer.insight.find_job import newest, place_of
+from bulkinfer.insight.published import published_by
 from bulkinfer.results.log_folder import RESULTS
 from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status
@@ -77,8 +78,16 @@ def look(folder: Path) -> Sight:
     if holder is not None and (holder["pid"], holder["start_ticks"]) != (who["pid"], who["start_ticks"]):
         return Sight(replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report)  # that of an earlier launch
     if holder is None and report.status.state == RUNNING and living_holder(folder) is None:  # none has begun meanwhile
-        return Sight(replace(report.status, state=KILLED, images_per_s=0.0), report)
+        return Sight(_killed(folder, report), report)
     return Sight(report.status, report)
+
+
+def _killed(folder: Path, report: StatusReport) -> Status:
+    """What a launch that was killed has left: rows that it did not publish are not done."""
+    status = replace(report.status, state=KILLED, images_per_s=0.0)
+    if (found := published_by(folder, report)) is None:
+        return status
+    return replace(status, done=found.rows, total=found.total, errors=found.errors)
 
 
 def find_watched(word: str, log_path: str) -> Path:

@@ -50,7 +50,7 @@ class StatusWriter:
 
 
 def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:
-    """Write how the launch ended: its rate is that of the whole run now."""
+    """Write how the job stands after the launch: its rate is that of the whole run now."""
     progress = outcome.progress or Progress(launch)  # nothing was to do
     state = FINISHED
     if outcome.refusal is not None:
@@ -58,4 +58,7 @@ def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:
     elif outcome.engine is not None and outcome.engine.signal is not None:
         state = STOPPED
     status = replace(progress.last_status(state), images_per_s=outcome.aggregate.images_per_s)
+    if launch.job_file is not None:  # it has all parts by now, and after a retry those of the whole job
+        rows = launch.job_file.count_rows()
+        status = replace(status, done=rows.ok + rows.errors, total=launch.job.num_records, errors=rows.errors_by_stage)
     StatusWriter(launch, outcome.aggregate.started).write(status, exit_code)

@@ -281,6 +281,14 @@ def read_part(
         return part, table
 
 
+def count_stages(output: Path, step: Step) -> dict[str, int]:
+    """Error rows of a published file by stage. Only that column is read and checked: raises RunError if it is damaged."""
+    path = output / part_name(step)
+    with _damage_as_run_error(path), pa.OSFile(str(path)) as file:
+        stages = BoundedParquet(file, file.size()).read(["stage"])["stage"]
+        return dict(Counter(stages.drop_null().to_pylist()))
+
+
 def set_aside(output: Path, step: Step) -> Path:
     """Move a damaged part to the own folder of `output`, so that its records run again and no reader uses it.
 

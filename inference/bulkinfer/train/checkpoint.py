@@ -80,11 +80,16 @@ def average_name(step: int, count: int, mode: str) -> str:
 
 
 def save(
-    run: Path, network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any], ema: Ema | None = None
+    run: Path,
+    network: nn.Module,
+    optimiser: tuple[Mapping[str, Tensor], Mapping[str, float]],
+    state: dict[str, Any],
+    ema: Ema | None = None,
 ) -> Path:
-    """Publish the checkpoint of `state["step"]` updates; returns its folder."""
-    tensors, numbers = flatten_optimiser(optimiser)
-    files, state = {WEIGHTS: network.state_dict(), OPTIMISER: tensors}, {**state, "optimiser_numbers": numbers}
+    """Publish the checkpoint of `state["step"]` updates, with what flatten_optimiser() gives; returns its folder."""
+    tensors, numbers = optimiser
+    files: dict[str, Mapping[str, Tensor]] = {WEIGHTS: network.state_dict(), OPTIMISER: tensors}
+    state = {**state, "optimiser_numbers": numbers}
     if ema is not None:
         files[EMA], state["ema_updates"] = ema.tensors(), ema.updates
     return _publish(run / FOLDER / name_of(state["step"]), files, state)

@@ -92,7 +92,7 @@ def train(
     found = find_last(Path(config.resume)) if config.resume else None
     if found is not None:
         refuse_later(found.path)
-    world = find_world(config.replicas, is_plan=config.dry_run)
+    world = find_world(config.replicas, config.stages, is_plan=config.dry_run)
     with said_once(world):
         config = with_defaults(with_data_found(config))
     changed = {} if found is None else changed_options(found, config)

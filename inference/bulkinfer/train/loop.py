@@ -117,7 +117,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
     model, plan = training.model, training.plan
     epochs, world = plan.epochs, plan.world
     skips = plan.config.on_nonfinite == "skip" or model.loss_scale.kind == "dynamic"
-    buffers = list(model.network.buffers()) if skips else []
+    buffers = [] if not skips else list(model.network.buffers()) if model.stage is None else model.stage.buffers
     shares_norms = plan.config.norm_span > 1  # the replicas that share statistics make the same passes
     pending: list[tuple[Work, Tensor]] = []
     for work, images_NHWC in training.data.samples.batches(plan_work(training)):
@@ -140,6 +140,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
                 ranks=training.ranks,
                 stop=stop,
                 buffers=buffers,
+                stage=model.stage,
                 counts_correct=plan.config.metrics,
             )
             model.loss_scale.after(outcome.finite)

@@ -132,7 +132,8 @@ def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
     for group in optimiser.param_groups:
         group["lr"] = rate
         if group["shrink"]:
-            torch._foreach_mul_(group["params"], 1 - rate * group["shrink"])
+            updated = [parameter for parameter in group["params"] if parameter.grad is not None]  # as optimisers choose them
+            torch._foreach_mul_(updated, 1 - rate * group["shrink"])
     optimiser.step()
 
 

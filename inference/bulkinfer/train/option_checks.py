@@ -73,9 +73,29 @@ def check_together(config: TrainConfig) -> None:
         raise UsageError(f"--norm_span {config.norm_span} belongs to --norm batch: leave it out, or give that")
     if config.norm_span > 1 and config.compile:
         raise UsageError(f"--norm_span {config.norm_span} cannot be combined with --compile: leave one of them out")
+    _check_stages(config)
     for name, most in _MOST.items():
         if getattr(config, name) > most:
             raise UsageError(f"--{name} {getattr(config, name):g} is more than {most:g}")
+
+
+def _check_stages(config: TrainConfig) -> None:
+    """Raises UsageError for options that need the whole network in one process, or micro batches of different sizes."""
+    if max(config.shards, len(config.splits) + 1) == 1:
+        return
+    if config.shards == 1:
+        raise UsageError(
+            "--shards 1 leaves the network whole, and --pipeline_splits divides it: leave one of them out, or give "
+            "--pipeline_splits none"
+        )
+    needs_all = ("compile", "shard_optimizer", "train_only", "train_from", "ema")
+    if beside := [name for name in needs_all if getattr(config, name)]:
+        raise UsageError(f"--{beside[0]} cannot be combined with --shards and --pipeline_splits: leave it or these out")
+    if config.on_bad_picture == "skip":
+        raise UsageError(
+            "--on_bad_picture skip cannot be combined with --shards and --pipeline_splits, since stages need micro batches of "
+            "one size: repair the pictures that --check_pictures names"
+        )
 
 
 def _check_ramp(config: TrainConfig) -> None:

@@ -22,6 +22,7 @@ WARM_UPS = ("shift", "mask")
 ROUNDINGS = ("auto", "on", "off")
 MICRO_BATCH = 128  # where no option says more
 AVERAGES = ("mean", "exponential")
+PIPELINE_SCHEDULES = ("gpipe", "1f1b", "sequential")
 LOSS_SCALINGS = ("static", "ramp", "dynamic")
 LIKE = ("none", "popart", "poptorch", "tf1", "tf2")  # other trainers whose defaults a run can take
 DEFAULT_EPOCHS, DEFAULT_L2 = 100.0, 0.0005
@@ -118,6 +119,13 @@ class TrainConfig:
     )
     global_batch_size: int = option(0, "pictures per update; 0: from the other sizes", minimum=0)
     norm_span: int = option(1, "batch norm takes its statistics over this many consecutive replicas", minimum=1)
+    shards: int = option(
+        0, "stages of the network, each with a process of its own for every replica; 0: as many as --pipeline_splits makes",
+        minimum=0,
+    )  # fmt: skip
+    pipeline: bool = option(False, "let the stages work at the same time, on different micro batches, as they do in any case")
+    pipeline_splits: tuple[str, ...] = option((), "blocks with which the second and further stages begin, or none", words=True)
+    pipeline_schedule: str = option("gpipe", "order of the passes through the stages", choices=PIPELINE_SCHEDULES)
     epochs: float = option(
         0.0,
         "length of the run in epochs; 0: from --steps, else 100",
@@ -240,6 +248,16 @@ class TrainConfig:
     deterministic: bool = option(False, "refuse operations that are not deterministic on this device")
     device: str = option("auto", "cpu, cuda or auto")
     dry_run: bool = option(False, "print the resolved plan, and stop")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The blocks with which the second and further stages begin, as they were given; () also for `none`."""
+        return () if self.pipeline_splits == ("none",) else self.pipeline_splits
+
+    @property
+    def stages(self) -> int:
+        """How many parts the network is divided into; 1 if it is not."""
+        return self.shards or len(self.splits) + 1
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -64,12 +64,17 @@ class Epochs:
     Every update takes the next `global_batch` samples, the last one of an epoch takes the rest. A rest of one sample joins the
     update before it, since batch norm has no variance over one sample. `updates_per_epoch`, if it is not 0, is what lengths,
     rates, logs and checkpoints count as an epoch; the samples are those of passes over all of them in either case.
+
+    Stages of a network need whole micro batches: with a `unit`, the samples of a micro batch of all replicas, the rest is cut
+    to a multiple of it, and left out if that is less than `least` of them.
     """
 
     num_samples: int
     global_batch: int
     total_steps: int
     updates_per_epoch: int = 0
+    unit: int = 0
+    least: int = 1
 
     @property
     def steps_per_epoch(self) -> int:
@@ -79,7 +84,17 @@ class Epochs:
     @property
     def steps_per_pass(self) -> int:
         """Updates of one pass over all samples."""
-        return count_steps(self.num_samples, self.global_batch)
+        whole, left = divmod(self.num_samples, self.global_batch)
+        if self.unit:
+            return whole + (left // self.unit >= self.least)
+        return max(1, whole + (left > 1 or (left == 1 and self.global_batch == 1)))
+
+    @property
+    def samples_per_pass(self) -> int:
+        """The samples that a pass takes: all of them, but for what stages leave out."""
+        if not self.unit:
+            return self.num_samples
+        return min(self.num_samples // self.unit * self.unit, self.steps_per_pass * self.global_batch)
 
     def pass_of(self, step: int) -> int:
         """The pass over the samples, from 0, that update `step`, from 0, belongs to."""
@@ -89,18 +104,12 @@ class Epochs:
         """Start and end (exclusive) of an update's samples in the order of its pass."""
         position = step % self.steps_per_pass
         start = position * self.global_batch
-        return start, self.num_samples if position == self.steps_per_pass - 1 else start + self.global_batch
+        return start, self.samples_per_pass if position == self.steps_per_pass - 1 else start + self.global_batch
 
     def pictures(self, done: int) -> int:
         """The number of pictures in the first `done` updates."""
         passes, position = divmod(done, self.steps_per_pass)
-        return passes * self.num_samples + position * self.global_batch
-
-
-def count_steps(num_samples: int, global_batch: int) -> int:
-    """Updates in an epoch."""
-    whole, left = divmod(num_samples, global_batch)
-    return max(1, whole + (left > 1 or (left == 1 and global_batch == 1)))
+        return passes * self.samples_per_pass + position * self.global_batch
 
 
 def share(start: int, end: int, rank: int, replicas: int) -> tuple[int, int]:

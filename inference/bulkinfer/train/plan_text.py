@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 
 from torch import nn
@@ -14,7 +15,8 @@ from bulkinfer.train.network_names import TRAINABLE
 from bulkinfer.train.networks import NetworkOptions
 from bulkinfer.train.optimisers import USES_MOMENTUM, l2_of
 from bulkinfer.train.options import DEFAULT_RATES, TrainConfig
-from bulkinfer.train.plan import Batches
+from bulkinfer.train.plan import Batches, Epochs
+from bulkinfer.train.ranks.split_names import Split
 from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.training import Training
 from bulkinfer.train.updating import rounding_seed
@@ -24,7 +26,7 @@ _NOT_SHOWN = ("dry_run", "resume")
 _MOST_OF_FIRST = 0.05  # share of their first values that batch norm's averages may keep at the end of a run
 
 
-def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, str]:
+def plan_lines(training: Training, batches: Batches, data: Data, splits: Sequence[Split] = ()) -> dict[str, str]:
     """The plan; "(default)" stands behind a choice that has its default value."""
     config, epochs = training.plan.config, training.plan.epochs
     options = NetworkOptions(**training.plan.facts["network"])
@@ -39,7 +41,8 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
         "data": f"{data.name}: {epochs.num_samples} pictures, {len(data.train.class_names)} classes; validation: {held_out}",
         "batches": f"micro batch {batches.micro_batch} x accumulation {batches.accumulation} x replicas {batches.replicas} = "
         f"global batch {batches.global_batch}",
-        "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch",
+        **_stages(config, batches, splits),
+        "length": f"{epochs.total_steps} updates, {epochs.steps_per_epoch} an epoch{_left_out(epochs)}",
         "rate": _rate(config, training.plan.schedule),
         "optimiser": _optimiser(config),
         "precision": f"{precision.name}{half_type} on {training.data.device}{_rounding(config)}",
@@ -51,6 +54,25 @@ def plan_lines(training: Training, batches: Batches, data: Data) -> dict[str, st
         num_batches = epochs.total_steps * batches.accumulation
         warnings.append(slow_averages(training.model.network, num_batches, is_of_timm=options.model not in TRAINABLE))
     return lines | ({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {})
+
+
+def _stages(config: TrainConfig, batches: Batches, splits: Sequence[Split]) -> dict[str, str]:
+    """How the network is divided, and how many processes a run needs."""
+    if not splits:
+        divides = "nothing, as the network has one stage: --pipeline_splits names the blocks with which others begin"
+        return {"pipeline": divides} if config.pipeline else {}
+    count = batches.replicas * config.stages
+    return {
+        "stages": f"{config.stages}, by {config.pipeline_schedule}; they begin with the input, {', '.join(map(str, splits))}",
+        "ranks": f"replicas {batches.replicas} x stages {config.stages} = {count} processes, started here, or by torchrun "
+        f"--nproc_per_node {count} --no_python in front of the command",
+    }
+
+
+def _left_out(epochs: Epochs) -> str:
+    """The pictures that stages leave out of each pass, as the end of a sentence."""
+    count = epochs.num_samples - epochs.samples_per_pass
+    return f", without {count} pictures that make no whole micro batches" if count else ""
 
 
 def _large_batch(global_batch: int, num_samples: int) -> str:

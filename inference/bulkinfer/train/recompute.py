@@ -11,9 +11,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bulkinfer.errors import UsageError
-from bulkinfer.train.freezing import moving_norms
 
 BLOCKS, NONE = "blocks", "none"
+_AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
+_RESIDUAL = ("BasicBlock", "Bottleneck", "InvertedResidual", "DepthwiseSeparableConv", "EdgeResidual", "Block")
 
 
 def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
@@ -22,56 +23,69 @@ def recompute(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
     Returns the names of the wrapped modules; modules inside of these are not wrapped. Raises UsageError if a pattern matches
     no module.
     """
+    names = modules_matching(network, patterns)
+    for name in names:
+        wrap(network.get_submodule(name))
+    return names
+
+
+def modules_matching(network: nn.Module, patterns: tuple[str, ...]) -> list[str]:
+    """The names of the modules that recompute() wraps. Raises UsageError if a pattern matches no module."""
     if patterns == (NONE,):
         return []
     chosen: list[str] = []
     for pattern in patterns:
-        names = [name for name, module in network.named_modules() if name and _matches(pattern, name, module)]
+        names = residual_blocks(network) if pattern == BLOCKS else _names_like(network, pattern)
         if not names:
             known = ", ".join(name for name, _ in network.named_children())
             raise UsageError(
                 f"--recompute {pattern!r} matches no module: the outermost are {known}; blocks takes all residual blocks"
             )
         chosen += names
-    outermost = [name for name in chosen if not any(name.startswith(f"{other}.") for other in chosen)]
-    for name in dict.fromkeys(outermost):
-        _wrap(network.get_submodule(name))
-    return outermost
+    return list(dict.fromkeys(name for name in chosen if not any(name.startswith(f"{other}.") for other in chosen)))
 
 
-def _matches(pattern: str, name: str, module: nn.Module) -> bool:
-    if pattern == BLOCKS:
-        return type(module).__name__ in (
-            "BasicBlock",
-            "Bottleneck",
-            "InvertedResidual",
-            "DepthwiseSeparableConv",
-            "EdgeResidual",
-            "Block",
-        )
+def residual_blocks(network: nn.Module) -> list[str]:
+    """The names of the blocks with a residual connection, in the order of the network."""
+    return [name for name, module in network.named_modules() if name and type(module).__name__ in _RESIDUAL]
+
+
+def _names_like(network: nn.Module, pattern: str) -> list[str]:
     try:
-        return re.fullmatch(pattern, name) is not None
+        matches = re.compile(pattern).fullmatch
     except re.error as error:
         raise UsageError(f"--recompute {pattern!r} is not a regular expression: {error}") from None
+    return [name for name, _ in network.named_modules() if name and matches(name)]
 
 
 @contextmanager
 def _frozen_averages(module: nn.Module) -> Iterator[None]:
-    """Keep batch norm from counting a batch again when it passes for the second time."""
-    norms = [norm for norm in moving_norms(module) if norm.track_running_stats]
-    before = [norm.momentum for norm in norms]
+    """Keep batch norm from counting a batch again when it passes for the second time.
+
+    A network that is divided into parts was exported: there batch norm is no module of its class, but has its buffers.
+    """
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    own = {id(buffer) for norm in norms for buffer in norm.buffers()}
+    exported = [
+        (buffer, buffer.clone())
+        for name, buffer in module.named_buffers()
+        if name.rpartition(".")[2] in _AVERAGES and id(buffer) not in own
+    ]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 0.0
     try:
         yield
     finally:
-        for norm, momentum in zip(norms, before, strict=True):
+        for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
             if norm.num_batches_tracked is not None:
                 norm.num_batches_tracked -= 1
+        for buffer, value in exported:
+            buffer.copy_(value)
 
 
-def _wrap(module: nn.Module) -> None:
+def wrap(module: nn.Module) -> None:
     """Replace the module's forward; its name and its tensors stay as they are."""
     plain = module.forward
 

@@ -92,6 +92,7 @@ def restore(training: Training, found: Checkpoint) -> None:
     model, progress = training.model, training.progress
     load_weights(model.network, found.weights, found.path)
     checkpoint.restore_optimiser(model.updater.optimiser, found)
+    model.updater.forget_others()
     if model.ema is not None and found.ema:
         model.ema.restore(found.ema, found.state["ema_updates"], found.path)
     changed = changed_options(found, training.plan.config)

@@ -6,7 +6,8 @@ import copy
 import importlib.util
 import os
 import shutil
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -23,10 +24,11 @@ from bulkinfer.train.freezing import freeze, moving_norms
 from bulkinfer.train.networks import NetworkOptions, build, network_options
 from bulkinfer.train.optimisers import optimiser_options
 from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
-from bulkinfer.train.plan import Batches, Epochs, count_steps, solve, total_steps
+from bulkinfer.train.plan import Batches, Epochs, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.shared_norm import share_statistics
+from bulkinfer.train.ranks.split_names import find_splits
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.recompute import NONE, recompute
 from bulkinfer.train.schedules import make_schedule
@@ -47,10 +49,8 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     data = open_data(config)
     batches = batches_of(config, world)
     num_samples = max(1, int(len(data.train.labels) * config.dataset_percentage / 100))
-    steps_per_epoch = config.updates_per_epoch or count_steps(num_samples, batches.global_batch)
-    steps = total_steps(config.epochs or DEFAULT_EPOCHS, config.steps, steps_per_epoch)
-    epochs = Epochs(num_samples, batches.global_batch, steps, config.updates_per_epoch)
-    schedule = make_schedule(config, batches, steps, steps_per_epoch)
+    epochs = epochs_of(config, batches, num_samples)
+    schedule = make_schedule(config, batches, epochs.total_steps, epochs.steps_per_epoch)
     precision = Precision(config.precision, device.type, config.half_type)
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
@@ -58,7 +58,9 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     check_span(config.norm_span, batches.replicas, has_batch_norm=any(moving_norms(network)))
     if batches.micro_batch * config.norm_span == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
         check_single_values(network, config.input_channels, data.size)
-    model = model_for(config, network, precision, ranks)
+    example_NCHW = torch.zeros(batches.micro_batch, 3, data.size, data.size, dtype=precision.input, device=device)
+    splits = find_splits(network, config, example_NCHW)
+    model = model_for(config, network, precision, ranks, [split.block for split in splits], example_NCHW)
     check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
     facts = {
         "config": asdict(config),
@@ -77,16 +79,53 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
         progress=Progress(),
         ranks=ranks,
     )
-    return training, plan_lines(training, batches, data)
+    return training, plan_lines(training, batches, data, splits)
 
 
-def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precision, ranks: Ranks) -> Model:
-    """The network with its optimiser, and, if that is asked for, its average; recomputed or compiled."""
+def epochs_of(config: TrainConfig, batches: Batches, num_samples: int) -> Epochs:
+    """How epochs are divided into updates. Raises UsageError if the stages of a network would have too few micro batches."""
+    unit, least = 0, 1
+    if config.stages > 1:
+        unit = batches.micro_batch * batches.replicas
+        least = 1 if config.pipeline_schedule == "sequential" else config.stages
+        if batches.accumulation < least:
+            raise UsageError(
+                f"--pipeline_schedule {config.pipeline_schedule} needs {least} micro batches in an update, one for each "
+                f"stage, and there are {batches.accumulation}: give --gradient_accumulation {least} or more, or sequential"
+            )
+    epochs = Epochs(num_samples, batches.global_batch, 1, config.updates_per_epoch, unit, least)
+    if not epochs.steps_per_pass:
+        raise UsageError(
+            f"{num_samples} training pictures are less than the {least} micro batches of {unit} that stages need: give a "
+            "smaller --micro_batch_size"
+        )
+    steps = total_steps(config.epochs or DEFAULT_EPOCHS, config.steps, epochs.steps_per_epoch)
+    return replace(epochs, total_steps=steps)
+
+
+def model_for(
+    config: TrainConfig,
+    network: torch.nn.Module,
+    precision: Precision,
+    ranks: Ranks,
+    splits: Sequence[str],
+    example_NCHW: torch.Tensor,
+) -> Model:
+    """The network with its optimiser, and, if that is asked for, its average; divided, recomputed or compiled."""
     parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
     if config.norm_span > 1 and ranks.are_many:
         share_statistics(network, ranks.group_of_replicas(config.norm_span))
-    recompute(network, config.recompute)
+    stage = None
+    if splits and ranks.are_many:
+        from bulkinfer.train.ranks.stages import divide  # torch.export takes long to load
+
+        if config.channels_last:
+            example_NCHW = example_NCHW.contiguous(memory_format=torch.channels_last)
+        schedule, recomputed = config.pipeline_schedule, config.recompute
+        stage = divide(network, splits, example_NCHW, ranks, precision.autocast, schedule=schedule, recompute=recomputed)
+    else:
+        recompute(network, config.recompute)
     return Model(
         network=network,
         forward=torch.compile(network, dynamic=False) if config.compile else network,
@@ -95,10 +134,12 @@ def model_for(config: TrainConfig, network: torch.nn.Module, precision: Precisio
             optimiser_options(config),
             rounding_seed=rounding_seed(config),
             is_sharded=config.shard_optimizer and ranks.are_many,
+            own=None if stage is None else stage.parameters,
         ),
         precision=precision,
         loss_scale=loss_scale_of(config),
         ema=ema,
+        stage=stage,
     )
 
 
@@ -163,8 +204,8 @@ def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, ha
             "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
             "value has no variance"
         )
-    epochs = Epochs(num_samples, batches.global_batch, 1)
-    start, end = epochs.window(epochs.steps_per_epoch - 1)
+    epochs = epochs_of(config, batches, num_samples)
+    start, end = epochs.window(epochs.steps_per_pass - 1)
     groups = batches.replicas // config.norm_span
     if has_batch_norm and together > 1 and groups > 1 and end - start < 2 * groups:
         of = f"{groups} groups of {config.norm_span} replicas" if config.norm_span > 1 else f"{groups} replicas"

@@ -10,15 +10,19 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from bulkinfer.host.versions import NATIVE_HALVES, processor_features
+from bulkinfer.train.loss import Loss, Part
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks.group import ALONE, Ranks
 from bulkinfer.train.updating import Updater
+
+if TYPE_CHECKING:
+    from bulkinfer.train.ranks.stages import Stage
 
 log = logging.getLogger("bulkinfer")
 
@@ -139,7 +143,7 @@ def targets_of(labels_N: Tensor, num_classes: int, smoothing: float, dtype: torc
 def run_step(
     network: Callable[[Tensor], Tensor],
     updater: Updater,
-    parts: Iterable[tuple[Tensor, Tensor, Tensor]],
+    parts: Iterable[Part],
     *,
     window_size: int,
     step: int,
@@ -150,43 +154,40 @@ def run_step(
     stop: Stop = never,
     buffers: Sequence[Tensor] = (),
     counts_correct: bool = True,
+    stage: Stage | None = None,
 ) -> Outcome:
     """Update number `step` from the micro batches `parts`: pictures N x C x H x W, targets N x K, labels N.
 
     The gradient is that of the mean loss over the `window_size` samples of all ranks, for any number of parts. If a gradient is
     not finite on any rank, neither the weights nor the `buffers` (averages of batch norm) change. If `stop()` gives an exit
-    code on any rank, all of them return it. Without `counts_correct` the outcome has no right answers.
+    code on any rank, all of them return it. Without `counts_correct` the outcome has no right answers. A rank that has a
+    `stage` passes the parts through that, in place of the network.
     """
     before = [buffer.clone() for buffer in buffers]
     updater.forget_gradients()
-    losses, correct, count = [], [], 0
-    for images_NCHW, targets_NK, labels_N in parts:
-        with precision.autocast():
-            logits_NK = network(images_NCHW)
-        loss = functional.cross_entropy(logits_NK.float(), targets_NK, reduction="sum")
-        (loss * (scale / window_size)).backward()  # type: ignore[no-untyped-call]
-        updater.add_gradients()
-        losses.append(loss.detach())
-        if counts_correct:
-            correct.append((logits_NK.detach().argmax(1) == labels_N).sum())
-        count += len(labels_N)
+    loss = Loss(scale / window_size, counts_correct=counts_correct)
+    if stage is not None:
+        stage.run(parts, loss)
+    else:
+        for images_NCHW, *answers in parts:
+            with precision.autocast():
+                logits_NK = network(images_NCHW)
+            loss(logits_NK, answers).backward()  # type: ignore[no-untyped-call]
     gradients = updater.gradients(of_all=ranks.are_many)  # a rank without samples takes part, as the others have gradients
     code = stop()
     stopping = torch.tensor([float(code > 0)], device=gradients[0].device)  # how many ranks are to stop
-    ranks.add([*gradients, stopping])
+    ranks.add_gradients([*gradients, stopping])
     if scale != 1:
         torch._foreach_mul_(gradients, 1 / scale)
-    finite, stops = torch.stack([torch.isfinite(torch.stack(torch._foreach_norm(gradients)).sum()), stopping[0] > 0]).tolist()
+    norms = torch.stack(torch._foreach_norm(gradients))
+    flags = torch.stack([(~torch.isfinite(norms.sum())).float(), stopping[0].float()])
+    if ranks.world.stages > 1:
+        ranks.add([flags])  # of the other stages
+    faults, stops = flags.tolist()
+    finite = not faults
     if finite:
         updater.update(rate, step)
     else:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
-    nothing = [torch.zeros((), device=gradients[0].device)]
-    return Outcome(
-        torch.stack(losses or nothing).sum(),
-        torch.stack(correct or nothing).sum(),
-        count,
-        finite=finite,
-        stop=ranks.largest(code) if stops else 0,
-    )
+    return Outcome(*loss.sums(gradients[0].device), loss.count, finite=finite, stop=ranks.largest(code) if stops else 0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,16 @@ from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.step import LossScale, Precision
 from bulkinfer.train.updating import Updater
 
+if TYPE_CHECKING:
+    from bulkinfer.train.ranks.stages import Stage
+
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained. `forward` is the network, compiled if that was asked for. `loss_scale` and `ema` change."""
+    """What is trained. `forward` is the network, compiled if that was asked for. `loss_scale` and `ema` change.
+
+    `stage` is the part of the network that this rank has, if it is divided; the network is whole between its passes only.
+    """
 
     network: nn.Module
     forward: Callable[[Tensor], Tensor]
@@ -35,6 +41,7 @@ class Model:
     precision: Precision
     loss_scale: LossScale
     ema: Ema | None = None
+    stage: Stage | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,8 @@ class Updater:
     A parameter of 16 bits has a float32 copy. Its gradients are summed in that of the copy, where small ones count too, and
     the optimiser works on the copy and keeps its averages in float32. The copy has memory during an update only: between two
     updates the weights are those of 16 bits. With a `rounding_seed` the result is rounded stochastically, without one to the
-    nearest. If it `is_sharded`, each rank keeps the state of the optimiser for a part of the parameters.
+    nearest. If it `is_sharded`, each rank keeps the state of the optimiser for a part of the parameters. With `own` names, this
+    rank has the weights of these parameters only, and updates no others; numbers of parameters are those of all.
     """
 
     def __init__(
@@ -30,29 +32,30 @@ class Updater:
         rounding_seed: int | None = None,
         *,
         is_sharded: bool = False,
+        own: Collection[str] | None = None,
     ) -> None:
-        halves = {name: weight for name, weight in parameters.items() if weight.dtype in _HALVES}
-        copies = {name: _copy(weight) for name, weight in halves.items()}
-        self._weights, self._copies = list(halves.values()), list(copies.values())
+        own = parameters.keys() if own is None else own
+        copies = {name: _copy(weight) for name, weight in parameters.items() if weight.dtype in _HALVES}
+        halves = {name: parameters[name] for name in copies if name in own}
+        self._weights, self._copies = list(halves.values()), [copies[name] for name in halves]
+        for weight, copy in zip(self._weights, self._copies, strict=True):
+            weight.register_post_accumulate_grad_hook(partial(_move_gradient, copy))  # type: ignore[no-untyped-call]
         targets = {**parameters, **copies}
-        self._targets = list(targets.values())
+        self._targets = [target for name, target in targets.items() if name in own]
         self._rounding = RandomRounding(rounding_seed, list(halves)) if halves and rounding_seed is not None else None
         self.optimiser = make_optimiser(
-            self._targets, options, plain_for_lars(targets, options.lars_skip), is_sharded=is_sharded
+            targets.values(), options, plain_for_lars(targets, options.lars_skip), is_sharded=is_sharded
         )
 
     def forget_gradients(self) -> None:
         """Begin a new sum."""
         self.optimiser.zero_grad(set_to_none=True)
-        for weight in self._weights:
-            weight.grad = None
 
-    def add_gradients(self) -> None:
-        """Add the gradients of a backward pass to the sums; those of float32 parameters were added by the pass itself."""
-        for weight, copy in zip(self._weights, self._copies, strict=True):
-            if weight.grad is not None:
-                copy.grad = weight.grad.float() if copy.grad is None else copy.grad.add_(weight.grad)
-                weight.grad = None
+    def forget_others(self) -> None:
+        """Drop the state of parameters that this rank does not update, after the state of all was loaded."""
+        own = {id(target) for target in self._targets}
+        for target in [target for target in self.optimiser.state if id(target) not in own]:
+            del self.optimiser.state[target]
 
     def gradients(self, *, of_all: bool = False) -> list[Tensor]:
         """The sums, of which some may be missing; with `of_all` zeros stand for these."""
@@ -74,6 +77,13 @@ class Updater:
             if self._rounding is None:
                 weight.copy_(copy)
             copy.untyped_storage().resize_(0)
+
+
+def _move_gradient(copy: nn.Parameter, weight: Tensor) -> None:
+    """Add the gradient of a backward pass to the sum in the float32 copy of a parameter of 16 bits."""
+    assert weight.grad is not None
+    copy.grad = weight.grad.float() if copy.grad is None else copy.grad.add_(weight.grad)
+    weight.grad = None
 
 
 def rounding_seed(config: TrainConfig) -> int | None:

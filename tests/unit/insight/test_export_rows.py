@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.insight.export_rows import Written, export_rows
-from bulkinfer.insight.options import FORMATS, RowsConfig
+from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.rows_format import FORMATS
 from bulkinfer.launch.launcher import launch
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import read_results

@@ -14,6 +14,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.insight.jobs import LoggedJob, list_jobs
+from bulkinfer.insight.watch import look
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.status_file import read_status, write_status
@@ -64,6 +65,16 @@ def test_errors_of_a_job_that_runs_are_those_of_its_status(home: Path) -> None:
         assert only(home).errors == NUM_ERRORS
 
 
+def killed(job: LoggedJob) -> tuple[int, int | None, int]:
+    """What watch sees of a job whose launcher is gone: rows, of how many, errors. Its last status.json was an early one."""
+    report = read_status(job.log_dir)
+    assert report is not None
+    write_status(job.log_dir, report.launcher, replace(report.status, state="running", done=1, errors={}))
+    seen = look(job.log_dir).status
+    assert seen.state == "killed"
+    return seen.done, seen.total, sum(seen.errors.values())
+
+
 def test_errors_in_parts_of_a_launch_that_was_killed_are_counted(home: Path) -> None:
     output = only(home).output
     assert output is not None
@@ -73,6 +84,12 @@ def test_errors_in_parts_of_a_launch_that_was_killed_are_counted(home: Path) -> 
         job.forget_part(name)
     job.write(output)
     assert only(home).errors == NUM_ERRORS
+    assert killed(only(home)) == (NUM_OK + NUM_ERRORS, NUM_OK + NUM_ERRORS, NUM_ERRORS)
+    for name in ("first", "last"):
+        part = sorted(output.glob("part-*"))[0 if name == "first" else -1]
+        part.rename(home / name)
+        assert killed(only(home)) == (only(home).done, NUM_OK + NUM_ERRORS, only(home).errors)
+    (home / "last").rename(part)
     sorted(output.glob("part-*"))[-1].write_bytes(b"damaged")
     assert only(home).errors <= NUM_ERRORS
 

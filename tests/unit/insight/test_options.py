@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.insight.options import FORMATS, CompareConfig, DoctorConfig, RowsConfig, ShowConfig
+from bulkinfer.insight.options import CompareConfig, DoctorConfig, RowsConfig, ShowConfig
+from bulkinfer.insight.rows_format import FORMATS
 
 USED = {
     "top_k": (2, {"csv", "jsonl", "coco"}),

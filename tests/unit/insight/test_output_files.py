@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -95,3 +96,10 @@ def test_a_table_is_published_whole(tmp_path: Path) -> None:
     with csv_file(path, ("a", "b")) as table:
         table.writerow((None, "x, \udcff"))
     assert path.read_text() == 'a,b\n,"x, \\udcff"\n'
+
+
+def test_a_stream_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for to in ("/dev/stdout", "/dev/null", "/dev/fd/1", "/proc/self/fd/1", str(tmp_path / "pipe")):
+        with pytest.raises(UsageError, match="is no file: give the name of a file, or - for stdout"):
+            require_file_place(to, None, overwrite=True)

@@ -16,7 +16,9 @@ from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.progress import Progress
 from bulkinfer.launch.status import StatusWriter, write_last_status
 from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.results.parquet_parts import Part
 from bulkinfer.results.status_file import STATUS_FILE, read_status
+from bulkinfer.types import Step
 
 from tests.launches import launch_of
 
@@ -87,8 +89,13 @@ def test_the_end(launch: Launch, signal: int | None, refusal: RunError | None, s
     assert (report.status.state, report.exit_code) == (state, code)
 
 
-def test_the_end_of_a_launch_that_had_nothing_to_do(launch: Launch) -> None:
-    write_last_status(replace(launch, todo=[]), Outcome(Aggregate(time.perf_counter())), 0)
+@pytest.mark.parametrize("has_run", [False, True])
+def test_the_last_status_is_that_of_the_whole_job(launch: Launch, has_run: bool) -> None:
+    """Also after a launch that had nothing to do, and after a retry, whose progress counts only what it ran again."""
+    assert launch.job_file is not None
+    launch.job_file.note_part(Part(Step(0, 0, 8), 6, {"decode": 2}, ""))
+    write_last_status(launch, Outcome(Aggregate(time.perf_counter()), progress=Progress(launch) if has_run else None), 0)
     report = read_status(launch.log_dir)
     assert report is not None
-    assert (report.status.state, report.status.done, report.status.total) == (FINISHED, 10, 10)
+    assert (report.status.state, report.status.done, report.status.total) == (FINISHED, 8, 10)
+    assert report.status.errors == {"decode": 2}

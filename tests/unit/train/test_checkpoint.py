@@ -62,7 +62,7 @@ def test_what_was_saved_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     straight = network()
     optimiser = make_optimiser(straight.parameters(), options)
     go_on(straight, optimiser, range(3))
-    folder = checkpoint.save(tmp_path, straight, optimiser, {**STATE, "step": 3})
+    folder = checkpoint.save(tmp_path, straight, checkpoint.flatten_optimiser(optimiser), {**STATE, "step": 3})
     assert folder == tmp_path / "checkpoints" / "step-00000003"
     go_on(straight, optimiser, range(3, 6))
     found = checkpoint.find(tmp_path)
@@ -81,7 +81,7 @@ def saved(run: Path, *steps: int) -> nn.Module:
     optimiser = make_optimiser(model.parameters(), OptimiserOptions("momentum"))
     for step in steps:
         go_on(model, optimiser, range(step, step + 1))
-        checkpoint.save(run, model, optimiser, {**STATE, "step": step})
+        checkpoint.save(run, model, checkpoint.flatten_optimiser(optimiser), {**STATE, "step": step})
     return model
 
 

@@ -15,7 +15,7 @@ from bulkinfer.train import launch, loop, setup
 from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
-from bulkinfer.train.setup import check_batches, check_span, device_of
+from bulkinfer.train.setup import check_batches, check_span, device_of, epochs_of
 
 from tests.training import assert_same_weights, checkpoints, config_of, one_thread, table, trained, weights, write_digits
 
@@ -49,6 +49,28 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
     check_batches(TrainConfig(norm_span=2), Batches(1, 4, 2), 11, has_batch_norm=True)
     with pytest.raises(UsageError, match="has 3 pictures for 2 groups of 2 replicas, and batch norm needs 2 each"):
         check_batches(TrainConfig(norm_span=2), Batches(2, 1, 4), 11, has_batch_norm=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "batches", "reason"),
+    [
+        (
+            {"shards": 4},
+            Batches(2, 3, 1),
+            "--pipeline_schedule gpipe needs 4 micro batches in an update, one for each stage, and ",
+        ),
+        (
+            {"shards": 2},
+            Batches(8, 2, 1),
+            "13 training pictures are less than the 2 micro batches of 8 that stages need: give a ",
+        ),
+    ],
+)
+def test_micro_batches_that_are_too_few_for_stages(options: dict[str, Any], batches: Batches, reason: str) -> None:
+    with pytest.raises(UsageError) as error:
+        epochs_of(TrainConfig(**options), batches, 13)
+    assert str(error.value).startswith(reason)
+    assert epochs_of(TrainConfig(**options, pipeline_schedule="sequential"), batches, 13).steps_per_pass
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from bulkinfer.errors import UsageError
 from bulkinfer.train.plan import (
     Batches,
     Epochs,
-    count_steps,
     is_due,
     micro_batches,
     micro_batches_of,
@@ -57,7 +56,7 @@ def test_updates_that_count_as_an_epoch_leave_the_samples_as_they_are() -> None:
 
 @given(st.integers(2, 500), st.integers(1, 64), st.integers(1, 3))
 def test_every_sample_of_an_epoch_is_in_one_window(num_samples: int, global_batch: int, epochs: int) -> None:
-    per_epoch = count_steps(num_samples, global_batch)
+    per_epoch = Epochs(num_samples, global_batch, 1).steps_per_pass
     plan = Epochs(num_samples, global_batch, per_epoch * epochs)
     for epoch in range(epochs):
         steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
@@ -83,6 +82,23 @@ def test_replicas_and_micro_batches_share_a_window_out(start: int, size: int, re
         assert [n for a, b in pieces for n in range(a, b)] == list(range(one, other))
         assert all(b - a <= micro + (micro == 2) for a, b in pieces)
         assert len(pieces) < 2 or min(b - a for a, b in pieces) > 1
+
+
+@given(st.integers(1, 500), st.integers(1, 8), st.integers(1, 9), st.integers(1, 4))
+def test_stages_take_whole_micro_batches(num_samples: int, unit: int, accumulation: int, least: int) -> None:
+    """Each pass takes the first samples of its order; the last update is whole micro batches, and not too few of them."""
+    least = min(least, accumulation)
+    plan = Epochs(num_samples, unit * accumulation, 2, unit=unit, least=least)
+    if not plan.steps_per_pass:
+        assert num_samples < unit * least
+        return
+    windows = [plan.window(step) for step in range(plan.steps_per_pass)]
+    assert [n for start, end in windows for n in range(start, end)] == list(range(plan.samples_per_pass))
+    assert all(end - start == unit * accumulation for start, end in windows[:-1])
+    assert (windows[-1][1] - windows[-1][0]) % unit == 0
+    assert windows[-1][1] - windows[-1][0] >= unit * least
+    assert num_samples - plan.samples_per_pass < unit * least
+    assert plan.pictures(plan.steps_per_pass) == plan.samples_per_pass
 
 
 @given(st.integers(0, 1000), st.integers(0, 200), st.sampled_from([(1, 1), (4, 1), (4, 2), (6, 3), (4, 4)]), st.integers(2, 32))

@@ -57,6 +57,19 @@ def plan(home: Path, **options: Any) -> dict[str, str]:
         ),
         ({"precision": "16.16"}, {"precision": "16.16 (bfloat16) on cpu, stochastic rounding (default)"}),
         (
+            {"micro_batch_size": 3, "gradient_accumulation": 4, "pipeline_splits": ("b2/0/relu",), "pipeline_schedule": "1f1b"},
+            {
+                "stages": "2, by 1f1b; they begin with the input, layer2.0 (given as b2/0/relu)",
+                "ranks": "replicas 1 x stages 2 = 2 processes, started here, or by torchrun --nproc_per_node 2 --no_python in "
+                "front of the command",
+                "length": "12 updates, 3 an epoch, without 4 pictures that make no whole micro batches",
+            },
+        ),
+        (
+            {"pipeline": True},
+            {"pipeline": "nothing, as the network has one stage: --pipeline_splits names the blocks with which others begin"},
+        ),
+        (
             {"precision": "16.16", "stochastic_rounding": "off"},
             {"precision": "16.16 (bfloat16) on cpu, rounding to the nearest"},
         ),

@@ -79,6 +79,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--config", "fashion"], "nearest are fashion_resnet20"),
         (["--optimizer", "best"], "optimizer"),
         (["--micro_batch_size", "1.5"], "not a whole number"),
+        ([*DIGITS, "--norm_span", 2], "--norm_span 2 does not divide the number of replicas, 1: give --replicas 2"),
+        ([*DIGITS, "--norm_span", 2, "--norm", "group"], "--norm_span 2 belongs to --norm batch"),
+        ([*DIGITS, "--norm_span", 2, "--compile"], "--norm_span 2 cannot be combined with --compile"),
+        ([*DIGITS, "--shards", 1, "--pipeline_splits", "layer2.0"], "--shards 1 leaves the network whole"),
+        *(
+            ([*DIGITS, "--pipeline_splits", "layer2.0", *beside], "cannot be combined with --shards and --pipeline_splits")
+            for beside in (
+                ["--compile"],
+                ["--shard_optimizer"],
+                ["--train_only", "fc"],
+                ["--train_from", "fc"],
+                ["--ema", 0.9],
+                ["--on_bad_picture", "skip"],
+            )
+        ),
     ],
 )
 def test_wrong_uses(

@@ -33,8 +33,7 @@ def update(updater: Updater, weight: nn.Parameter, gradients: list[float], *, ra
     """One update; each gradient is that of a backward pass."""
     updater.forget_gradients()
     for gradient in gradients:
-        weight.grad = torch.full_like(weight, gradient)
-        updater.add_gradients()
+        (weight * torch.full_like(weight, gradient)).sum().backward()
     updater.update(rate, step)
 
 

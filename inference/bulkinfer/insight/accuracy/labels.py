@@ -14,6 +14,7 @@ from bulkinfer.insight.accuracy.key_match import KeyMatch
 from bulkinfer.insight.class_names import ClassNames
 from bulkinfer.insight.picture_file import picture_folder
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, raw_key_column
+from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.coco import read_annotations
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.records.sources.label_table import read_label_table
@@ -78,6 +79,9 @@ def _in_rows(results: Results, names: ClassNames) -> Labels:
 
 def _of_folders(rows: pa.Table) -> list[Label]:
     keys = raw_key_column(rows).to_pylist()
+    first_names = {key.partition(b"/")[0] for key in keys}
+    if archives := tuple(name + b"/" for name in first_names if kind_by_name(name)):  # the folders are those inside
+        keys = [key.partition(b"/")[2] if key.startswith(archives) else key for key in keys]
     return [(key_text(key.partition(b"/")[0]),) if b"/" in key else () for key in keys]
 
 

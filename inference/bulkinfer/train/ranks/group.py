@@ -26,9 +26,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a run. All of them call the same methods in the same order; with one rank no method does anything."""
+    """The ranks of a run. All of them call the same methods in the same order; with one rank no method does anything.
+
+    If the network is divided, `stages` are the ranks of this replica, and `replicas` those that have the same stage.
+    """
 
     world: World = field(default_factory=World)
+    stages: dist.ProcessGroup | None = None
+    replicas: dist.ProcessGroup | None = None
 
     @property
     def are_many(self) -> bool:
@@ -38,10 +43,12 @@ class Ranks:
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Sum tensors over the ranks, in place, with one message; 16-bit ones are summed in float32."""
         if self.are_many:
-            flat = torch.cat([tensor.reshape(-1).to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors])
-            dist.all_reduce(flat)
-            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
-                tensor.copy_(part.view_as(tensor))
+            _add(tensors, None)
+
+    def add_gradients(self, tensors: Sequence[Tensor]) -> None:
+        """The same over the ranks that have the same part of the network."""
+        if self.world.replicas > 1:
+            _add(tensors, self.replicas)
 
     def largest(self, number: int) -> int:
         """The largest of the numbers that the ranks give."""
@@ -64,15 +71,7 @@ class Ranks:
 
     def group_of_replicas(self, span: int) -> dist.ProcessGroup:
         """The group of this rank, of `span` consecutive replicas; with stages, of the ranks that have the same part in them."""
-        stages = self.world.stages
-        rows = [
-            [replica * stages + stage for replica in range(first, first + span)]
-            for first in range(0, self.world.replicas, span)
-            for stage in range(stages)
-        ]
-        own, _ = dist.new_subgroups_by_enumeration(rows, timeout=_LONGEST_WAIT)
-        assert isinstance(own, dist.ProcessGroup), "each rank is in a row"
-        return own
+        return _group_of_replicas(self.world, span)
 
     def wait_for_all(self) -> None:
         """Wait until all ranks have come to this point."""
@@ -80,6 +79,39 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def _add(tensors: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
+    flat = torch.cat([tensor.reshape(-1).to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors])
+    dist.all_reduce(flat, group=group)
+    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def _group_of_replicas(world: World, span: int) -> dist.ProcessGroup:
+    firsts = range(0, world.replicas, span)
+    return _own_of(
+        [
+            [replica * world.stages + stage for replica in range(first, first + span)]
+            for first in firsts
+            for stage in range(world.stages)
+        ]
+    )
+
+
+def _own_of(rows: list[list[int]]) -> dist.ProcessGroup:
+    """The group of this rank, of groups of these ranks; all ranks make all of them."""
+    own, _ = dist.new_subgroups_by_enumeration(rows, timeout=_LONGEST_WAIT)
+    assert isinstance(own, dist.ProcessGroup), "each rank is in a row"
+    return own
+
+
+def _ranks_of(world: World) -> Ranks:
+    """The ranks of a world that is connected."""
+    if world.stages == 1:
+        return Ranks(world)
+    rows = [list(range(first, first + world.stages)) for first in range(0, world.size, world.stages)]
+    return Ranks(world, stages=_own_of(rows), replicas=_group_of_replicas(world, world.replicas))
 
 
 @contextmanager
@@ -95,9 +127,9 @@ def connected(world: World, device: torch.device) -> Iterator[Ranks]:
     is_ours = not dist.is_initialized()
     if is_ours:
         _connect(world, device)
-    ranks = Ranks(world)
     try:
         with noticing_lost_ranks(str):
+            ranks = _ranks_of(world)
             share_cores(ranks)
             yield ranks
             ranks.wait_for_all()

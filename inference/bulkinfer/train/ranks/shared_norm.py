@@ -57,7 +57,7 @@ def normalise(norm: _BatchNorm, inputs_NCHW: Tensor, group: dist.ProcessGroup) -
     else:
         variance, mean = (values.sum((0, 2, 3)) for _ in range(2))  # zeros that the backward pass reaches
     size, own = dist.get_world_size(group), dist.get_rank(group)
-    message = functional.pad(torch.cat([mean, variance, mean.new_tensor([count])])[None], (0, 0, own, size - own - 1))
+    message = functional.pad(torch.cat([mean, variance, mean.new_full((1,), count)])[None], (0, 0, own, size - own - 1))
     means, variances, counts = all_reduce(message, "sum", group).split([channels, channels, 1], dim=1)
     counts = counts.detach()
     total = counts.sum()
@@ -71,9 +71,11 @@ def normalise(norm: _BatchNorm, inputs_NCHW: Tensor, group: dist.ProcessGroup) -
     return torch.addcmul(norm.bias.float().view(shape), centred, scale.view(shape)).to(inputs_NCHW.dtype)
 
 
-@torch.no_grad()
 def _follow(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-    """Move the averages by the norm's momentum; the variance is the unbiased one. No pictures move nothing."""
+    """Move the averages by the norm's momentum; the variance is the unbiased one. No pictures move nothing.
+
+    No tensor has a gradient; torch.export, which makes stages, cannot take torch.no_grad() here.
+    """
     assert norm.num_batches_tracked is not None
     assert norm.momentum is not None, "networks of the zoo have a momentum"
     norm.num_batches_tracked.add_(1)

@@ -48,7 +48,7 @@ def ranks_to_start(config: TrainConfig) -> int:
     if config.dry_run or find_starter() is not None:
         return 0
     sizes = (config.micro_batch_size, config.gradient_accumulation, config.replicas, config.global_batch_size)
-    count = solve(*sizes, default_micro_batch=128).replicas
+    count = solve(*sizes, default_micro_batch=128).replicas * config.stages
     return count if count > 1 else 0
 
 

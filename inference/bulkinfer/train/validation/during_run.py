@@ -21,6 +21,8 @@ def validate(training: Training, run: Log, *, is_saved: bool) -> bool:
     its weights are to be saved then.
     """
     model, progress = training.model, training.progress
+    if model.stage is not None:
+        model.stage.make_whole()
     scores = _score(training, run, RAW, model.network, model.precision)
     if model.ema is not None and model.ema.updates:
         scores = _score(training, run, EMA, model.ema.network, _for_float32(model.precision))

@@ -157,7 +157,7 @@ def test_what_cannot_be_scored_says_why(tmp_path: Path) -> None:
         scored(output)
     with pytest.raises(UsageError, match=r"card\.json is not there, so that only class numbers are known: give --model_path"):
         scored(output, names=ClassNames((), "card.json is not there"))
-    with pytest.raises(UsageError, match="keeps no best classes: run the job again with topk in --save"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         scored(without_classes(tmp_path / "none"))
 
 

@@ -13,6 +13,8 @@ from bulkinfer.train.ranks.start import Ending, cause_of, error_of, ranks_to_sta
 @pytest.mark.parametrize(("options", "count"), [
     ({}, 0), ({"replicas": 1}, 0), ({"replicas": 4}, 4), ({"replicas": 4, "dry_run": True}, 0),
     ({"global_batch_size": 64}, 0), ({"micro_batch_size": 8, "gradient_accumulation": 2, "global_batch_size": 64}, 4),
+    ({"shards": 2, "pipeline_splits": ("layer2.0",)}, 2), ({"replicas": 3, "pipeline_splits": ("layer2.0", "layer3.0")}, 9),
+    ({"pipeline_splits": ("none",)}, 0),
 ])  # fmt: skip
 def test_what_is_started(options: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranks_to_start(TrainConfig(**options)) == count
