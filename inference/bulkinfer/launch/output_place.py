@@ -44,7 +44,7 @@ def _refuse_places_of_others(config: LaunchConfig, output: Path) -> None:
     if any((output / name).is_file() for name in (LAUNCH_FILE, RUN_FILE)):
         raise UsageError(f"--output {shown} is the folder of a job's logs: give another folder")
     if own := [name for name in given.parts if name.startswith(".") and name.endswith(SUFFIX)]:
-        raise UsageError(f"--output {shown}: {own[0]} is for files of bulkinfer about other results: give another folder")
+        raise UsageError(f"--output {shown}: {own[0]} is kept for own files about other results: give another folder")
 
 
 def require_apart_from_pictures(dataset: Dataset | None, output: Path | None) -> None:

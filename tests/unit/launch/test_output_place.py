@@ -40,9 +40,7 @@ def test_a_folder_of_logs_or_models(
 
 def test_own_files_of_another_job(tmp_path: Path) -> None:
     config = config_of(tmp_path, engine="inline", output=str(tmp_path / ".out.bulkinfer"))
-    with pytest.raises(
-        UsageError, match=r"\.out\.bulkinfer is for files of bulkinfer about other results: give another folder"
-    ):
+    with pytest.raises(UsageError, match=r"\.out\.bulkinfer is kept for own files about other results: give another folder"):
         check_at_once(config)
 
 
