@@ -24,6 +24,7 @@ class Settings:
     synthetic: bool = option(False, "no input")
     splits: tuple[str, ...] = option((), "where to cut")
     save: tuple[str, ...] = option(("topk",), "columns", choices=("topk", "logits", "none"))
+    key: str = option("", "pattern", is_text=True)
 
 
 def parsed(*words: str, positional: str = "") -> Settings:
@@ -96,6 +97,13 @@ def test_an_empty_word_is_not_taken_as_not_given(words: tuple[str, ...], named: 
     with pytest.raises(UsageError) as caught:
         parse("act", Settings, words, **named)
     assert str(caught.value) == "--data_dir is empty, as a variable of the shell that is not set: give a value, or leave it out"
+
+
+def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert parsed("--data_dir=~/a").data_dir == parsed("~/a", positional="data_dir").data_dir == "/home/me/a"
+    assert parsed("--splits", "~/a,./~/b").splits == ("/home/me/a", "./~/b")
+    assert parsed("--key=~/*").key == "~/*"
 
 
 def test_positional_word() -> None:
