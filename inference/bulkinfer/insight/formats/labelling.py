@@ -14,7 +14,6 @@ from xml.sax.saxutils import quoteattr
 import pyarrow.compute as pc
 
 from bulkinfer.errors import escaped
-from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.insight.output_files import STDOUT
@@ -103,8 +102,7 @@ def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
 
 
 def _best_of(results: Results) -> Iterator[_Best]:
-    """The best class of every ok row. Raises UsageError if the job saved no classes."""
-    require_classes(results)
+    """The best class of every ok row of a job that saved classes."""
     for table in results.tables(("key", "key_bytes", "stage", *ANSWER_COLUMNS), skips_absent=True):
         ok = table.filter(pc.is_null(table["stage"]))
         if num_ranked(ok):
