@@ -77,7 +77,7 @@ def test_a_value_may_start_with_a_dash(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (("a", "resnext101_32x4d"), "word that belongs to no flag: 'resnext101_32x4d'; the word for --data_dir stands first, or"),
+    (("a", "resnext101_32x4d"), "word that belongs to no flag: 'resnext101_32x4d'; one word is taken for --data_dir: the first, or"),
     (("photos", "--data_dir", "photos"), "'photos' stands for --data_dir, which is given as well: leave one of them out"),
     (("--model", "resnet50"), "unknown flag: '--model'; did you mean --model_name?"),
     (("--device", "gpu"), "openvino:npu; cuda:1,3 picks by number; did you mean cuda?"),
@@ -147,5 +147,5 @@ def test_the_list_of_commands(place: Path) -> None:
         assert all(f"  {name} " in done.stdout for name in COMMANDS)
     assert run("bulkinfer", cwd=place).returncode == 2
     assert refusal(place, "bulkinfer", "infer_lunch") == "bulkinfer: unknown command 'infer_lunch'; did you mean infer_launch?"
-    assert "known are run, get_model, partition_dataset" in refusal(place, "bulkinfer", "xyz")
+    assert "bulkinfer --help lists all" in refusal(place, "bulkinfer", "xyz")
     assert run("bulkinfer", "--version", cwd=place).stdout.startswith("bulkinfer ")
