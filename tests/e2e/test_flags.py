@@ -77,7 +77,7 @@ def test_a_value_may_start_with_a_dash(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (("a", "resnext101_32x4d"), "word that belongs to no flag: 'resnext101_32x4d'; one word is taken for --data_dir: the first, or"),
+    (("a", "resnext101_32x4d"), "word that belongs to no flag: 'resnext101_32x4d'; one word is taken for --data_dir: "),
     (("photos", "--data_dir", "photos"), "'photos' stands for --data_dir, which is given as well: leave one of them out"),
     (("--model", "resnet50"), "unknown flag: '--model'; did you mean --model_name?"),
     (("--device", "gpu"), "openvino:npu; cuda:1,3 picks by number; did you mean cuda?"),
