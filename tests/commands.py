@@ -76,7 +76,7 @@ def get_model(home: Path, *words: object, code: int = 0, env: dict[str, str] | N
 
 
 def rows(output: Path) -> pa.Table:
-    """All rows of an output directory, sorted by key, without the partition (which depends on the split)."""
+    """All rows of a results folder, sorted by key, without the partition (which depends on the split)."""
     table = pa.concat_tables([pq.read_table(path) for path in sorted(output.glob("part-*.parquet"))])
     return table.replace_schema_metadata(None).sort_by("key").drop_columns(["partition"])
 

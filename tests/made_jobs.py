@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from bulkinfer.config import LaunchConfig
-from bulkinfer.results.job_file import JobFile, json_sha256
+from bulkinfer.results.job_file import JobFile, job_path, json_sha256
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.rows import StepRows, Task
 from bulkinfer.types import Facts, Record, Step
 
 from tests.models import LABELS
+from tests.sealed import edited
 
 
 def write_job(
@@ -64,3 +65,14 @@ def _write_part(
     rows.errors = {number - step.start: error for number, error in errors.items() if step.start <= number < step.end}
     rows.class_ids_SK, rows.scores_SK = values[0][place], values[1][place].astype(np.float32)
     return write_part(output, rows, len(step), {"fingerprint": fingerprint})
+
+
+def without_classes(output: Path) -> Path:
+    """A job of --save none, as far as it is read before its rows."""
+
+    def drop(content: dict[str, Any]) -> None:
+        del content["identity"]["top_k"]
+        content["fingerprint"] = json_sha256(content["identity"])
+
+    edited(job_path(write_job(output, [b"red/1"], [1])), drop)
+    return output

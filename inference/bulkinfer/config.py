@@ -208,7 +208,7 @@ class LaunchConfig:
         "one of several launchers: 3/16 runs the third of 16 shards, into a folder of --output; slurm, kubernetes/16: its task",
         value="I/N",
     )
-    overwrite: bool = option(False, "remove the results in the output folder first")
+    overwrite: bool = option(False, "remove the results in --output first")
     dry_run: bool = option(False, "print plan, fingerprint and counts, and stop")
     batches_per_step: int = option(
         0,
@@ -284,9 +284,9 @@ class CompletionConfig:
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    """Check output directories, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
+    """Check results folders, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
 
-    output: tuple[str, ...] = option((), "results directories (also as plain arguments)", group="input", value="FOLDER")
+    output: tuple[str, ...] = option((), "results folders (also as plain arguments)", group="input", value="FOLDER")
 
 
 @dataclass(frozen=True)

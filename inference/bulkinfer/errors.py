@@ -4,9 +4,9 @@ BulkinferError                one sentence for the user: what happened, where, w
 ├── UsageError      exit 2    the command, its flags or what they name is wrong; nothing was started
 │   └── AbsentError           neither packages nor hardware of the requested provider are on this host
 ├── RunError        exit 1    the job could not be done or finished
-│   ├── LockedError           another launcher owns the output directory
+│   ├── LockedError           another launcher owns the results folder
 │   │   └── DamagedLockError  a lock file does not say who owns it
-│   ├── ForeignError          a part in an output directory belongs to another job
+│   ├── ForeignError          a part in a results folder belongs to another job
 │   ├── DamagedError          a file of bulkinfer is damaged; its reader adds with advising() what to do
 │   ├── UnreadableError       a file could not be read for lack of memory or threads
 │   ├── PictureError          a picture cannot be trained or validated on; the caller adds what to do
@@ -47,7 +47,7 @@ class RunError(BulkinferError):
 
 
 class LockedError(RunError):
-    """Another launcher owns the output directory."""
+    """Another launcher owns the results folder."""
 
 
 class DamagedLockError(LockedError):
@@ -55,7 +55,7 @@ class DamagedLockError(LockedError):
 
 
 class ForeignError(RunError):
-    """A part in an output directory belongs to another job."""
+    """A part in a results folder belongs to another job."""
 
 
 class DamagedError(RunError):
@@ -127,7 +127,7 @@ def os_error_sentence(error: OSError) -> str:
 
 
 def _known(name: str | bytes | int) -> str | bytes | int:
-    """The folder of a temporary file of ours, whose name would tell nobody anything; any other name as it is."""
+    """The folder of a temporary file of bulkinfer, whose name means nothing to a user; any other name as it is."""
     if isinstance(name, int):
         return name
     folder, file = os.path.split(os.fsencode(name))

@@ -88,7 +88,7 @@ def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "nowhere"], "nowhere does not exist: name a job by its output or its log folder"),
+        (["show", "nowhere"], "nowhere does not exist: name a job by its results or log folder"),
         (["show", "--least_sure", "3", "--most_sure", "3"], "give one of them"),
         (["show", "--errors", "--class", "red"], "error rows have no class"),
         (["rows", "out", "--to", "out/rows.csv"], "lies among the rows of the job"),

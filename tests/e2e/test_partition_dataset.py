@@ -91,7 +91,9 @@ def test_data_dir_from_the_environment_and_a_second_run(tmp_path: Path) -> None:
 
 
 def test_no_folder_given_names_the_command_to_type(tmp_path: Path) -> None:
-    assert "partition_dataset --data_dir photos --partitions 8" in refused(run(cwd=tmp_path))
+    assert "as in: partition_dataset --partitions 8 --data_dir PHOTOS (PHOTOS: a folder of pictures)" in refused(
+        run(cwd=tmp_path)
+    )
     assert os.listdir(tmp_path) == []
 
 

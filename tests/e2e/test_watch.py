@@ -139,7 +139,9 @@ def test_a_retry_is_watched_too(place: Path) -> None:
     assert run_here("bulkinfer", "retry", "out", cwd=place).returncode == 0
     assert (place / "logs" / "latest" / "summary.json").is_file()
     content = json.loads((place / "logs" / "latest" / "status.json").read_text())
-    assert (content["command"], content["state"], content["done"], content["total"]) == ("bulkinfer retry", "finished", 1, 1)
+    total = len(list((place / "photos").iterdir()))
+    assert (content["command"], content["state"]) == ("bulkinfer retry", "finished")
+    assert (content["done"], content["total"], content["errors"]) == (total, total, {}), "those of the whole job"
     assert content["job"] == (place / "logs" / "latest").resolve().name
 
 

@@ -113,7 +113,7 @@ def test_three_of_sixteen_launchers_are_killed_and_started_again(tmp_path: Path)
     }
     early = run("bulkinfer", "merge", "out", cwd=tmp_path)
     assert early.returncode == 1
-    assert "3 of 16 shards are not complete (2/16; 7/16; 16/16): run their infer_launch" in early.stderr
+    assert "3 of 16 shards are not complete (2/16; 7/16; 16/16): run infer_launch " in early.stderr
     assert not (tmp_path / "out" / "merged").exists()
     with ThreadPoolExecutor(3) as nodes:
         assert [said for said in nodes.map(lambda task: ends(script, task), killed) if said] == []

@@ -1,4 +1,4 @@
-"""bulkinfer clean JOB...: remove outputs and log folders of jobs."""
+"""bulkinfer clean JOB...: remove results folders and log folders of jobs."""
 
 from __future__ import annotations
 

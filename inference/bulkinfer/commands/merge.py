@@ -16,12 +16,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: MergeConfig) -> int:
+    from pathlib import Path
+
     from bulkinfer.errors import UsageError
     from bulkinfer.launch.merge import merge_shards
+    from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.types import printable_path, shell_word
 
     if not config.shards:
-        raise UsageError("no folder of shards given, as in: bulkinfer merge out")
+        there = next(iter(sorted(Path().glob(f"*/{SHARDS_FILE}"))), Path("out", SHARDS_FILE)).parent
+        raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there)}")
     merged = merge_shards(config)
     counts = merged.counts
     say(f"records: {counts.ok + counts.errors} = {counts.ok} ok + {counts.errors} errors")

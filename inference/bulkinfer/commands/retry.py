@@ -20,7 +20,7 @@ def _run(config: RetryConfig) -> int:
     from bulkinfer.launch.retry import retry
 
     if not config.output:
-        raise UsageError("no output directory given, as in: bulkinfer retry logs/latest/results")
+        raise UsageError("no results folder given, as in: bulkinfer retry logs/latest")
     return print_next(retry(config, shows_progress=True))
 
 

@@ -36,9 +36,11 @@ def _run(config: SealConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import BulkinferError, UsageError, os_error_sentence
+    from bulkinfer.types import shell_word
 
     if not config.file:
-        raise UsageError("no file given, as in: bulkinfer seal models/resnet50/card.json")
+        there = next(iter(sorted(Path("models").glob("*/card.json"))), "models/resnet50/card.json")
+        raise UsageError(f"no file given, as in: bulkinfer seal {shell_word(there)}")
     code = 0
     for path in map(Path, config.file):
         try:

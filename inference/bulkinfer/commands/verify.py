@@ -1,4 +1,4 @@
-"""bulkinfer verify DIR...: check output directories."""
+"""bulkinfer verify DIR...: check results folders."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _run(config: VerifyConfig) -> int:
     from bulkinfer.results.verify import verify
 
     if not config.output:
-        raise UsageError("no output directory given, as in: bulkinfer verify logs/latest/results")
+        raise UsageError("no results folder given, as in: bulkinfer verify logs/latest")
     given = map(Path, config.output)
     outputs = [output if (output / SHARDS_FILE).exists() else find_output(output) for output in given]
     if len({real_path(output) for output in outputs}) < len(outputs):
-        raise UsageError("one output directory is given twice: name each once")
+        raise UsageError("one results folder is given twice: name each once")
     verdicts = []
     for output in outputs:
         verdicts.append(verify(output, with_ok_rows=len(outputs) > 1))

@@ -12,9 +12,9 @@ from bulkinfer.host.console import say
 from bulkinfer.insight.options import WatchConfig
 
 if TYPE_CHECKING:
-    from bulkinfer.insight.watch import Sight
+    from bulkinfer.insight.watch import JobStatus
 
-_LOOK_S = 1.0
+_EVERY_S = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,28 +23,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: WatchConfig) -> int:
-    from bulkinfer.insight.watch import find_watched, look
+    from bulkinfer.insight.watch import find_watched, job_status
 
     folder = find_watched(config.job, config.log_path)
-    seen = look(folder) if config.once else follow(lambda: look(folder))
+    seen = job_status(folder) if config.once else follow(lambda: job_status(folder))
     say(seen.line)
     return seen.exit_code
 
 
-def follow(look: Callable[[], Sight], *, wait: Callable[[float], None] = time.sleep) -> Sight:
-    """Show what `look` sees every second until the job has ended: as a view on a terminal, else as a line every 30 s."""
+def follow(read: Callable[[], JobStatus], *, wait: Callable[[float], None] = time.sleep) -> JobStatus:
+    """Show what `read` returns every second until the job has ended: as a view on a terminal, else as a line every 30 s."""
     from bulkinfer.host.live_view import open_view
     from bulkinfer.host.screen import LINE_S
 
     view, line_due = open_view(), 0.0
     try:
-        while not (seen := look()).has_ended:
+        while not (seen := read()).has_ended:
             if view is not None:
                 view.show(seen.status, seen.heading)
             elif (now_s := time.monotonic()) >= line_due:
                 line_due = now_s + LINE_S
                 say(seen.line)
-            wait(_LOOK_S)
+            wait(_EVERY_S)
     finally:
         if view is not None:
             view.close()

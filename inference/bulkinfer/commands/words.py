@@ -242,6 +242,6 @@ def _unknown(command: str, word: str, table: dict[str, Spelling], options: dict[
         return f"word that belongs to no flag: {public(word)!r}; " + (f"did you mean --{near}?" if near else advice)
     shown = word.partition("=")[0]  # a value may be an address with a password
     if continues_by_itself(shown.lstrip("-"), known):
-        return f"unknown flag: {public(shown)!r}; leave it out: the same {command} continues a job in its output folder"
+        return f"unknown flag: {public(shown)!r}; leave it out: the same {command} continues a job in its results folder"
     near = nearest_option(shown.lstrip("-"), {**known, **dict.fromkeys(_ALWAYS[:3], ())})
     return f"unknown flag: {public(shown)!r}; " + (f"did you mean --{near}?" if near else f"see {command} --help")

@@ -1,7 +1,8 @@
 """Pictures in tar and TFRecord files: train-* beside validation-*, as ImageNet comes in shards.
 
-A picture's class is what its archive says (records/archive_labels.py), else the first folder of its name there. Samples are in
-the order of their classes and names, as those of class folders are: how they are spread over archives changes no run.
+A picture's class is what its archive says (records/archive_labels.py), else the first folder of its name there.
+Samples are in the order of their classes and names, as those of class folders are: how they are spread over archives changes
+no run.
 """
 
 from __future__ import annotations

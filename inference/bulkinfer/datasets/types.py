@@ -165,7 +165,7 @@ class FilePictures:
 class Reader:
     """One format of data sets.
 
-    `holds(folder)` tells whether a folder holds a set of this format, `read(folder, split)` returns the pictures of a split.
+    `holds(folder)` says whether a folder holds a set of this format, `read(folder, split)` returns the pictures of a split.
     With `has_class_folders`, `read` takes `class_order` too. `installed_place()` is the folder of a package that comes with the
     set; None if that is not installed.
     """

@@ -32,7 +32,7 @@ class Source(Protocol):
     """A network that was found and is not exported yet.
 
     `name` is the name of its folder. `kind` is the `source` of its card: zoo, checkpoint or onnx. `card` is the card that it
-    will get, None if only the export tells. `instead` is the command to run if it cannot be exported from here, else empty.
+    will get, None if only the export shows it. `instead` is the command to run if it cannot be exported from here, else empty.
     """
 
     @property

@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.errors import DamagedError, UsageError, os_error_reason
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
+from bulkinfer.types import printable_path
 
 FIRST_LINE = "# written by bulkinfer bench --tune"  # the line may go on after this
 END_MARK = "# end of the flags of bulkinfer bench --tune"
@@ -21,9 +22,9 @@ _WORD = re.compile(r"--?flagfile(?:=(.*))?", re.DOTALL)
 
 
 def refuse_unfit(argv: Sequence[str]) -> None:
-    """Raises UsageError if a flag file named in `argv`, or in such a file, is no file, is too large, or lacks its end mark.
+    """Raises UsageError if a flag file in `argv`, or in such a file, cannot be opened, is too large, or lacks its end mark.
 
-    Files that cannot be opened, and files that name each other, are left to absl, which reports them.
+    Files that are no text, and files that name each other, are left to absl, which reports them.
     """
     _refuse(_named(argv), [])
 
@@ -51,7 +52,9 @@ def _refuse(names: list[str], above: list[Path]) -> None:
             continue
         try:
             lines = read_text(path, TEXT_BYTES).splitlines()
-        except (OSError, UnicodeDecodeError):
+        except OSError as error:
+            raise UsageError(f"--flagfile: {printable_path(path)} cannot be read: {os_error_reason(error)}") from None
+        except UnicodeDecodeError:
             continue
         except DamagedError as error:
             raise UsageError(f"--flagfile: {error}: give a file with one flag a line") from None

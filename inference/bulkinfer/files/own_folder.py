@@ -55,7 +55,7 @@ def make_own_folder(output: Path) -> Path:
     folder, inside = own_folder(output), _places(output)[-1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = temporary_path(folder / "probe")  # rights do not tell: file servers have rules of their own
+        probe = temporary_path(folder / "probe")  # rights do not decide: file servers have rules of their own
         probe.touch(exist_ok=False)
         probe.unlink()
     except OSError as error:

@@ -128,7 +128,7 @@ def _errors(status: Status) -> str:
 
 
 def _workers(status: Status) -> str:
-    """Only what is worth a look: workers that start, or that have failed, while others run."""
+    """How many workers are in each state; empty in a command without workers."""
     states = [worker.state for worker in status.workers.values()]
-    told = [f"{count} {state}" for state in (RUNNING, STARTING, FAILED, ENDED) if (count := states.count(state))]
-    return f"workers: {', '.join(told)}" if told else ""
+    counts = [f"{count} {state}" for state in (RUNNING, STARTING, FAILED, ENDED) if (count := states.count(state))]
+    return f"workers: {', '.join(counts)}" if counts else ""

@@ -1,9 +1,9 @@
 """Finds pictures that a decoder passes although it had to make up pixels: it warns, and Pillow does not pass warnings on.
 
 libjpeg fills what a JPEG lacks with grey, libtiff what a fax lacks with white. A JPEG that simplejpeg has decoded needs no
-look, because simplejpeg refuses what libjpeg warns of; everything here is for what was left to Pillow.
+check, because simplejpeg refuses what libjpeg warns of; everything here is for what was left to Pillow.
 
-libjpeg tells of the first fault only, and bytes that it skips without harm ("extraneous bytes") may come first. Such a file is
+libjpeg reports the first fault only, and bytes that it skips without harm ("extraneous bytes") may come first. Such a file is
 decoded once more with other bytes in front of every marker: a sound stretch of pixel data ends before them, and one that is
 too short takes them for pixels.
 """

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.user_path import made_folder
+from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.insight.output_files import STDOUT, require_file_place
 from bulkinfer.results.reader import Results
@@ -30,6 +31,7 @@ _BESIDE = {  # by --format: the function that gives the path of a file beside it
     "npy": ("npy:keys_path", "their keys, one a line"),
     "label_studio": ("labelling:interface_path", "the labelling interface that a project needs before it takes these tasks"),
 }
+_OF_CLASSES = ("coco", "label_studio", "fiftyone")  # formats that are nothing without classes
 _KINDS = {False: "file", True: "folder"}
 
 
@@ -60,6 +62,8 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
         require_file_place(str(beside), results.output, overwrite=config.overwrite)
     if not len(results):
         raise UsageError(f"{printable_path(results.output)} holds no rows yet")
+    if config.format in _OF_CLASSES:
+        require_classes(results)
     write: Write = _function(_WRITERS[config.format])
     with made_folder(final.parent):
         remove_stale_temporaries(final.parent)

@@ -59,7 +59,7 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
     given = place_of(word, log_path) if word else newest(log_path)
     output = find_output(given)
     if not word and output == given:
-        raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its output or its log folder")
+        raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its results or log folder")
     job = require_job(output)
     return FoundJob(output, _log_dir(given, output, job, log_path), job)
 
@@ -94,7 +94,7 @@ def newest(log_path: str) -> Path:
     """The folder that the link `latest` in `log_path` names. It need not be of a job. Raises UsageError if there is none."""
     latest = Path(log_path) / LATEST
     if not latest.is_dir():
-        raise UsageError(f"{printable_path(latest)} does not exist: name a job by its output or its log folder")
+        raise UsageError(f"{printable_path(latest)} does not exist: name a job by its results or log folder")
     return linked_folder(latest)
 
 
@@ -108,7 +108,7 @@ def place_of(word: str, log_path: str) -> Path:
     if given.is_dir():
         return linked_folder(given)
     if given.exists():
-        raise UsageError(f"{printable_path(given)} is a file: name a job by its output or its log folder")
+        raise UsageError(f"{printable_path(given)} is a file: name a job by its results or log folder")
     if "/" not in word and (named := named_folders(Path(log_path), word)):
         if named[-1].name != word and len(named) > 1:
             names = ", ".join(folder.name for folder in reversed(named))
@@ -118,7 +118,7 @@ def place_of(word: str, log_path: str) -> Path:
         return logs
     if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
         return given
-    raise UsageError(f"{printable_path(given)} does not exist: name a job by its output or its log folder")
+    raise UsageError(f"{printable_path(given)} does not exist: name a job by its results or log folder")
 
 
 def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | None:

@@ -14,7 +14,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
 from bulkinfer.insight.published import published_rows
-from bulkinfer.insight.watch import look
+from bulkinfer.insight.watch import job_status
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.log_folder import recorded_output
@@ -89,14 +89,14 @@ def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
     """Error rows; while a launch runs its status.json has them."""
     if state == RUNNING:
         with suppress(UsageError):  # no status.json yet
-            return max(job.count_rows().errors, sum(look(log_dir).status.errors.values()))
+            return max(job.count_rows().errors, sum(job_status(log_dir).status.errors.values()))
     return sum(published_rows(output, job).errors.values())
 
 
 def _unfinished_state(log_dir: Path) -> str:
     """How the last launch of a job with pictures to do ended."""
     try:
-        state = look(log_dir).status.state
+        state = job_status(log_dir).status.state
     except UsageError:  # there is no status.json, or a newer version wrote it
         return INCOMPLETE
     return state if state in (STOPPED, FAILED, KILLED) else INCOMPLETE

@@ -1,4 +1,4 @@
-"""Settings of the commands that look at what came of a job."""
+"""Settings of the commands that show results."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError
+from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked, score_texts
 from bulkinfer.results.reader import Results
 
@@ -34,7 +34,7 @@ class Choice:
     names_seen: set[str] = field(default_factory=set)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """The wanted rows of a table. Raises UsageError if classes are wanted and the job did not save them."""
+        """The wanted rows of a table, which has classes if one is wanted."""
         if self.only_errors or self.only_ok:
             table = table.filter((pc.is_valid if self.only_errors else pc.is_null)(table["stage"]))
         if self.key:
@@ -43,8 +43,6 @@ class Choice:
         return self._of_class(table) if self.class_name else table
 
     def _of_class(self, table: pa.Table) -> pa.Table:
-        if "class_ids" not in table.column_names:
-            raise UsageError("--class: the job saved no classes; infer_launch saves them with --save topk")
         if not num_ranked(table):
             return table.slice(0, 0)
         best = ranked(table, 0)
@@ -78,13 +76,12 @@ def first_rows(results: Results, choice: Choice, count: int) -> pa.Table | None:
 def surest_rows(results: Results, choice: Choice, count: int, *, least: bool) -> pa.Table | None:
     """The `count` wanted ok rows with the highest best score, or the lowest; of equal ones the first. NaN comes last.
 
-    None if no part is published. Raises UsageError if the job saved no scores.
+    None if no part is published. Raises UsageError if the job saved no classes.
     """
     kept: pa.Table | None = None
     choice.only_ok = True
+    require_classes(results)
     for table in _tables(results, choice):
-        if "scores" not in table.column_names:
-            raise UsageError("the job saved no scores; infer_launch saves them with --save topk")
         both = table if kept is None else pa.concat_tables([kept, table])
         if not num_ranked(both):
             kept = both.slice(0, 0)
@@ -95,6 +92,8 @@ def surest_rows(results: Results, choice: Choice, count: int, *, least: bool) ->
 
 
 def _tables(results: Results, choice: Choice) -> Iterator[pa.Table]:
+    if choice.class_name:
+        require_classes(results)
     source = results.with_errors() if choice.only_errors else results
     return map(choice.of, source.tables(_COLUMNS, skips_absent=True))
 

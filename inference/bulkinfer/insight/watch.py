@@ -25,8 +25,8 @@ _CODES = (0, 1, 3)  # exit codes of a finished job
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What is seen of a job: its status, and the report that it is from (None: there is none yet)."""
+class JobStatus:
+    """The status of a job, and the report that it is from (None: there is none yet)."""
 
     status: Status
     report: StatusReport | None
@@ -59,8 +59,8 @@ class Sight:
         return f"{self.report.launcher['job']}: {line_of(self.status)}" if self.report else line_of(self.status)
 
 
-def look(folder: Path) -> Sight:
-    """What is seen of the job whose lock and status.json lie in `folder`.
+def job_status(folder: Path) -> JobStatus:
+    """The status of the job whose lock and status.json lie in `folder`.
 
     A launcher is running while it holds the lock. One that holds none, and has not written that it ended, was killed.
     Raises UsageError if neither file is there.
@@ -68,18 +68,20 @@ def look(folder: Path) -> Sight:
     holder = living_holder(folder)  # before the status: a launcher writes its last status while it holds the lock
     try:
         report = read_status(folder)
-    except DamagedError:  # a power cut may leave an empty one: the lock tells the rest
+    except DamagedError:  # a power cut may leave an empty one: the lock says the rest
         report = None
     if report is None and holder is None:
         raise UsageError(f"{printable_path(folder)} holds no {STATUS_FILE}: name a job by its results or log folder")
     if report is None:
-        return Sight(Status(state=STARTING), None)
+        return JobStatus(Status(state=STARTING), None)
     who = report.launcher
     if holder is not None and (holder["pid"], holder["start_ticks"]) != (who["pid"], who["start_ticks"]):
-        return Sight(replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report)  # that of an earlier launch
+        return JobStatus(
+            replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report
+        )  # that of an earlier launch
     if holder is None and report.status.state == RUNNING and living_holder(folder) is None:  # none has begun meanwhile
-        return Sight(_killed(folder, report), report)
-    return Sight(report.status, report)
+        return JobStatus(_killed(folder, report), report)
+    return JobStatus(report.status, report)
 
 
 def _killed(folder: Path, report: StatusReport) -> Status:

@@ -218,7 +218,7 @@ def _check_graph(job: Job, output: Path, resolved: dict[str, Any]) -> None:
 
 
 def remove_results(output: Path) -> None:
-    """--overwrite: remove the files of bulkinfer from the output directory, and log how many; all others stay."""
+    """--overwrite: remove the files of bulkinfer from the results folder, and log how many; all others stay."""
     found = all_result_files(output)
     if found:
         log.info(f"--overwrite: removes {describe_files(found)} from {output}")

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.output_lock import launcher_in, results_lock
 from bulkinfer.files.own_folder import own_folder, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
+from bulkinfer.launch.begun_config import begun_config, command_with
 from bulkinfer.launch.claim import forget_gone_results, remove_temporaries
 from bulkinfer.launch.options import MergeConfig
 from bulkinfer.launch.summary import OK, WITH_ERRORS
@@ -130,7 +131,9 @@ def _complete_jobs(shards: ShardSet) -> list[JobFile]:
             jobs.append(job)
     if unfinished:
         numbers = name_some([str(shard) for shard in unfinished])
-        faults.insert(0, f"{len(unfinished)} of {shards.count} shards are not complete ({numbers}): run their infer_launch")
+        config = replace(begun_config(shards.job, shards.folder), output=str(shards.folder), shard=str(unfinished[0]))
+        shown = f"{len(unfinished)} of {shards.count} shards are not complete ({numbers})"
+        faults.insert(0, f"{shown}: run {command_with(config)}{', and so the others' if len(unfinished) > 1 else ''}")
     if faults:
         raise RunError(f"{printable_path(shards.folder)} cannot be merged: {name_some(faults)}")
     return jobs

@@ -27,7 +27,7 @@ class MergeConfig:
 class RetryConfig:
     """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
-    output: str = option("", "results directory (also as a plain argument)", group="input", value="FOLDER")
+    output: str = option("", "results folder (also as a plain argument)", group="input", value="FOLDER")
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
     data_dir: str = option("", "where the pictures are now; default as the job began")
     model_path: str = option("", "folder of model folders; default as the job began")

@@ -43,12 +43,7 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
-    try:
-        done = _Done.of(done_rows(earlier))
-    except RunError as error:
-        raise RunError(
-            f"--skip_done: {error}; run infer_launch of that job again, which sets the part aside and runs its records again"
-        ) from None
+    done = _Done.of(pa.concat_tables([_rows_of(output, found) for output, found in earlier]))
     partitions, left_out = [], []
     for partition in dataset.partitions:
         lines = partition.manifest.lines
@@ -60,6 +55,15 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
     skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)
     return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
+
+
+def _rows_of(output: Path, found: JobFile) -> pa.Table:
+    try:
+        return done_rows([(output, found)])
+    except RunError as error:
+        raise RunError(
+            f"--skip_done: {error}; bulkinfer retry {shell_word(output)} sets the part aside, and what it held runs here then"
+        ) from None
 
 
 def _warn_of_gone_parts(output: Path, found: JobFile) -> None:

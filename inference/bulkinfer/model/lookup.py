@@ -58,7 +58,7 @@ def find_model(
 
     If the network has no graph of this batch size, it is made from the graph of free batch in the same folder, and checked.
     In a dry run it is not: the sidecar is the one that the graph would get, and `graph` is where it would be.
-    `is_published` tells whether get_model can make a network of this name without the files of a user. `before_making` is
+    `is_published` says whether get_model can make a network of this name without the files of a user. `before_making` is
     called before a graph is made, which takes seconds, and may raise.
     Raises UsageError that names the get_model command if a file is missing, damaged or of another export.
     """

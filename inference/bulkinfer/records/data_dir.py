@@ -12,16 +12,17 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.user_path import find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of
-from bulkinfer.types import shell_word
+from bulkinfer.types import explained, shell_word
 
 _MOST_ENTRIES, _MOST_FOLDERS = 1000, 10  # of a folder that is looked into
 
 
 def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
-    """`data_dir`, else $DATA_DIR. Raises UsageError that ends with an example, `command_to_type`."""
+    """`data_dir`, else $DATA_DIR. Raises UsageError with an example: `command_to_type`, with a folder of pictures."""
     if found := data_dir or os.environ.get("DATA_DIR", ""):
         return found
-    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {command_to_type}")
+    command = f"{command_to_type} --data_dir {shell_word(pictures_here() or 'PHOTOS')}"
+    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {explained(command)}")
 
 
 def pictures_here() -> str:

@@ -30,7 +30,7 @@ from bulkinfer.types import Archive, key_text, printable
 
 log = logging.getLogger("bulkinfer")
 
-_COMMAND_TO_TYPE = "partition_dataset --data_dir photos --partitions 8"
+_COMMAND_TO_TYPE = "partition_dataset --partitions 8"
 
 
 def log_lines(lines: Iterable[str]) -> None:

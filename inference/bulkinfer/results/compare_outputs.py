@@ -1,4 +1,4 @@
-"""Compares the pictures of several output directories: those that are ok in more than one output of one kind are doubled."""
+"""Compares the pictures of several results folders: those that are ok in more than one output of one kind are doubled."""
 
 from __future__ import annotations
 

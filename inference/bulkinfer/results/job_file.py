@@ -1,4 +1,4 @@
-"""_job.json, the authority over an output directory: read, checked, brought up to date and published."""
+"""_job.json, the authority over a results folder: read, checked, brought up to date and published."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class JobFile:
 
     @classmethod
     def read(cls, output: Path, log_path: str = "") -> JobFile | None:
-        """The checked _job.json of an output directory; None if there is none. It may still lie where earlier versions put it.
+        """The checked _job.json of a results folder; None if there is none. It may still lie where earlier versions put it.
 
         Raises RunError if it is damaged, which names a sound one if there is one, also in the folder of job logs `log_path`;
         UsageError if a newer version wrote it.

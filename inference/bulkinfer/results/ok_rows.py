@@ -1,4 +1,4 @@
-"""The pictures that have an ok row in output directories: by key, and by file size where the rows hold it."""
+"""The pictures that have an ok row in results folders: by key, and by file size where the rows hold it."""
 
 from __future__ import annotations
 

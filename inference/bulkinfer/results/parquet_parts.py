@@ -1,4 +1,4 @@
-"""The output directory: Parquet parts, published complete, read and checked."""
+"""The results folder: Parquet parts, published complete, read and checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """status.json: how far a launch has come, for other processes and hosts. It lies beside each lock of the launch.
 
-It is renewed every few seconds, so it is not fsynced: after a power cut it may be empty, and the lock tells that nobody runs.
+It is renewed every few seconds, so it is not fsynced: after a power cut it may be empty, and the lock shows that nobody runs.
 """
 
 from __future__ import annotations

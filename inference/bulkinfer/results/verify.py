@@ -1,4 +1,4 @@
-"""Checks that an output directory is what its job recorded: every record once, every file unchanged. Needs no pictures."""
+"""Checks that a results folder is what its job recorded: every record once, every file unchanged. Needs no pictures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Ver
     """Read every part in full, once, and compare with _job.json.
 
     Keys alone are read again of a partition whose parts overlap, or hold all its records under other keys than the manifest's.
-    A folder of shards is checked as one job. Raises UsageError if `output` is no output directory, RunError if its _job.json is
+    A folder of shards is checked as one job. Raises UsageError if `output` is no results folder, RunError if its _job.json is
     damaged.
     """
     folder = user_path(output, "output")

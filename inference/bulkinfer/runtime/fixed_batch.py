@@ -35,7 +35,7 @@ class FixedBatch:
         assert 0 < self._per_run <= size, (per_run, size)
 
     def run(self, images: Array) -> dict[str, Array]:
-        """The outputs by name, N rows each, for N pictures; without pictures, one batch of padding tells the shapes.
+        """The outputs by name, N rows each, for N pictures; without pictures, one batch of padding gives the shapes.
 
         Raises what `run_batch` raises, and ShapeError if the shape of a row changes from run to run.
         """

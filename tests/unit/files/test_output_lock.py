@@ -1,4 +1,4 @@
-"""output_lock.py and lease.py: one launcher at a time on an output directory, whatever happened to the previous one."""
+"""output_lock.py and lease.py: one launcher at a time on a results folder, whatever happened to the previous one."""
 
 from __future__ import annotations
 

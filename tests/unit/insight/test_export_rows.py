@@ -24,7 +24,7 @@ from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import read_results
 
 from tests.launches import config_of
-from tests.made_jobs import write_job
+from tests.made_jobs import without_classes, write_job
 from tests.pictures import write_files
 from tests.shown_job import LATIN, NUM_ERRORS, NUM_OK, ODD, finished_job
 
@@ -279,3 +279,12 @@ def test_places_that_cannot_be(shown: Path, tmp_path: Path) -> None:
             export_rows(results, replace(config, **options))
     with pytest.raises(UsageError, match="--to FILE is missing"):
         RowsConfig()
+
+
+@pytest.mark.parametrize("format", ["coco", "label_studio", "fiftyone"])
+def test_formats_of_classes_refuse_a_job_without_them_alike(tmp_path: Path, format: str) -> None:
+    output = without_classes(tmp_path / "out")
+    sentence = "out keeps no best classes: to save topk, run: infer_launch "
+    with pytest.raises(UsageError, match=sentence):
+        written(output, tmp_path, format=format)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["out"]

@@ -14,7 +14,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.insight.jobs import LoggedJob, list_jobs
-from bulkinfer.insight.watch import look
+from bulkinfer.insight.watch import job_status
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.status_file import read_status, write_status
@@ -70,7 +70,7 @@ def killed(job: LoggedJob) -> tuple[int, int | None, int]:
     report = read_status(job.log_dir)
     assert report is not None
     write_status(job.log_dir, report.launcher, replace(report.status, state="running", done=1, errors={}))
-    seen = look(job.log_dir).status
+    seen = job_status(job.log_dir).status
     assert seen.state == "killed"
     return seen.done, seen.total, sum(seen.errors.values())
 

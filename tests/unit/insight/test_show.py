@@ -21,9 +21,6 @@ from tests.rows import filled_rows, task
 from tests.sealed import write_sealed
 from tests.shown_job import BROKEN, DARK_RED, EMPTY, GREY, NUM_OK, ODD
 
-IDENTITY = {"model_name": "tiny"}
-FINGERPRINT = hashlib.sha256(canonical_json(IDENTITY).encode()).hexdigest()
-
 
 def keys(table: pa.Table | None) -> list[str]:
     assert table is not None
@@ -122,9 +119,9 @@ def test_a_job_without_classes(tmp_path: Path) -> None:
     results = job_of(tmp_path, task("none"))
     assert keys(first_rows(results, Choice(), 2)) == ["000000.jpg", "000001.jpg"]
     assert as_cells(first_rows(results, Choice(), 1), num_classes=2) == (["key"], [["000000.jpg"]])
-    with pytest.raises(UsageError, match="--save topk"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         first_rows(results, Choice("red"), 2)
-    with pytest.raises(UsageError, match="--save topk"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         surest_rows(results, Choice(), 2, least=True)
 
 
@@ -149,10 +146,12 @@ def test_no_part_is_published_yet(tmp_path: Path) -> None:
 
 def job_of(folder: Path, of: Any, *, errors: Any = None, num_parts: int = 2) -> Results:
     """A job of eight records in parts of four."""
+    identity = {"model_name": "tiny"} | ({"top_k": of.top_k} if "topk" in of.save else {})
+    fingerprint = hashlib.sha256(canonical_json(identity).encode()).hexdigest()
     for number in range(num_parts):
         step = Step(0, 4 * number, 4 * number + 4)
-        write_part(folder, filled_rows(step, of, errors=errors), len(step), {"fingerprint": FINGERPRINT})
-    job: dict[str, Any] = {"fingerprint": FINGERPRINT, "identity": IDENTITY, "resolved": {"provider": "cpu"}, "versions": {}}
+        write_part(folder, filled_rows(step, of, errors=errors), len(step), {"fingerprint": fingerprint})
+    job: dict[str, Any] = {"fingerprint": fingerprint, "identity": identity, "resolved": {"provider": "cpu"}, "versions": {}}
     job |= {"num_records": 8, "partitions": {"0": {"num_records": 8, "keys_sha256": ""}}, "complete": False, "parts": {}}
     write_sealed(folder / JOB_FILE, job)
     return read_results(folder)

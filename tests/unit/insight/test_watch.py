@@ -18,7 +18,7 @@ from bulkinfer.files.lease import LEASE_S, Lease, take
 from bulkinfer.files.output_lock import LOCK_FILE
 from bulkinfer.host.process_identity import process_start_ticks
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, WorkerStatus
-from bulkinfer.insight.watch import Sight, find_watched, look
+from bulkinfer.insight.watch import JobStatus, find_watched, job_status
 from bulkinfer.results.status_file import STATUS_FILE, Launcher, StatusReport, write_status
 
 STATUS = Status(done=5, total=10, images_per_s=2.5, workers={0: WorkerStatus(RUNNING, 5)})
@@ -47,7 +47,7 @@ def as_on_another_host(lock: Path, age_s: float) -> None:
 def test_a_job_that_runs(tmp_path: Path) -> None:
     lease = locked(tmp_path)
     write_status(tmp_path, launcher(), STATUS)
-    seen = look(tmp_path)
+    seen = job_status(tmp_path)
     assert (seen.status, seen.has_ended, seen.exit_code) == (STATUS, False, 4)
     assert seen.line == "tiny-0123abcd: running: 5 of 10 pictures (50.0 %), 2.5 images/sec, 2 s left, no errors"
     assert seen.heading == ["tiny-0123abcd: running", f"infer_launch on here, pid {os.getpid()}"]
@@ -60,11 +60,11 @@ def test_a_job_that_was_killed(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     holder = json.loads((tmp_path / LOCK_FILE).read_text())
     write_status(tmp_path, launcher(pid=holder["pid"], start_ticks=holder["start_ticks"]), STATUS)
-    seen = look(tmp_path)
+    seen = job_status(tmp_path)
     assert (seen.status.state, seen.has_ended, seen.exit_code) == (KILLED, True, 1)
     assert seen.line == "tiny-0123abcd: killed: 5 of 10 pictures (50.0 %), no errors"
     (tmp_path / LOCK_FILE).unlink()
-    assert look(tmp_path).status == seen.status
+    assert job_status(tmp_path).status == seen.status
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(0, RUNNING), (LEASE_S - 20, RUNNING), (LEASE_S + 1, KILLED)])
@@ -72,7 +72,7 @@ def test_a_job_on_another_host_runs_while_it_renews_its_lock(tmp_path: Path, age
     locked(tmp_path)
     write_status(tmp_path, launcher(), STATUS)
     as_on_another_host(tmp_path / LOCK_FILE, age_s)
-    assert look(tmp_path).status.state == state
+    assert job_status(tmp_path).status.state == state
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_job_that_has_ended(tmp_path: Path, state: str, written: int | None, c
     lease = locked(tmp_path)  # for the moment between the last status and the end of its process
     write_status(tmp_path, launcher(), replace(STATUS, state=state), written)
     for _ in range(2):
-        seen = look(tmp_path)
+        seen = job_status(tmp_path)
         assert (seen.status.state, seen.has_ended, seen.exit_code) == (state, True, code)
         lease.release()
 
@@ -101,7 +101,7 @@ def test_a_job_that_has_ended(tmp_path: Path, state: str, written: int | None, c
 def test_a_new_launch_of_the_job_is_not_the_one_that_ended(tmp_path: Path) -> None:
     locked(tmp_path)
     write_status(tmp_path, launcher(pid=1), replace(STATUS, state=STOPPED), 130)
-    seen = look(tmp_path)
+    seen = job_status(tmp_path)
     assert (seen.status.state, seen.has_ended, seen.exit_code) == (STARTING, False, 4)
     assert seen.status.done == 5
 
@@ -111,21 +111,21 @@ def test_before_the_first_status_the_lock_tells(tmp_path: Path) -> None:
     for content in (None, ""):
         if content is not None:
             (tmp_path / STATUS_FILE).write_text(content)  # as a power cut leaves it
-        seen = look(tmp_path)
+        seen = job_status(tmp_path)
         assert (seen.status.state, seen.line, seen.heading) == (STARTING, "starting: 0 pictures", [])
 
 
 def test_old_news_are_told(tmp_path: Path) -> None:
     report = StatusReport(launcher(), STATUS, None, 100.2)
-    assert Sight(STATUS, report).heading[-1] == "no news for 1 min 41 s"
+    assert JobStatus(STATUS, report).heading[-1] == "no news for 1 min 41 s"
 
 
 def test_a_folder_without_a_job(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no status\.json: name a job"):
-        look(tmp_path)
-    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its output or its log folder"):
+        job_status(tmp_path)
+    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its results or log folder"):
         find_watched("", str(tmp_path / "logs"))
-    with pytest.raises(UsageError, match="nothing does not exist: name a job by its output or its log folder"):
+    with pytest.raises(UsageError, match="nothing does not exist: name a job by its results or log folder"):
         find_watched("nothing", str(tmp_path))
     with pytest.raises(UsageError, match=r"has no status\.json: name a job by its results or log folder"):
         find_watched(str(tmp_path), str(tmp_path))
@@ -157,6 +157,6 @@ def test_it_is_followed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal: a line at once, and no more of them for 30 s."""
     report = StatusReport(launcher(), STATUS, None, 0.0)
     states, waits = iter([RUNNING, RUNNING, RUNNING, FINISHED]), list[float]()
-    seen = follow(lambda: Sight(replace(STATUS, state=next(states)), report), wait=waits.append)
+    seen = follow(lambda: JobStatus(replace(STATUS, state=next(states)), report), wait=waits.append)
     assert (seen.has_ended, waits) == (True, [1.0] * 3)
-    assert capsys.readouterr().out.splitlines() == [Sight(STATUS, report).line]
+    assert capsys.readouterr().out.splitlines() == [JobStatus(STATUS, report).line]

@@ -1,4 +1,4 @@
-"""claim.py: whose an output directory is, what of it is done, and what --overwrite may remove."""
+"""claim.py: whose a results folder is, what of it is done, and what --overwrite may remove."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def job_of(models: Path, data: Dataset | None = None, **changes: Any) -> Job:
 
 
 def refusal(before: Job, now: Job) -> str:
-    """Why the second job may not use the output directory of the first."""
+    """Why the second job may not use the results folder of the first."""
     with pytest.raises(UsageError) as caught:
         check_same_job(Path("out"), new_job_file(before), now.identity)
     return str(caught.value)

@@ -250,7 +250,7 @@ def test_another_network_is_refused_by_name(tmp_path: Path, whole: dict[str, byt
 def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
     mend(tmp_path, whole, 0, 1, 2)
     assert command.main([]) == 2
-    assert "no output directory given, as in: bulkinfer retry" in capsys.readouterr().err
+    assert "no results folder given, as in: bulkinfer retry" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none")]) == 2
     assert "holds no _job.json" in capsys.readouterr().err
     assert command.main([str(tmp_path / "out"), "--stage", "write"]) == 2

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from bulkinfer import zoo
-from bulkinfer.errors import UsageError, first_line, os_error_sentence
+from bulkinfer.errors import UsageError, first_line, os_error_reason, os_error_sentence
 from bulkinfer.files import guarded
 from bulkinfer.files.guarded import GRAPH_BYTES, TEXT_BYTES
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.model.recipe import Recipe
+from bulkinfer.types import printable_path
 
 # In JSON files of other programs, the keys of what holds the names: Hugging Face, timm, torchvision, and what people write.
 _KEYS_OF_NAMES = (
@@ -54,7 +55,7 @@ def read_bytes(path: Path, flag: str) -> bytes:
     try:
         return guarded.read_bytes(path, GRAPH_BYTES if flag == "--onnx" else TEXT_BYTES, error=UsageError)
     except OSError as error:
-        raise UsageError(f"{flag} names no file that can be read ({os_error_sentence(error)})") from None
+        raise UsageError(f"{flag}: {printable_path(path)} cannot be read: {os_error_reason(error)}") from None
 
 
 def read_recipe(text: str) -> Recipe:

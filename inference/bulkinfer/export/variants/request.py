@@ -33,7 +33,7 @@ def check_before_export(
 ) -> None:
     """Raises UsageError if the network in the folder `network` would be exported for a variant that is refused afterwards.
 
-    `card` is the card that it will get (None: only the export tells). `existing` is its card now, which `reasons` replace.
+    `card` is the card that it will get (None: only the export shows it). `existing` is its card now, which `reasons` replace.
     """
     if config.precision == EXACT:
         return

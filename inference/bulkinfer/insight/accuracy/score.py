@@ -55,9 +55,10 @@ def score(results: Results, labels: Labels, names: ClassNames) -> Figures:
     if not tally.num_scored:
         reasons = "; ".join(_reasons(rows, labels, names))
         raise UsageError(f"none of {len(results):,} rows can be scored: {reasons}")
+    source = labels.source + _as_numbers(labels, rows, names)
     return figures_of(tally, names, num_rows=len(results), num_records=int(results.job["num_records"]),
                       num_errors=rows.num_errors, num_unlabelled=rows.num_unlabelled, unmatched=_shown(rows.unmatched, names),
-                      labels_from=labels.source, num_without_row=labels.without_row())  # fmt: skip
+                      labels_from=source, num_without_row=labels.without_row())  # fmt: skip
 
 
 def _classes_of_rows(table: pa.Table, labels: Labels, names: ClassNames, rows: _Rows) -> list[tuple[int, ...]]:
@@ -78,6 +79,16 @@ def _classes(label: Label, names: ClassNames) -> tuple[int, ...]:
     """The classes that count as right for a label: those of all its texts that fit exactly one."""
     fits = (names.find(text) for text in label)
     return tuple(sorted({found[0] for found in fits if len(found) == 1}))
+
+
+def _as_numbers(labels: Labels, rows: _Rows, names: ClassNames) -> str:
+    """Says, with an example, that all labels that fit a class are read as its number: they may be numbers of something else."""
+    fits = {text: classes[0] for label, classes in rows.classes.items() if classes for text in label}
+    is_by_number = all(text.isascii() and text.isdigit() and text != names.name(number) for text, number in fits.items())
+    if labels.columns or not names or not is_by_number:  # labels in the rows are numbers
+        return ""
+    number = min(fits.values())
+    return f", read as numbers of classes: {number} is {names.name(number)}"
 
 
 def _shown(unmatched: Counter[Label], names: ClassNames) -> Counter[str]:

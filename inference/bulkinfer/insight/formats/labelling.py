@@ -13,7 +13,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyarrow.compute as pc
 
-from bulkinfer.errors import UsageError, escaped
+from bulkinfer.errors import escaped
 from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
 from bulkinfer.insight.output_files import STDOUT
@@ -102,10 +102,8 @@ def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
 
 
 def _best_of(results: Results) -> Iterator[_Best]:
-    """The best class of every ok row. Raises UsageError if the job saved no classes."""
+    """The best class of every ok row of a job that saved classes."""
     for table in results.tables(("key", "key_bytes", "stage", *ANSWER_COLUMNS), skips_absent=True):
-        if "class_ids" not in table.column_names:
-            raise UsageError(f"{results.output} holds no classes; infer_launch saves them with --save topk")
         ok = table.filter(pc.is_null(table["stage"]))
         if num_ranked(ok):
             best, keys = ranked(ok, 0), ok["key"].to_pylist()

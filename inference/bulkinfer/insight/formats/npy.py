@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from bulkinfer.errors import UsageError, escaped
 from bulkinfer.files.atomic import publishing
 from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.saving import again_with
 from bulkinfer.results.reader import Results
 from bulkinfer.types import Array
 
@@ -38,7 +39,7 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
         for table in results.tables():
             name = name or next((name for name in DEFAULT if name in table.column_names), "")
             ok = table.filter(pc.is_null(table["stage"]))
-            values = _values(ok, name)
+            values = _values(results, ok, name)
             if not header_bytes:  # before the first part, also if that holds error rows only
                 shape, dtype = values.shape[1:], values.dtype
                 header_bytes = _write_header(values_file, 0, shape, dtype)
@@ -52,13 +53,14 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
     return count
 
 
-def _values(table: pa.Table, name: str) -> Array:
-    """A column of fixed-size lists as an array."""
+def _values(results: Results, table: pa.Table, name: str) -> Array:
+    """A column of fixed-size lists as an array. Raises UsageError if the job saved none of this name."""
     saved = [field for field in table.schema if pa.types.is_fixed_size_list(field.type)]
     field = next((field for field in saved if field.name == name), None)
     if field is None:
-        there = ", ".join(field.name for field in saved) or "none; infer_launch saves them with --save embedding"
-        raise UsageError(f"the job saved no output {name or 'embedding'!r}: there are {there}")
+        there = f"there are {', '.join(field.name for field in saved)}; " if saved else ""
+        wanted = [name] if name else DEFAULT
+        raise UsageError(f"the job saved no output {wanted[0]!r}: {there}{again_with(results, *wanted)}")
     shape = json.loads((field.metadata or {}).get(b"shape", json.dumps([field.type.list_size])))
     values: Array = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(table), *shape)

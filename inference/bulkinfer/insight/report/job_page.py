@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -28,12 +29,16 @@ from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
 from bulkinfer.records.archive_dataset import is_archive_file
+from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word
 
 if TYPE_CHECKING:
     from bulkinfer.insight.accuracy.figures import Figures
 
+log = logging.getLogger("bulkinfer")
+
+_WHERE = "say with --data_dir where the pictures are now"
 _CLASSES = 15  # rows of the table of classes
 _ANSWERS = 3  # of a sample
 _KEYS = 3  # of error rows that are named for each stage
@@ -141,8 +146,14 @@ def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig
     """The thumbnails of these rows; or none, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
     if not (folder.is_dir() or is_archive_file(folder)):
+        if samples:
+            log.warning(f"warning: the page has no pictures, since {printable_path(folder)} does not exist: {_WHERE}")
         return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
-    return Thumbnails(folder, found.job.identity).of_all(samples), ""
+    thumbnails = Thumbnails(folder, found.job.identity).of_all(samples)
+    if absent := [each for each in thumbnails.values() if not each.source]:
+        many = f"{len(absent)} of {counted(len(thumbnails), 'picture')}"
+        log.warning(f"warning: {many} could not be read in {printable_path(folder)} ({absent[0].reason}): {_WHERE}")
+    return thumbnails, ""
 
 
 def _failed(scan: RowScan, most: int) -> list[Sample]:

@@ -97,7 +97,7 @@ class FoundLabels(NamedTuple):
     elsewhere: dict[bytes, bytes]
 
     def elsewhere_lines(self, table: LabelTable) -> list[str]:
-        """What the user is told of those names: a line, or none."""
+        """The line to print about those names, or none."""
         if not self.elsewhere:
             return []
         name, key = next(iter(self.elsewhere.items()))

@@ -99,8 +99,8 @@ def _without_telemetry() -> Any:
 def openvino_reason(error: BaseException) -> str:
     """The reason in an error of OpenVINO, whose messages are pages that begin with C++ source places, as one sentence."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(_LEADING) and not line.endswith(" with a message:")]
-    return exhausted(str(error)) or (told[0].removeprefix("-- ").rstrip(".") if told else first_line(error))
+    kept = [line for line in lines if line and not line.startswith(_LEADING) and not line.endswith(" with a message:")]
+    return exhausted(str(error)) or (kept[0].removeprefix("-- ").rstrip(".") if kept else first_line(error))
 
 
 def _shape(port: Any) -> tuple[Any, ...]:

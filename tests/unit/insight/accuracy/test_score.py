@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +14,12 @@ from bulkinfer.insight.accuracy.labels import open_labels
 from bulkinfer.insight.accuracy.score import score
 from bulkinfer.insight.accuracy.score_files import NAMES, write_files
 from bulkinfer.insight.class_names import ClassNames
-from bulkinfer.results.job_file import job_path, json_sha256
 from bulkinfer.results.reader import read_results
 from PIL import Image
 from sklearn import metrics
 
-from tests.made_jobs import write_job
+from tests.made_jobs import without_classes, write_job
 from tests.models import LABELS
-from tests.sealed import edited
 
 NUM = 1000
 NETWORK = ClassNames(LABELS)
@@ -157,19 +154,18 @@ def test_what_cannot_be_scored_says_why(tmp_path: Path) -> None:
         scored(output)
     with pytest.raises(UsageError, match=r"card\.json is not there, so that only class numbers are known: give --model_path"):
         scored(output, names=ClassNames((), "card.json is not there"))
-    with pytest.raises(UsageError, match="keeps no best classes: run the job again with topk in --save"):
+    with pytest.raises(UsageError, match="keeps no best classes: to save topk, run: infer_launch "):
         scored(without_classes(tmp_path / "none"))
 
 
-def without_classes(output: Path) -> Path:
-    """A job of --save none, as far as it is read before its rows."""
-
-    def drop(content: dict[str, Any]) -> None:
-        del content["identity"]["top_k"]
-        content["fingerprint"] = json_sha256(content["identity"])
-
-    edited(job_path(write_job(output, [b"red/1"], [1])), drop)
-    return output
+def test_folders_that_are_numbers_are_said_to_be_classes(tmp_path: Path) -> None:
+    keys, ids = [b"2/a.jpg", b"02/b.jpg", b"1/c.jpg", b"x/d.jpg"], [[2, 1]] * 4
+    found = scored(write_job(tmp_path / "out", keys, ids))
+    assert f"labels: the first folder of each key, read as numbers of classes: 1 is {LABELS[1]}" in list(lines(found))
+    found = scored(write_job(tmp_path / "named", [*keys, LABELS[1].encode() + b"/e.jpg"], [*ids, [1, 2]]))
+    assert "labels: the first folder of each key" in list(lines(found))
+    found = scored(tmp_path / "out", names=ClassNames(("zero", "1", "2")))
+    assert "labels: the first folder of each key" in list(lines(found)), "1 and 2 are names here"
 
 
 def test_scores_that_are_no_probabilities_have_no_calibration(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,19 @@ def test_a_job_without_logs_pictures_and_rows(tmp_path: Path) -> None:
     assert "no longer" not in text
     assert "The pictures are not in" in text
     assert "Near duplicates are found by embeddings, which this job did not save: --save topk embedding saves them." in text
+
+
+def test_pictures_that_are_gone_are_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir, warnings = write_job(tmp_path, [Row(b"%d.png" % i) for i in range(3)]), list[str]()
+    monkeypatch.setattr(logging.getLogger("bulkinfer"), "warning", warnings.append)
+    page_of(log_dir, data_dir=str(tmp_path / "nix"), pictures=0)
+    assert not warnings, "none is wanted"
+    page_of(log_dir, data_dir=str(tmp_path / "nix"))
+    (tmp_path / "empty").mkdir()
+    page_of(log_dir, data_dir=str(tmp_path / "empty"))
+    gone, absent = warnings
+    assert gone.endswith("nix does not exist: say with --data_dir where the pictures are now")
+    assert re.match(r"warning: (\d+) of \1 pictures could not be read in .*empty \(file not found", absent)
 
 
 def test_near_duplicates_say_how_they_were_found(tmp_path: Path) -> None:
