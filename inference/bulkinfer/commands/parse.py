@@ -15,6 +15,7 @@ from bulkinfer.commands.help import help_text
 from bulkinfer.commands.suggest import nearest_value
 from bulkinfer.commands.words import COMMA, HELP, VERSION, read_words
 from bulkinfer.errors import UsageError
+from bulkinfer.types import with_home
 
 Config = TypeVar("Config")
 
@@ -68,7 +69,7 @@ def parse_values(
     words = [f"--{each.name}={each.value}" for each in given]
     try:
         values([command, *words])
-        return {name: _value(values[name].value, kinds[name]) for name in options}
+        return {name: _value(values[name].value, kinds[name], options[name]) for name in options}
     except flags.Error as error:
         raise UsageError(str(error).removeprefix("flag ").replace("\n", " ") + _meant_value(words, options, error)) from None
 
@@ -82,8 +83,9 @@ def _meant_value(words: list[str], options: dict[str, Any], error: Exception) ->
     return f"; did you mean --{name} {near}?" if near else ""
 
 
-def _value(value: Any, kind: Any) -> Any:
-    return value.replace(COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
+def _value(value: Any, kind: Any, field: dataclasses.Field[Any]) -> Any:
+    found = value.replace(COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
+    return found if field.metadata["is_text"] else with_home(found)
 
 
 def _items(values: list[str]) -> tuple[str, ...]:

@@ -94,8 +94,10 @@ def _make_missing_network(config: LaunchConfig) -> None:
         resolve_data_dir(config)
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
+    from bulkinfer.launch.plan import check_at_once
     from bulkinfer.zoo import find
 
+    check_at_once(config)
     find(config.model_name)  # a wrong name is refused before anything is said to be made
     say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
     spin_briefly()

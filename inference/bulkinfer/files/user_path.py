@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
-from bulkinfer.types import printable, printable_path
+from bulkinfer.types import expanded_home, printable, printable_path
 
 
 def user_path(value: Any, name: str) -> Path:
-    """`value`, text or an os.PathLike of text, as a path. Raises UsageError that names the argument `name`."""
+    """`value`, text or an os.PathLike of text, as a path, with `~` expanded.
+
+    Raises UsageError that names the argument `name`.
+    """
     try:
         text = os.fspath(value)
     except TypeError:
@@ -23,7 +26,7 @@ def user_path(value: Any, name: str) -> Path:
         raise UsageError(f"{name} is {value!r}: give a path, as text or a pathlib.Path")
     if "\0" in text:
         raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
-    return Path(text)
+    return Path(expanded_home(text))
 
 
 DATASETS = "datasets"  # the folder of partition_dataset, unless --output names another

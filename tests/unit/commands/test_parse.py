@@ -23,6 +23,7 @@ class Settings:
     synthetic: bool = option(False, "no input")
     splits: tuple[str, ...] = option((), "where to cut")
     save: tuple[str, ...] = option(("topk",), "columns", choices=("topk", "logits", "none"))
+    key: str = option("", "pattern", is_text=True)
 
 
 def parsed(*words: str, positional: str = "") -> Settings:
@@ -80,6 +81,13 @@ def test_values_are_kept_as_they_are() -> None:
     assert parsed("--data_dir=").data_dir == ""
     assert parsed("--data_dir", "a\nb").data_dir == "a\nb"
     assert parsed("--device", "CPU").device == "cpu"
+
+
+def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert parsed("--data_dir=~/a").data_dir == parsed("~/a", positional="data_dir").data_dir == "/home/me/a"
+    assert parsed("--splits", "~/a,./~/b").splits == ("/home/me/a", "./~/b")
+    assert parsed("--key=~/*").key == "~/*"
 
 
 def test_positional_word() -> None:
