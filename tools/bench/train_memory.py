@@ -3,8 +3,8 @@
     python tools/bench/train_memory.py [--scratch DIR]
 
 Peak memory of `bulkinfer train` with resnet50 at 224 x 224 in batches of 16, plain and with `--recompute blocks`, less that of
-batches of 2, is that of the activations of 14 pictures. The larger of two stages is compared with one process. 1,281,167 names in
-1,000 class folders are listed by a run of one update with 2 and with 16 loader threads, beside one with 2,000 names.
+batches of 2, is that of the activations of 14 pictures. The larger of two stages is compared with one process. 1,281,167 names
+in 1,000 class folders are listed by a run of one update with 2 and with 16 loader threads, beside one with 2,000 names.
 """
 
 from __future__ import annotations
