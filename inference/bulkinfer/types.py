@@ -187,16 +187,17 @@ def option(
     minimum: float | None = None,
     words: bool = False,
     is_text: bool = False,
+    may_be_empty: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag: default, one-line description with unit, accepted values, other spellings.
 
     `group` is the heading in --help of this option and of those declared after it, up to the next one with a `group`. `value`
     is what --help calls the value, such as FOLDER; empty: what follows from the name. `words` means that the values of a list
     contain no blanks, so that blanks separate them in a flag file. `is_text` means that the value is no path and may begin with
-    `~`, which is otherwise expanded (see expanded_home).
+    `~`, which is otherwise expanded (see expanded_home). `may_be_empty`: empty text is a value too.
     """
     facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
-    facts |= {"words": words or bool(choices), "is_text": is_text}
+    facts |= {"words": words or bool(choices), "is_text": is_text, "may_be_empty": may_be_empty}
     return field(default=default, metadata=facts)
 
 

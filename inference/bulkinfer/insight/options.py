@@ -145,7 +145,10 @@ class RowsConfig:
     top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
     prefix: str = option(
-        "/data/local-files/?d=", "of label_studio: what comes before a key to make the address of its picture", is_text=True
+        "/data/local-files/?d=",
+        "of label_studio: what comes before a key to make the address of its picture",
+        is_text=True,
+        may_be_empty=True,
     )
     rows_per_file: int = option(1_000_000, "of parquet: rows in each file", minimum=1)
     overwrite: bool = option(False, "replace what is there")

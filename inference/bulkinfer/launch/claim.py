@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.changed_pictures import keep_times, warn_of_changed_pictures
-from bulkinfer.launch.job import Job, new_job_file, resolved_there, warn_of_changes
+from bulkinfer.launch.job import RETRY, Job, new_job_file, resolved_there, warn_of_changes
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
 from bulkinfer.launch.shards import join_shards
@@ -59,7 +59,7 @@ def claim(plan: Plan) -> Iterator[Launch]:
     """
     job, (log_dir, output) = plan.job, _made_folders(plan)
     replaces = job.config.overwrite
-    is_launch = job.command == "infer_launch"  # a retry works in the folders of its job
+    is_launch = job.command != RETRY  # a retry works in the folders of its job
     flag = "--log_path" if output is None else "--output"  # each output has logs of its own
     with (
         _removed_if_unused(log_dir),
@@ -88,9 +88,10 @@ def _removed_if_unused(log_dir: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
-            (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
-            remove_if_empty(log_dir)
+        with suppress(OSError):  # what failed is raised, and may have failed here too
+            if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
+                (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
+                remove_if_empty(log_dir)
         raise
 
 
@@ -207,7 +208,7 @@ def _strangers(job: Job, output: Path, published: list[Step]) -> RunError:
 
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
     """`begun`, found in `output`, for going on with it, if it is the same job."""
-    resolved = resolved_there(begun, output, job.identity)
+    resolved = resolved_there(begun, output, job.identity, job.config)
     choice = job.choice
     ran = (
         resolved["provider"],

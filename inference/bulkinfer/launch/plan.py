@@ -10,12 +10,12 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import unused_beside
 from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.earlier_jobs import go_on_with_earlier
+from bulkinfer.launch.begun_config import leaving_out
+from bulkinfer.launch.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.job import (
     WITHOUT,
     Job,
@@ -41,7 +41,6 @@ from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
-from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -116,7 +115,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     """The pictures of the job, without those that --skip_done names.
 
     An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
-    of pictures has changed since.
+    of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
     dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
@@ -124,21 +123,25 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
         return go_on_with_earlier(config, identity_of(asked, dataset), dataset)
-    if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+    if begun is None:
         return dataset
-    new = shell_word(unused_beside(Path(config.output)))
+    if (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+        if not config.skip_done:
+            refuse_changed_folder(config, identity_of(asked, dataset), dataset, begun)
+        return dataset
     log.warning(
         f"warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
-        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output {new} "
-        "runs what came since"
+        f"{listed.num_records} pictures listed then; to run what came since, once it is done: "
+        f"{leaving_out(config, Path(config.output))}"
     )
     return listed
 
 
-def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "infer_launch") -> Plan:
+def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "") -> Plan:
     """The plan of the job on `dataset` (None: without pictures), going on with what `begun` in --output has done.
 
-    Raises UsageError if `begun` is another job, or the output lies in a partition.
+    `command` is what was typed; empty: that of the config. Raises UsageError if `begun` is another job, or the output lies in
+    a partition.
     """
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
@@ -161,12 +164,21 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
-    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command, shard_of(config))
+    job = Job(
+        config,
+        settled.model,
+        settled.choice.only(threads.devices),
+        dataset,
+        counts,
+        identity,
+        command or config.command,
+        shard_of(config),
+    )
     return Plan(job, threads, log_dir, output, begun)
 
 
 def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
-    resolved = resolved_there(begun, output, identity)
+    resolved = resolved_there(begun, output, identity, asked.config)
     ran = resolved.get("precision", asked.config.precision)
     return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 
