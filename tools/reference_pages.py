@@ -41,6 +41,7 @@ SPELLING = """## How options are written
 - `--x-y` is `--x_y`.
 - `--nox`, `--no-x`, `--no_x` and `--x False` all switch `--x` off.
 - An option that takes several values takes them as several words or with commas: `--save topk logits`, `--save topk,logits`.
+  Plain arguments are separated by blanks alone: a comma is part of a name.
 - A value may start with `-`.
 - `--flagfile FILE` reads options from a file, one on each line. Options behind it on the command line win.
 - `--help` prints the options of a command, `--version` its version.

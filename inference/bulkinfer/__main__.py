@@ -90,26 +90,40 @@ def _answer(words: list[str]) -> int:
     """Answer words that name no command; returns the exit code."""
     from bulkinfer.host.console import say, say_lines
 
-    if len(words) == 2 and words[0] == "help":
+    if len(words) > 1 and words[0] in ("--help", "-help", "-h", "help"):
         words = words[1:]
         if (name := words[0].replace("-", "_")) in COMMANDS:
             return _run(f"bulkinfer {name}", name, ["--help"])
     if not words or words[0] in ("--help", "-help", "-h", "help"):
         say_lines(usage())
         return 0 if words else 2
-    if words[0] == "--version":
+    if words[0] in ("--version", "-version", "-v", "-V"):
         from bulkinfer import __version__
 
         say(f"bulkinfer {__version__}")
         return 0
-    import difflib
-
     from bulkinfer.errors import UsageError
 
-    near = difflib.get_close_matches(words[0].replace("-", "_"), COMMANDS, 1)
-    raise UsageError(
-        f"unknown command {words[0]!r}; " + (f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}")
-    )
+    near = _nearest_command(words[0])
+    raise UsageError(f"unknown command {words[0]!r}; " + (f"did you mean {near}?" if near else "bulkinfer --help lists all"))
+
+
+def _nearest_command(word: str) -> str:
+    """The command that somebody who typed `word` most likely means, by its letters or a part of its name; '' if none is near.
+
+    A folder stands for the pictures of `bulkinfer run`.
+    """
+    import difflib
+    import os
+
+    from bulkinfer.types import shell_word
+
+    if os.path.isdir(word):
+        return f"bulkinfer run {shell_word(word)}"
+    parts = {part: name for name in COMMANDS for part in name.split("_") if part != "get"}
+    known = parts | {name: name for name in COMMANDS}
+    near = difflib.get_close_matches(word.replace("-", "_"), known, 1)
+    return known[near[0]] if near else ""
 
 
 def get_model() -> int:

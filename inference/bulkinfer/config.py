@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bulkinfer.errors import UsageError
 from bulkinfer.types import check_values, option
@@ -19,7 +20,6 @@ __all__ = [
     "PartitionConfig",
     "RunConfig",
     "SealConfig",
-    "VerifyConfig",
     "check_values",
     "option",
 ]
@@ -158,6 +158,7 @@ class PartitionConfig:
 class LaunchConfig:
     """Run a network over every picture: one worker process per device, one row per picture."""
 
+    command: ClassVar[str] = "infer_launch"  # as it is typed
     data_dir: str = option(
         "", "partitions, a folder of pictures, or archives of them; default datasets/, else $DATA_DIR", group="input"
     )
@@ -267,6 +268,8 @@ class LaunchConfig:
 class RunConfig(LaunchConfig):
     """Run a network over every picture, and make it first if it is not there. Takes every option of infer_launch."""
 
+    command: ClassVar[str] = "bulkinfer run"
+
     labels: str = option(
         "",
         "the right classes, for the accuracy after the run: folder (the first folder of a key is its class), a table of file "
@@ -280,13 +283,6 @@ class CompletionConfig:
     """Print a script that lets a shell complete commands and options with the tab key."""
 
     shell: str = option("bash", "the shell (also as a plain argument)", group="output", choices=SHELLS)
-
-
-@dataclass(frozen=True)
-class VerifyConfig:
-    """Check results folders, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
-
-    output: tuple[str, ...] = option((), "results folders (also as plain arguments)", group="input", value="FOLDER")
 
 
 @dataclass(frozen=True)

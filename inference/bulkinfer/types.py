@@ -55,6 +55,14 @@ PLACEHOLDERS = {
 }
 
 
+def expanded_home(path: str) -> str:
+    """A path with `~` at its start replaced by the home folder, as shells do, but not in a word such as --output=~/out.
+
+    Otherwise libraries would expand it and Python would not: one path would be two. A file called `~` is `./~`.
+    """
+    return os.path.expanduser(path) if path.startswith("~") else path
+
+
 def explained(command: str) -> str:
     """A command for a message, with what its placeholders stand for: `bulkinfer run PHOTOS (PHOTOS: a folder of pictures)`."""
     found = [f"{word}: {what}" for word, what in PLACEHOLDERS.items() if re.search(rf"\b{word}\b", command)]
@@ -178,15 +186,18 @@ def option(
     aliases: tuple[str, ...] = (),
     minimum: float | None = None,
     words: bool = False,
+    is_text: bool = False,
+    may_be_empty: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag: default, one-line description with unit, accepted values, other spellings.
 
     `group` is the heading in --help of this option and of those declared after it, up to the next one with a `group`. `value`
     is what --help calls the value, such as FOLDER; empty: what follows from the name. `words` means that the values of a list
-    contain no blanks, so that blanks separate them in a flag file.
+    contain no blanks, so that blanks separate them in a flag file. `is_text` means that the value is no path and may begin with
+    `~`, which is otherwise expanded (see expanded_home). `may_be_empty`: empty text is a value too.
     """
     facts = {"doc": doc, "group": group, "value": value, "choices": choices, "aliases": aliases, "minimum": minimum}
-    facts["words"] = words or bool(choices)
+    facts |= {"words": words or bool(choices), "is_text": is_text, "may_be_empty": may_be_empty}
     return field(default=default, metadata=facts)
 
 
@@ -222,8 +233,17 @@ def _is_of(value: Any, kind: type[Any]) -> bool:
     return isinstance(value, kind) and (kind is not str or "\0" not in value)  # NUL is in no path
 
 
+def with_home(value: Any) -> Any:
+    """The value of an option, with `~` expanded in text and in lists of it: see expanded_home."""
+    if isinstance(value, tuple):
+        return tuple(map(expanded_home, value))
+    return expanded_home(value) if isinstance(value, str) else value
+
+
 def check_values(config: Any) -> None:
-    """Turn paths into text and lists into tuples, in place. Raises UsageError for a value that the option's flag would refuse.
+    """Turn paths into text, `~` into the home folder and lists into tuples, in place.
+
+    Raises UsageError for a value that the option's flag would refuse.
 
     For configs that a Python caller makes: what comes from flags has passed their parser.
     """
@@ -238,6 +258,8 @@ def check_values(config: Any) -> None:
             value = os.fspath(value)
         if not _is_of(value, type(known.default)):
             raise UsageError(f"{known.name} is {value!r}: it must be {_KINDS[type(known.default)]}")
+        if not known.metadata["is_text"]:
+            value = with_home(value)
         object.__setattr__(config, known.name, value)
         if wrong := [item for item in (value if isinstance(value, tuple) else (value,)) if choices and item not in choices]:
             raise UsageError(f"{known.name} is {wrong[0]!r}: legal are {', '.join(choices)}")

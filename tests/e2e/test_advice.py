@@ -71,15 +71,18 @@ def test_help_of_an_unknown_word(place: Path) -> None:
     works(place, ["infer_launch", "--help"])
 
 
-@pytest.mark.parametrize(("name", "code"), [("verify", 0), ("retry", 0), ("seal", 0)])
-def test_examples_of_commands_without_words(place: Path, name: str, code: int) -> None:
-    works(place, [*LAUNCH, "--data_dir", "photos"])
-    told = refused(place, "bulkinfer", name)
-    words = advised(told, "bulkinfer")
-    if name == "seal":
-        (place / "models" / "resnet50").symlink_to("tiny")
-    done = works(place, words, code)
-    assert {"verify": "sound: every record", "retry": "nothing left", "seal": "nothing has changed"}[name] in done.stdout
+@pytest.mark.parametrize(("name", "told"), [("verify", "sound: every record"), ("retry", "nothing left")])
+def test_without_a_word_the_newest_job_is_taken(place: Path, name: str, told: str) -> None:
+    words = advised(refused(place, "bulkinfer", name), "bulkinfer")
+    assert words == ["bulkinfer", "run", "photos"]
+    works(place, [*words, *LAUNCH[1:]])
+    assert told in works(place, ["bulkinfer", name]).stdout
+
+
+def test_the_example_of_seal(place: Path) -> None:
+    words = advised(refused(place, "bulkinfer", "seal"), "bulkinfer")
+    (place / "models" / "resnet50").symlink_to("tiny")
+    assert "nothing has changed" in works(place, words).stdout
 
 
 def test_the_command_that_partition_dataset_names(place: Path) -> None:
@@ -124,9 +127,7 @@ def test_pictures_that_came_later(place: Path) -> None:
     works(place, [*LAUNCH, "--data_dir", "photos", "--output", "my out"])
     write_photos(place / "more", 13)
     told = refused(place, *LAUNCH, "--data_dir", "more", "--output", "my out")
-    found = re.search(r"; (--skip_done .*) runs what", told)
-    assert found, told
-    works(place, [*LAUNCH, "--data_dir", "more", *shlex.split(found[1])])
+    works(place, shlex.split(told.partition("without an ok row there: ")[2]))
     assert len(records(place / "my out-2")) == 1
 
 

@@ -69,7 +69,7 @@ def test_run_takes_what_infer_launch_takes(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (("nowhere",), "nowhere is not a folder: give --data_dir a folder of pictures or of partitions"),
+    (("nowhere",), "nowhere does not exist: give a folder of pictures or of partitions"),
     (("photos", "--model", "efficientnet_lite9"), "no network is called 'efficientnet_lite9'; nearest are efficientnet_lite"),
     (("photos", "more"), "word that belongs to no flag: 'more'"),
     (("photos", "--dry_run"), "models/efficientnet_lite0/card.json does not exist: run get_model"),

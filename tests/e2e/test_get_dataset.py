@@ -100,7 +100,7 @@ def test_failures_are_one_sentence(tmp_path: Path) -> None:
             assert not list(tmp_path.rglob("*batch*"))
     done = run("bulkinfer", "get_dataset", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no data set named, as in: bulkinfer get_dataset cifar10" in done.stderr
+    assert ", as in: bulkinfer get_dataset cifar10" in done.stderr
 
 
 @long

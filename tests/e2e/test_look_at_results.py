@@ -88,7 +88,7 @@ def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "nowhere"], "nowhere does not exist: name a job by its results or log folder"),
+        (["show", "nowhere"], "nowhere does not exist: name a job by its results, its log folder or its name"),
         (["show", "--least_sure", "3", "--most_sure", "3"], "give one of them"),
         (["show", "--errors", "--class", "red"], "error rows have no class"),
         (["rows", "out", "--to", "out/rows.csv"], "lies among the rows of the job"),
@@ -97,7 +97,7 @@ def test_show_of_a_class_that_the_network_has_not(home: Path) -> None:
         (["rows", "out", "--format", "npy", "--to", "x.csv"], "--to x.csv: .csv is not the ending of --format npy"),
         (["rows", "out", "--format", "xml", "--to", "x"], "value should be one of"),
         (["jobs", "nowhere"], "nowhere does not exist"),
-        (["clean"], "no job is given: bulkinfer jobs lists them"),
+        (["clean"], "no job is given: name one that bulkinfer jobs lists"),
         (["clean", "out"], "give --yes"),
     ],
 )
@@ -149,6 +149,15 @@ def test_rows_and_jobs(home: Path) -> None:
     assert re.search(
         rf"tiny-\w{{8}}-\w{{16}} +finished +{total} of {total} +{NUM_ERRORS} +\d\d-\d\d \d\d:\d\d +\d", done.stdout
     )
+
+
+def test_every_command_takes_the_name_of_a_job_or_the_newest(home: Path) -> None:
+    name = run_here("bulkinfer", "jobs", cwd=home).stdout.splitlines()[1].split()[0]
+    for word in ([name], [], ["latest"], [f"logs/{name}"]):
+        for words in (["verify"], ["retry", "--dry_run"]):
+            done = run_here("bulkinfer", *words, *word, cwd=home)
+            assert done.returncode == 0, (words, word, done.stderr)
+            assert f"{home / 'out'}" in done.stdout
 
 
 def test_the_lines_at_the_end_of_a_launch_work_when_typed(tmp_path: Path) -> None:

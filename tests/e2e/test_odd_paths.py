@@ -19,11 +19,11 @@ def test_a_loop_of_links_is_one_sentence(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", 2)
     launch = ("infer_launch", "--model_name", "tiny", "--data_dir", "photos", "--device", "cpu")
     for words, told in (
-        (("verify", "loop"), "loop holds no _job.json"),
-        (("verify", "loop/x"), "loop/x holds no _job.json"),
-        (("verify", "loop", "photos"), "loop holds no _job.json"),
-        (("retry", "loop"), "loop holds no _job.json"),
-        ((*launch, "--skip_done", "loop"), "--skip_done loop: it holds no _job.json"),
+        (("verify", "loop"), "loop does not exist: name a job by its results, its log folder or its name"),
+        (("verify", "loop/x"), "loop/x does not exist: name a job by its results"),
+        (("verify", "loop", "photos"), "loop does not exist: name a job by its results"),
+        (("retry", "loop"), "loop does not exist: name a job by its results"),
+        ((*launch, "--skip_done", "loop"), "--skip_done: loop does not exist: name a job by its results"),
         (("get_dataset", "cifar10", "--data_dir", "loop"), "--data_dir: loop is a link to loop, which does not exist"),
         (("get_model", "--model_name", "resnext101_32x4d", "--model_path", "loop"), "loop is a link to loop, which does"),
     ):

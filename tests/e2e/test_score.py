@@ -132,7 +132,7 @@ def test_compare(home: Path) -> None:
     assert (counts.returncode, json.loads(counts.stdout)["compared"]) == (0, 13)
     refused = run("bulkinfer", "compare", "a", cwd=home)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("bulkinfer compare: 1 jobs given: name two, as in: ")
+    assert refused.stderr.startswith("bulkinfer compare: 1 jobs given: name two, with a blank between them, as in: ")
 
 
 def adopt(home: Path, graph: onnx.ModelProto, name: str, *words: object) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bulkinfer.bench.options import BenchConfig
 from bulkinfer.commands.parse import HelpRequested, parse
-from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig, VerifyConfig
+from bulkinfer.config import GetModelConfig, LaunchConfig, PartitionConfig
 from bulkinfer.errors import RecordError, RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.magic_bytes import READABLE
@@ -29,7 +29,7 @@ from bulkinfer.images import header_limits as claims
 from bulkinfer.images.decode import decode as decode_picture
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.jpeg import check_scans, read_header
-from bulkinfer.launch.options import RetryConfig
+from bulkinfer.launch.options import RetryConfig, VerifyConfig
 from bulkinfer.model.card import GraphSidecar, ModelCard, Weights, read_card, read_sidecar
 from bulkinfer.model.graph_checks import Golden, read_golden, write_golden
 from bulkinfer.records.manifest import Manifest

@@ -58,3 +58,9 @@ def test_training_checks_when_it_begins() -> None:
 def test_what_no_flag_would_take_is_refused(kind: type[Any], values: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         kind(**values)
+
+
+def test_the_home_folder_in_configs_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    config = LaunchConfig(output="~/out", skip_done=("~/a", "b"))
+    assert (config.output, config.skip_done) == ("/home/me/out", ("/home/me/a", "b"))

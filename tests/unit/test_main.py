@@ -90,3 +90,27 @@ def test_help_of_a_command_that_is_none_is_refused(capsys: pytest.CaptureFixture
     assert main(["help", "infer_lunch"]) == 2
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "bulkinfer: unknown command 'infer_lunch'; did you mean infer_launch?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["lanch"], "unknown command 'lanch'; did you mean infer_launch?"),
+        (["infer"], "unknown command 'infer'; did you mean infer_launch?"),
+        (["my photos"], "unknown command 'my photos'; did you mean bulkinfer run 'my photos'?"),
+        (["xyzzy"], "unknown command 'xyzzy'; bulkinfer --help lists all"),
+    ],
+)
+def test_what_an_unknown_command_was_meant_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos").mkdir()
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"bulkinfer: {told}\n"
+
+
+@pytest.mark.parametrize("words", [["help", "jobs"], ["--help", "jobs"], ["-h", "jobs"], ["help", "jobs", "show"]])
+def test_help_of_a_command_however_it_is_asked(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("bulkinfer jobs: ")

@@ -22,7 +22,7 @@ def _run(config: CleanConfig) -> int:
     from bulkinfer.types import printable_path
 
     if not config.job:
-        raise UsageError("no job is given: bulkinfer jobs lists them")
+        raise UsageError("no job is given: name one that bulkinfer jobs lists")
     removals = plan_removals(config.job, config.what, config.log_path)
     for removal in removals:
         say(f"{removal}")

@@ -39,7 +39,7 @@ def _compare(config: CompareConfig) -> int:
 
     if len(config.jobs) != 2:
         raise UsageError(
-            f"{len(config.jobs)} jobs given: name two, as in: bulkinfer compare FIRST SECOND, each a results or log folder"
+            f"{len(config.jobs)} jobs given: name two, with a blank between them, as in: bulkinfer compare FIRST SECOND"
         )
     one, other = (find_job(job, config.log_path) for job in config.jobs)
     if config.to == STDOUT:

@@ -24,7 +24,7 @@ def _run(config: GetDatasetConfig) -> int:
     from bulkinfer.errors import UsageError
 
     if not config.dataset:
-        raise UsageError(f"no data set named, as in: bulkinfer get_dataset cifar10 (known are {', '.join(SETS)})")
+        raise UsageError(f"no data set named; known are {', '.join(SETS)}, as in: bulkinfer get_dataset cifar10")
     data_dir = training_data_dir(config.data_dir)
     name = config.dataset.lower().replace("-", "_")
     request = Request(name, Path(data_dir), config.url, config.checksum, config.force, config.any_size)

@@ -24,11 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: JobsConfig) -> int:
     from bulkinfer.insight.jobs import list_jobs
+    from bulkinfer.results.job_place import no_job
     from bulkinfer.types import printable_path
 
     jobs = list_jobs(config.log_path)
     if not jobs:
-        say(f"{printable_path(config.log_path)} holds no job")
+        say(no_job(config.log_path))
         return 0
     header = ["job", "state", "rows", "errors", "last launch", "size"]
     for line in table_lines(header, map(_cells, jobs), numbers=header[2:], breaks=False):

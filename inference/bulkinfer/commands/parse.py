@@ -15,6 +15,7 @@ from bulkinfer.commands.help import help_text
 from bulkinfer.commands.suggest import nearest_value
 from bulkinfer.commands.words import COMMA, HELP, VERSION, read_words
 from bulkinfer.errors import UsageError
+from bulkinfer.types import Given, with_home
 
 Config = TypeVar("Config")
 
@@ -65,12 +66,21 @@ def parse_values(
         raise HelpRequested(help_text(command, config_class, positional or first_word))
     if given and given[0].name == VERSION:
         raise HelpRequested(f"{command} (bulkinfer {__version__})")
+    _refuse_empty(given, options, kinds)
     words = [f"--{each.name}={each.value}" for each in given]
     try:
         values([command, *words])
-        return {name: _value(values[name].value, kinds[name]) for name in options}
+        return {name: _value(values[name].value, kinds[name], options[name]) for name in options}
     except flags.Error as error:
         raise UsageError(str(error).removeprefix("flag ").replace("\n", " ") + _meant_value(words, options, error)) from None
+
+
+def _refuse_empty(given: Sequence[Given], options: dict[str, Any], kinds: dict[str, Any]) -> None:
+    """Raises UsageError for empty text, which would be taken as if the option had not been given."""
+    for name, value, _ in given:
+        is_text = kinds[name] not in (bool, int, float) and not options[name].metadata["choices"]
+        if is_text and not value and not options[name].metadata["may_be_empty"]:
+            raise UsageError(f"--{name} is empty, as a variable of the shell that is not set: give a value, or leave it out")
 
 
 def _meant_value(words: list[str], options: dict[str, Any], error: Exception) -> str:
@@ -82,8 +92,9 @@ def _meant_value(words: list[str], options: dict[str, Any], error: Exception) ->
     return f"; did you mean --{name} {near}?" if near else ""
 
 
-def _value(value: Any, kind: Any) -> Any:
-    return value.replace(COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
+def _value(value: Any, kind: Any, field: dataclasses.Field[Any]) -> Any:
+    found = value.replace(COMMA, ",") if kind is str else value if kind in (bool, int, float) else _items(value)
+    return found if field.metadata["is_text"] else with_home(found)
 
 
 def _items(values: list[str]) -> tuple[str, ...]:

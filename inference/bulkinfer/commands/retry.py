@@ -16,11 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RetryConfig) -> int:
-    from bulkinfer.errors import UsageError
     from bulkinfer.launch.retry import retry
 
-    if not config.output:
-        raise UsageError("no results folder given, as in: bulkinfer retry logs/latest")
     return print_next(retry(config, shows_progress=True))
 
 

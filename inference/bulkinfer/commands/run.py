@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bulkinfer.commands.after_launch import has_rows, print_next
 from bulkinfer.commands.run_command import run_command
@@ -13,9 +12,6 @@ from bulkinfer.host.console import say
 from bulkinfer.host.process_setup import hide_pandas, spin_briefly
 from bulkinfer.host.stop_signals import is_own_process
 
-if TYPE_CHECKING:
-    from bulkinfer.config import LaunchConfig
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, as that of infer_launch."""
@@ -23,13 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RunConfig) -> int:
-    from dataclasses import fields
-
-    from bulkinfer.config import LaunchConfig
-
-    asked = LaunchConfig(**{known.name: getattr(config, known.name) for known in fields(LaunchConfig)})
-    if _is_annotations(config.labels):
-        asked = _without_annotations(asked)
+    asked = _without_annotations(config) if _is_annotations(config.labels) else config
     if not asked.dry_run:
         _make_missing_network(asked)
     if is_own_process():
@@ -47,7 +37,7 @@ def _is_annotations(labels: str) -> bool:
     return labels.lower().endswith(".json")
 
 
-def _without_annotations(config: LaunchConfig) -> LaunchConfig:
+def _without_annotations(config: RunConfig) -> RunConfig:
     """The launch without --labels. Raises UsageError, before pictures are run, if they are no annotations."""
     import os
     from dataclasses import replace
@@ -79,7 +69,7 @@ def _print_accuracy(config: RunConfig, output: str) -> bool:
     return True
 
 
-def _make_missing_network(config: LaunchConfig) -> None:
+def _make_missing_network(config: RunConfig) -> None:
     """Make the network of `config` if there is no folder of it; what is wrong with an existing one, the launch says.
 
     Raises UsageError if there are no pictures, before anything is made, or the name is none; RunError that names the command
@@ -94,8 +84,10 @@ def _make_missing_network(config: LaunchConfig) -> None:
         resolve_data_dir(config)
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
+    from bulkinfer.launch.plan import check_at_once
     from bulkinfer.zoo import find
 
+    check_at_once(config)
     find(config.model_name)  # a wrong name is refused before anything is said to be made
     say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
     spin_briefly()

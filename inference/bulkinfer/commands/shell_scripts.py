@@ -11,14 +11,20 @@ from typing import Any
 
 from bulkinfer import commands
 from bulkinfer.commands.help import value_name
+from bulkinfer.train.network_names import TRAINABLE
+from bulkinfer.zoo import NETWORKS
 
 SCRIPTS = ("get_model", "partition_dataset", "infer_launch")  # commands that are installed under their own names as well
 _ALWAYS = ("--help", "--version", "--flagfile")
+_NETWORK = "NETWORK"  # what an option takes that names a network
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Option:
-    """A spelling of an option, what it takes (FOLDER, FILE, another name, or '' for a switch), its choices, its description."""
+    """A spelling of an option, what it takes (FOLDER, FILE, another name, or '' for a switch), its choices, its description.
+
+    For _NETWORK the choices are the networks of the zoo; the folders in models/ come to them.
+    """
 
     flag: str
     takes: str
@@ -50,13 +56,24 @@ def config_class(command: str) -> type[Any]:
     return found[0]
 
 
+def _job_commands() -> list[str]:
+    """The commands whose plain words name jobs."""
+    return [
+        name for name in command_names() if {"job", "jobs"} & {field.name for field in dataclasses.fields(config_class(name))}
+    ]
+
+
 def _options(config: type[Any]) -> list[_Option]:
     """Every spelling that --help shows, sorted; of a switch also the one that turns it off."""
     found = []
     for field in dataclasses.fields(config):
-        takes, facts = value_name(field), field.metadata
+        takes, choices, facts = value_name(field), field.metadata["choices"], field.metadata
+        if field.name == "model_name":
+            takes, choices = _NETWORK, tuple(sorted(NETWORKS))
+        elif field.name == "model":  # of train and validate
+            choices = tuple(sorted(TRAINABLE))
         for name in (field.name, *facts["aliases"]):
-            found.append(_Option(f"--{name}", takes, facts["choices"], facts["doc"]))
+            found.append(_Option(f"--{name}", takes, choices, facts["doc"]))
             if not takes:
                 found.append(_Option(f"--no{name}", "", (), facts["doc"]))
     return sorted(found, key=lambda option: option.flag)
@@ -67,12 +84,13 @@ def _cases(options: dict[str, list[_Option]], accept: Callable[[_Option], bool])
     return "|".join(f'"{command} {option.flag}"' for command, known in options.items() for option in known if accept(option))
 
 
-def _value_cases(options: dict[str, list[_Option]], words: str, folders: str, files: str) -> list[str]:
-    """The branches of a `case "$command $before"` that complete the value of an option."""
+def _value_cases(options: dict[str, list[_Option]], words: str, models: str, folders: str, files: str) -> list[str]:
+    """The branches of a `case "$command $before"` that complete the value of an option; `models` lists models/."""
     lines = []
-    for choices in sorted({option.choices for known in options.values() for option in known if option.choices}):
-        pattern = _cases(options, lambda option, choices=choices: option.choices == choices)  # type: ignore[misc]
-        lines.append(f"    {pattern}) {words.format(' '.join(choices))}; return;;")
+    for kind in sorted({(option.choices, option.takes) for known in options.values() for option in known if option.choices}):
+        pattern = _cases(options, lambda option, kind=kind: (option.choices, option.takes) == kind)  # type: ignore[misc]
+        listed = " ".join([*kind[0], *([models] if kind[1] == _NETWORK else [])])
+        lines.append(f"    {pattern}) {words.format(listed)}; return;;")
     lines.append(f"    {_cases(options, lambda option: option.takes in ('FOLDER', 'RUN', 'PATH'))}) {folders}; return;;")
     return [*lines, f"    *' --flagfile'|{_cases(options, lambda option: option.takes == 'FILE')}) {files}; return;;"]
 
@@ -86,6 +104,7 @@ def _bash(options: dict[str, list[_Option]]) -> str:
     paths = 'compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen {} -- "$current")'
     lines = [
         "# Completion of bulkinfer for bash: source this file, as in ~/.bashrc",
+        '_bulkinfer_folders() { local each; for each in "$1"/*/; do [[ -d $each ]] && basename "$each"; done; }',
         "_bulkinfer() {",
         '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[0]##*/}"',
         "  COMPREPLY=()",
@@ -94,8 +113,12 @@ def _bash(options: dict[str, list[_Option]]) -> str:
         '    command="${COMP_WORDS[1]//-/_}"',
         "  fi",
         '  case "$command $before" in',
-        *_value_cases(options, words, paths.format("-d"), paths.format("-f")),
+        *_value_cases(options, words, "$(_bulkinfer_folders models)", paths.format("-d"), paths.format("-f")),
         "  esac",
+        f"  if [[ $current != -* && ' {' '.join(_job_commands())} ' == *\" $command \"* ]]; then",
+        "    compopt -o filenames 2>/dev/null",
+        '    mapfile -t COMPREPLY < <(compgen -f -- "$current"; compgen -W "$(_bulkinfer_folders logs)" -- "$current"); return',
+        "  fi",
         f"  if [[ $current != -* ]]; then {paths.format('-f')}; return; fi",
         "  case $command in",
         *(f"    {command}) {words.format(_flags(known))};;" for command, known in options.items()),
@@ -117,8 +140,9 @@ def _zsh(options: dict[str, list[_Option]]) -> str:
         "    command=${words[2]//-/_}",
         "  fi",
         '  case "$command $before" in',
-        *_value_cases(options, "compadd -- {}", "_files -/", "_files"),
+        *_value_cases(options, "compadd -- {}", "models/*(N/:t)", "_files -/", "_files"),
         "  esac",
+        f"  if [[ $PREFIX != -* && ' {' '.join(_job_commands())} ' == *\" $command \"* ]]; then compadd -- logs/*(N/:t); fi",
         "  if [[ $PREFIX != -* ]]; then _files; return; fi",
         "  case $command in",
         *(f"    {command}) compadd -- {_flags(known)};;" for command, known in options.items()),
@@ -134,6 +158,9 @@ def _zsh(options: dict[str, list[_Option]]) -> str:
     return "\n".join(lines)
 
 
+_FISH_FOLDERS = "(for each in {}/*/; basename $each; end)"
+
+
 def _fish(options: dict[str, list[_Option]]) -> str:
     lines = ["# Completion of bulkinfer for fish: save this file as ~/.config/fish/completions/bulkinfer.fish"]
     for command, known in options.items():
@@ -142,6 +169,8 @@ def _fish(options: dict[str, list[_Option]]) -> str:
         places = [f"-c bulkinfer -n '__fish_seen_subcommand_from {command}'"]
         places += [f"-c {command}"] if command in SCRIPTS else []
         for place in places:
+            if command in _job_commands():
+                lines.append(f"complete {place} -a {shlex.quote(_FISH_FOLDERS.format('logs'))}")
             lines += [f"complete {place} -l {option.flag[2:]} {_fish_value(option)}" for option in known]
     return "\n".join(lines)
 
@@ -149,7 +178,8 @@ def _fish(options: dict[str, list[_Option]]) -> str:
 def _fish_value(option: _Option) -> str:
     doc = f"-d {shlex.quote(option.doc)}"
     if option.choices:
-        return f"-x -a {shlex.quote(' '.join(option.choices))} {doc}"
+        models = [_FISH_FOLDERS.format("models")] if option.takes == _NETWORK else []
+        return f"-x -a {shlex.quote(' '.join([*option.choices, *models]))} {doc}"
     if option.takes in ("FOLDER", "RUN", "PATH"):
         return f"-x -a '(__fish_complete_directories)' {doc}"
     return f"{'-r' if option.takes else ''} {doc}".strip()

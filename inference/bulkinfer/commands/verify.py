@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import VerifyConfig
 from bulkinfer.host.console import say
+from bulkinfer.launch.options import VerifyConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,19 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: VerifyConfig) -> int:
-    from pathlib import Path
-
     from bulkinfer.errors import UsageError
     from bulkinfer.files.user_path import real_path
     from bulkinfer.results.compare_outputs import compare_outputs
-    from bulkinfer.results.find_output import find_output
-    from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.results.verify import verify
 
-    if not config.output:
-        raise UsageError("no results folder given, as in: bulkinfer verify logs/latest")
-    given = map(Path, config.output)
-    outputs = [output if (output / SHARDS_FILE).exists() else find_output(output) for output in given]
+    outputs = [_output_of(word, config.log_path) for word in config.output or ("",)]
     if len({real_path(output) for output in outputs}) < len(outputs):
         raise UsageError("one results folder is given twice: name each once")
     verdicts = []
@@ -56,6 +49,17 @@ def _run(config: VerifyConfig) -> int:
     return 1 if faults else 0
 
 
+def _output_of(word: str, log_path: str) -> Path:
+    """The results folder of a job, or the folder of its shards."""
+    from pathlib import Path
+
+    from bulkinfer.results.job_place import place_and_output
+    from bulkinfer.results.shard import SHARDS_FILE
+
+    folder = Path(word)
+    return folder if word and (folder / SHARDS_FILE).exists() else place_and_output(word, log_path)[1]
+
+
 def _print_verdict(output: Path, verdict: Verdict) -> None:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
@@ -66,6 +70,10 @@ def _print_verdict(output: Path, verdict: Verdict) -> None:
         say(note)
     for fault in verdict.faults:
         say(f"bulkinfer verify: {fault}", is_error=True)
+    if any("run the job again" in fault for fault in verdict.faults):
+        from bulkinfer.launch.begun_config import begun_config, continuing
+
+        say(f"to run the job again: {continuing(begun_config(verdict.job, output))}")
     if not verdict.faults:
         say("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
 

@@ -19,7 +19,7 @@ from bulkinfer.commands.suggest import continues_by_itself, nearest_option
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import public
 from bulkinfer.files.flag_file import refuse_unfit
-from bulkinfer.types import ForeignFlag, Given
+from bulkinfer.types import ForeignFlag, Given, shell_word
 
 COMMA = "\0"  # replaces a comma inside a plain word, which is one value; a command line cannot contain this character
 HELP, VERSION = "help", "version"
@@ -238,7 +238,10 @@ def _unknown(command: str, word: str, table: dict[str, Spelling], options: dict[
     }
     if not word.startswith("-"):
         near = nearest_option(word, known) if len(word) > 2 else ""
-        advice = f"the word for --{first_word} stands first, or behind a --" if first_word else f"see {command} --help"
+        if not near and "to" in table:
+            near = f"to {shell_word(public(word))}"
+        one = f"one word is taken for --{first_word}: the first, or the one behind a --"
+        advice = one if first_word else f"see {command} --help"
         return f"word that belongs to no flag: {public(word)!r}; " + (f"did you mean --{near}?" if near else advice)
     shown = word.partition("=")[0]  # a value may be an address with a password
     if continues_by_itself(shown.lstrip("-"), known):

@@ -13,6 +13,7 @@ from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
+from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
 from bulkinfer.model.recipe import Recipe
@@ -53,6 +54,7 @@ class TrainedNetwork:
 
     def export(self) -> tuple[ModelCard, Export]:
         """Rebuild the network with its weights and export it. Raises RunError if torch cannot export it."""
+        require_batch_fits(self.config.batch_size, self._recipe)
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.networks import rebuild

@@ -13,6 +13,7 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
+from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
 from bulkinfer.zoo import weights
@@ -115,5 +116,6 @@ def find(config: GetModelConfig) -> ZooNetwork:
         if spec.test_recipe is None:
             raise UsageError(f"--use_test_size: {name} is tested at the size at which it was trained: leave it out")
         spec = replace(spec, recipe=spec.test_recipe)
+    require_batch_fits(config.batch_size, spec.recipe)
     cache = Path(config.model_path) / weights.CACHE
     return ZooNetwork(config, Request(name, spec, config.weights, config.weights_sha256, cache))

@@ -18,6 +18,7 @@ from bulkinfer.export.model_folder import ModelFolder
 from bulkinfer.export.variants.request import check_before_export, check_request
 from bulkinfer.host.install_hint import missing_package
 from bulkinfer.model.batch_graph import complete
+from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import ModelCard
 from bulkinfer.model.graph_checks import Golden
 from bulkinfer.model.graph_file import Export
@@ -119,6 +120,8 @@ def _find(config: GetModelConfig) -> Source:
 def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
     """Checked: a sound export that is as asked for stays. Otherwise exported, and published in its place."""
     existing = model_folder.existing_card(folder)
+    if (known := source.card or existing) is not None:
+        require_batch_fits(config.batch_size, known.recipe)
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)
     if existing is not None and not reasons:

@@ -51,10 +51,10 @@ def make_own_folder(output: Path) -> Path:
 
     Raises UsageError if files of the place that holds _job.json cannot be renamed into `output`, which is a mount point.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
+    _make(output.parent, output)
     folder, inside = own_folder(output), _places(output)[-1]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder, output)
         probe = temporary_path(folder / "probe")  # rights do not decide: file servers have rules of their own
         probe.touch(exist_ok=False)
         probe.unlink()
@@ -73,6 +73,14 @@ def make_own_folder(output: Path) -> Path:
     return folder
 
 
+def _make(folder: Path, output: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:  # as in /proc, though the folder above is there
+        there = next(place for place in folder.parents if place.is_dir())
+        raise UsageError(f"{output} cannot be made: {there} takes no folders: give another folder") from None
+
+
 def require_outside_results(path: Path, option: str, *, is_results: bool = False) -> None:
     """Raises UsageError if `path` lies in the results of a job: programs that read these would read its files too.
 
@@ -80,7 +88,8 @@ def require_outside_results(path: Path, option: str, *, is_results: bool = False
     """
     place = real_path(path)
     for above in place.parents if is_results else (place, *place.parents):
-        if above.name and os.path.lexists(above.with_name(f".{above.name}{SUFFIX}") / JOB_FILE):
+        own = (above.with_name(f".{above.name}{SUFFIX}"), above / SUFFIX) if above.name else ()
+        if any(os.path.lexists(folder / JOB_FILE) for folder in own):
             shown = f"{option} {printable_path(path)}"
             raise UsageError(f"{shown}: {printable_path(above)} holds the results of a job: give a folder outside of it")
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bulkinfer.errors import UsageError, os_error_sentence
-from bulkinfer.types import printable, printable_path
+from bulkinfer.types import expanded_home, printable, printable_path, shell_word
+
+_ALIKE = 0.7  # of difflib: a letter or two are wrong
 
 
 def user_path(value: Any, name: str) -> Path:
-    """`value`, text or an os.PathLike of text, as a path. Raises UsageError that names the argument `name`."""
+    """`value`, text or an os.PathLike of text, as a path, with `~` expanded.
+
+    Raises UsageError that names the argument `name`.
+    """
     try:
         text = os.fspath(value)
     except TypeError:
@@ -23,7 +29,7 @@ def user_path(value: Any, name: str) -> Path:
         raise UsageError(f"{name} is {value!r}: give a path, as text or a pathlib.Path")
     if "\0" in text:
         raise UsageError(f"{name} is {value!r}: give a path without NUL characters")
-    return Path(text)
+    return Path(expanded_home(text))
 
 
 DATASETS = "datasets"  # the folder of partition_dataset, unless --output names another
@@ -84,6 +90,20 @@ def require_folder_place(path: Path, option: str) -> None:
     if not there.is_dir():
         shown = printable(os.fsencode(there))
         raise UsageError(f"{option} {printable(os.fsencode(path))}: {shown} is not a folder: give another folder")
+
+
+def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
+    """A question that names what was probably meant by `path`, which is not there: its neighbour with nearly that name.
+
+    `others` are further names that could be meant. Empty if none is near.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(path.parent) if not name.startswith(".") and name != path.name]
+    if near := difflib.get_close_matches(path.name, names, 1, _ALIKE):
+        return f"did you mean {shell_word(path.parent / near[0])}?"
+    near = difflib.get_close_matches(str(path), [*others], 1, _ALIKE)
+    return f"did you mean {shell_word(near[0])}?" if near else ""
 
 
 def unused_beside(output: Path) -> Path:

@@ -15,6 +15,8 @@ MAX_PROCESSES = 1024  # of one host
 CORES_PER_WORKER = 8
 THREADS_PER_PROCESS = 5  # for the same reason; beyond that, loader processes take them (docs/adr/0024)
 THREADS_ONLY = -1  # of --loader_processes
+# Of each kind in one worker. A thread that waits for slow files leaves its core to others, but not to hundreds of them.
+_THREADS_PER_CORE, _THREADS_ANYWHERE = 32, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,15 @@ def _quota_v1(folder: Path) -> float | None:
     return None if quota <= 0 else quota / period
 
 
+def check_threads(budget: CoreBudget, **asked: int) -> None:
+    """Raises UsageError for more threads or loader processes, by the names of their options, than the cores can ever serve."""
+    most = max(_THREADS_ANYWHERE, _THREADS_PER_CORE * budget.usable)
+    for option, number in asked.items():
+        if number > most:
+            cores = "1 core" if budget.usable == 1 else f"{budget.usable} cores"
+            raise UsageError(f"--{option} {number} is too many for {cores}: give at most {most}, or leave it out")
+
+
 def workers_for(budget: CoreBudget) -> int:
     """The number of worker processes that keep the cores busy if the network runs on the processor."""
     return max(1, budget.usable // CORES_PER_WORKER)
@@ -132,7 +143,8 @@ def plan_threads(
 ) -> ThreadPlan:
     """Divide the cores of `budget`; a parameter of 0 is chosen here.
 
-    Raises UsageError for more than MAX_PROCESSES workers, and for more loader processes than loader threads.
+    Raises UsageError for more than MAX_PROCESSES workers, for more loader processes than loader threads, and as check_threads
+    does.
 
     One worker takes all cores, with one single-threaded stream per core: concurrent runs are faster than one run on many
     threads. If there are at most as many workers as cores, each gets its own block of cores. If there are more, all share all
@@ -141,6 +153,13 @@ def plan_threads(
     devices = num_devices or 1
     if devices > MAX_PROCESSES:
         raise UsageError(f"{devices} worker processes are too many: at most {MAX_PROCESSES} on one host")
+    check_threads(
+        budget,
+        num_workers=num_workers,
+        loader_processes=loader_processes,
+        streams=streams,
+        threads_per_stream=threads_per_stream,
+    )
     if 0 < num_workers < loader_processes:
         raise UsageError(
             f"--loader_processes {loader_processes}: each has a loader thread at least, and --num_workers is {num_workers}: "

@@ -17,7 +17,7 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
-from bulkinfer.insight.find_job import find_job, is_log_dir, place_of
+from bulkinfer.insight.find_job import find_job, is_log_dir
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
 from bulkinfer.launch.claim import remove_temporaries
 from bulkinfer.launch.result_files import all_result_files, remove_if_empty
@@ -25,6 +25,7 @@ from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
 from bulkinfer.launch.saved_manifest import is_kept_manifest
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JOB_FILE
+from bulkinfer.results.job_place import place_of
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, SUMMARY_FILE, fingerprint_of, recorded_output
 from bulkinfer.results.part_names import STAGING
 from bulkinfer.results.shard import SHARDS_FILE

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError, UsageError
-from bulkinfer.files.latest_link import LATEST, linked_folder
-from bulkinfer.files.user_path import real_path, user_path
-from bulkinfer.results.find_output import find_output, is_overwritten, log_dir_of, require_job
+from bulkinfer.files.latest_link import linked_folder
+from bulkinfer.files.user_path import real_path
+from bulkinfer.results.find_output import is_overwritten, log_dir_of, require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile
+from bulkinfer.results.job_place import place_and_output
 from bulkinfer.results.log_folder import (
     LAUNCH_FILE,
     RESULTS,
@@ -23,8 +24,6 @@ from bulkinfer.results.log_folder import (
     SUMMARY_FILE,
     has_name,
     job_name,
-    logs_of_output,
-    named_folders,
     recorded_output,
 )
 from bulkinfer.types import printable_path
@@ -56,10 +55,7 @@ def find_job(word: str | None, log_path: str = LaunchConfig.log_path) -> FoundJo
 
     Raises UsageError if there is none, RunError if its _job.json is damaged.
     """
-    given = place_of(word, log_path) if word else newest(log_path)
-    output = find_output(given)
-    if not word and output == given:
-        raise UsageError(f"{printable_path(given)}, the newest run, wrote no rows: name a job by its results or log folder")
+    given, output = place_and_output(word, log_path)
     job = require_job(output)
     return FoundJob(output, _log_dir(given, output, job, log_path), job)
 
@@ -88,37 +84,6 @@ def _job_of(log_dir: Path) -> FoundJob | None:
         log.warning(f"{error}")
         return None
     return FoundJob(output, log_dir, job) if output is not None and job is not None else None
-
-
-def newest(log_path: str) -> Path:
-    """The folder that the link `latest` in `log_path` names. It need not be of a job. Raises UsageError if there is none."""
-    latest = Path(log_path) / LATEST
-    if not latest.is_dir():
-        raise UsageError(f"{printable_path(latest)} does not exist: name a job by its results or log folder")
-    return linked_folder(latest)
-
-
-def place_of(word: str, log_path: str) -> Path:
-    """The folder that a user names: an output, or a log folder, also by its name below `log_path`, with or without the time.
-
-    Of an output that is gone it is the log folder. It need not be of a job. Raises UsageError if there is none, or if
-    several have that name.
-    """
-    given = user_path(word, "the job")
-    if given.is_dir():
-        return linked_folder(given)
-    if given.exists():
-        raise UsageError(f"{printable_path(given)} is a file: name a job by its results or log folder")
-    if "/" not in word and (named := named_folders(Path(log_path), word)):
-        if named[-1].name != word and len(named) > 1:
-            names = ", ".join(folder.name for folder in reversed(named))
-            raise UsageError(f"{word} begins the names of {names} in {printable_path(log_path)}: give a whole name")
-        return linked_folder(named[-1])
-    if (logs := logs_of_output(Path(log_path), given)) is not None:
-        return logs
-    if given.name == RESULTS and given.parent.is_dir():  # of a job with --output: find_output knows where its results are
-        return given
-    raise UsageError(f"{printable_path(given)} does not exist: name a job by its results or log folder")
 
 
 def _log_dir(given: Path, output: Path, job: JobFile, log_path: str) -> Path | None:

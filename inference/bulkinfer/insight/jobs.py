@@ -17,6 +17,7 @@ from bulkinfer.insight.published import published_rows
 from bulkinfer.insight.watch import job_status
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_place import no_job
 from bulkinfer.results.log_folder import recorded_output
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
@@ -48,8 +49,9 @@ def list_jobs(log_path: str) -> list[LoggedJob]:
     """The jobs below `log_path`, the last launched first. Raises UsageError if there is no such folder."""
     folder = Path(log_path)
     if not folder.is_dir():
-        why = "is a file" if folder.exists() else "does not exist"
-        raise UsageError(f"{printable_path(folder)} {why}: give the folder of job logs with --log_path")
+        raise UsageError(
+            f"{printable_path(folder)} is a file: give the folder of job logs" if folder.exists() else no_job(log_path)
+        )
     found = (_look_at(path) for path in folder.iterdir() if not path.is_symlink())
     return sorted(filter(None, found), key=lambda job: job.date, reverse=True)
 

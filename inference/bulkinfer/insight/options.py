@@ -115,10 +115,10 @@ class ShowConfig:
     least_sure: int = option(0, "instead the N ok rows with the lowest best score; 0: none", minimum=0)
     most_sure: int = option(0, "instead the N ok rows with the highest best score; 0: none", minimum=0)
     class_name: str = option(
-        "", "only rows with this best class: its name, one of its names, or its number", aliases=("class",)
+        "", "only rows with this best class: its name, one of its names, or its number", aliases=("class",), is_text=True
     )
     errors: bool = option(False, "only error rows")
-    key: str = option("", "only rows whose key fits this shell pattern, such as 'cats/*.jpg'")
+    key: str = option("", "only rows whose key fits this shell pattern, such as 'cats/*.jpg'", is_text=True)
     log_path: str = option("logs", "folder of job logs")
 
     def __post_init__(self) -> None:
@@ -144,7 +144,12 @@ class RowsConfig:
     to: str = option("", "the file, or - for stdout (not of npy and parquet); of parquet, the folder", value="FILE")
     top_k: int = option(0, "of csv, jsonl and coco: classes of each row, best first; 0: all that were saved", minimum=0)
     column: str = option("", "of npy: the saved output; default embedding, else logits")
-    prefix: str = option("/data/local-files/?d=", "of label_studio: what comes before a key to make the address of its picture")
+    prefix: str = option(
+        "/data/local-files/?d=",
+        "of label_studio: what comes before a key to make the address of its picture",
+        is_text=True,
+        may_be_empty=True,
+    )
     rows_per_file: int = option(1_000_000, "of parquet: rows in each file", minimum=1)
     overwrite: bool = option(False, "replace what is there")
     log_path: str = option("logs", "folder of job logs")

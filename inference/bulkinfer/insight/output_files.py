@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import publishing
+from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, user_path
 from bulkinfer.host.console import ReaderHasEnough
 from bulkinfer.insight.find_job import FoundJob
@@ -40,6 +41,7 @@ def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_fold
     require_folder_place(path.parent, "--to")
     if output is not None:
         _require_outside_rows(path, output)
+    require_outside_results(path, "--to")
     if os.path.lexists(path) and not overwrite:
         raise UsageError(_taken(path))
     return path
@@ -74,6 +76,7 @@ def files_folder(to: str, found: FoundJob, name: str, files: Sequence[str], *, o
     folder = user_path(to, "--to") if to else Path(default or "")
     require_folder_place(folder, "--to")
     _require_outside_rows(folder, found.output)
+    require_outside_results(folder, "--to")
     is_default = default is not None and real_path(folder) == real_path(default)
     there = next((file for file in files if os.path.lexists(folder / file)), None)
     if there is not None and not (is_default or overwrite):

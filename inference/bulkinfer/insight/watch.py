@@ -11,8 +11,8 @@ from bulkinfer.files.output_lock import living_holder
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.number_text import duration_text
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STARTING, STOPPED, Status, line_of
-from bulkinfer.insight.find_job import newest, place_of
 from bulkinfer.insight.published import published_by
+from bulkinfer.results.job_place import newest, place_of
 from bulkinfer.results.log_folder import RESULTS
 from bulkinfer.results.shard_set import refuse_shard_set
 from bulkinfer.results.status_file import STATUS_FILE, StatusReport, read_status

@@ -6,9 +6,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from bulkinfer.config import LaunchConfig
+from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.json_validation import mismatch
+from bulkinfer.files.user_path import unused_beside
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.types import shell_word
 
@@ -27,10 +28,13 @@ def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
 def command_with(config: LaunchConfig, **changes: Any) -> str:
     """The command of `config`, with options changed: only those that are not the defaults."""
     config = replace(config, dry_run=False, **changes)
-    words = ["infer_launch"]
+    words, left_out = [config.command], set[str]()
+    if isinstance(config, RunConfig) and config.data_dir and not config.data_dir.startswith("-"):
+        words.append(shell_word(config.data_dir))
+        left_out.add("data_dir")
     for known in fields(config):
         value = getattr(config, known.name)
-        if value == known.default:
+        if value == known.default or known.name in left_out:
             continue
         if isinstance(value, bool):
             words.append(f"--{known.name}" if value else f"--no{known.name}")
@@ -38,3 +42,14 @@ def command_with(config: LaunchConfig, **changes: Any) -> str:
             items = value if isinstance(value, tuple) else (value,)
             words += [f"--{known.name}", *(shell_word(str(item)) for item in items)]
     return " ".join(words)
+
+
+def continuing(config: LaunchConfig) -> str:
+    """The command that continues the job of `config`."""
+    return command_with(config, overwrite=False)
+
+
+def leaving_out(config: LaunchConfig, output: Path) -> str:
+    """The command of `config` for the pictures without an ok row in `output`; where --output is given, into a new folder."""
+    new = {"output": str(unused_beside(output))} if config.output else {}
+    return command_with(config, overwrite=False, skip_done=(*config.skip_done, str(output)), **new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.changed_pictures import keep_times, warn_of_changed_pictures
-from bulkinfer.launch.job import Job, new_job_file, resolved_there, warn_of_changes
+from bulkinfer.launch.job import RETRY, Job, new_job_file, resolved_there, warn_of_changes
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
 from bulkinfer.launch.shards import join_shards
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
-from bulkinfer.results.log_folder import RESULTS, take_log_dir
+from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, take_log_dir
 from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name
 from bulkinfer.types import Step
@@ -59,9 +59,12 @@ def claim(plan: Plan) -> Iterator[Launch]:
     """
     job, (log_dir, output) = plan.job, _made_folders(plan)
     replaces = job.config.overwrite
-    is_launch = job.command == "infer_launch"  # a retry works in the folders of its job
+    is_launch = job.command != RETRY  # a retry works in the folders of its job
     flag = "--log_path" if output is None else "--output"  # each output has logs of its own
-    with output_lock(log_dir, flag=flag if is_launch else "", replaces_damaged=replaces) as log_lease:
+    with (
+        _removed_if_unused(log_dir),
+        output_lock(log_dir, flag=flag if is_launch else "", replaces_damaged=replaces) as log_lease,
+    ):
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
@@ -77,6 +80,19 @@ def claim(plan: Plan) -> Iterator[Launch]:
             job_file.write(output)
             keep_times(job, output, times)
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
+
+
+@contextmanager
+def _removed_if_unused(log_dir: Path) -> Iterator[None]:
+    """If the block fails before anything is logged, the log folder is removed: nothing would say what it is of."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # what failed is raised, and may have failed here too
+            if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
+                (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
+                remove_if_empty(log_dir)
+        raise
 
 
 def _made_folders(plan: Plan) -> tuple[Path, Path | None]:
@@ -192,7 +208,7 @@ def _strangers(job: Job, output: Path, published: list[Step]) -> RunError:
 
 def _continue(job: Job, output: Path, begun: JobFile) -> JobFile:
     """`begun`, found in `output`, for going on with it, if it is the same job."""
-    resolved = resolved_there(begun, output, job.identity)
+    resolved = resolved_there(begun, output, job.identity, job.config)
     choice = job.choice
     ran = (
         resolved["provider"],

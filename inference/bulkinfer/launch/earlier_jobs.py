@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import BulkinferError
+from bulkinfer.errors import BulkinferError, UsageError
 from bulkinfer.files.atomic import canonical_json, safe_name
-from bulkinfer.launch.begun_config import command_with
+from bulkinfer.launch.begun_config import command_with, leaving_out
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.skip_done import without_done
 from bulkinfer.records.dataset import Dataset
@@ -35,10 +35,10 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         return dataset
     for output, begun in _earlier(config, identity, dataset):
         if (listed := listed_before(replace(config, output=str(output)), identity, dataset, begun)) is not None:
-            rest = command_with(config, skip_done=(str(output),))
             log.warning(
                 f"warning: {listed.root} has changed since the job in {output} began: it goes on with the "
-                f"{listed.num_records} pictures listed then; to run what came since, once it is done: {rest}"
+                f"{listed.num_records} pictures listed then; to run what came since, once it is done: "
+                f"{leaving_out(config, output)}"
             )
             return listed
         there = replace(config, skip_done=(str(output),))
@@ -50,10 +50,36 @@ def go_on_with_earlier(config: LaunchConfig, identity: dict[str, Any], dataset: 
         if done is not None and done.num_records:
             log.warning(
                 f"warning: {output} holds ok rows of {done.num_records} of these {dataset.num_records} pictures, "
-                f"and all run again; to run only the others: {command_with(there)}"
+                f"and all run again; to run only the others: {leaving_out(config, output)}"
             )
             return dataset
     return dataset
+
+
+def refuse_changed_folder(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset, begun: JobFile) -> None:
+    """Raises UsageError if `begun`, the job in --output, differs from `identity` only in what the folder holds.
+
+    It says how many pictures have no ok row there, with the command that runs those.
+    """
+    if dataset.scan is None or begun.source != dataset.source or begun.skipped is not None:
+        return
+    if begun.identity.get("manifest") == identity["manifest"] or not _differs_in_pictures(begun, identity):
+        return
+    output = Path(config.output)
+    done = without_done(replace(config, output="", skip_done=(config.output,)), identity, dataset)
+    changed = f"{dataset.root} has changed since the job in {output} began"
+    again = f"to run all again: {command_with(config, overwrite=True)}"
+    if not done.num_records:
+        raise UsageError(f"{changed}: pictures are gone, and each of the other {dataset.num_records} has an ok row; {again}")
+    raise UsageError(
+        f"{changed}: {done.num_records} of the {dataset.num_records} pictures there now have no ok row; to run only those: "
+        f"{leaving_out(config, output)}; {again}"
+    )
+
+
+def _differs_in_pictures(begun: JobFile, identity: dict[str, Any]) -> bool:
+    """True if `begun` is the job of `identity`, but for which pictures its folder held."""
+    return canonical_json({**begun.identity, "manifest": identity["manifest"]}) == canonical_json(identity)
 
 
 def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -> Iterator[tuple[Path, JobFile]]:
@@ -68,5 +94,5 @@ def _earlier(config: LaunchConfig, identity: dict[str, Any], dataset: Dataset) -
             continue
         if begun is None or begun.source != dataset.source or begun.skipped is not None:
             continue
-        if canonical_json({**begun.identity, "manifest": identity["manifest"]}) == canonical_json(identity):
+        if _differs_in_pictures(begun, identity):
             yield folder, begun

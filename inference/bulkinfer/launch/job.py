@@ -12,9 +12,9 @@ from typing import Any
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import canonical_json
-from bulkinfer.files.user_path import unused_beside
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.auto.choose import Unsettled
+from bulkinfer.launch.begun_config import leaving_out
 from bulkinfer.model.lookup import Model
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256
@@ -23,10 +23,11 @@ from bulkinfer.results.log_folder import job_name
 from bulkinfer.results.shard import Shard
 from bulkinfer.runtime.devices import AUTO, Choice
 from bulkinfer.runtime.providers import PROVIDERS
-from bulkinfer.types import Record, Step, shell_word
+from bulkinfer.types import Record, Step
 
 log = logging.getLogger("bulkinfer")
 
+RETRY = "bulkinfer retry"  # the command
 _ANOTHER_OUTPUT = "give another --output, or --overwrite to remove them"
 # What a run without pictures leaves out, by its input.
 WITHOUT = {"generated": "reading, decoding, resizing and writing", "synthetic": "reading, decoding, preparing and writing"}
@@ -41,7 +42,7 @@ class Job:
     """What is asked for, and what `auto` became. `dataset` is None in a run without pictures; `counts` are by partition.
 
     `identity` is that of the network asked for, `model` the graph that runs, which may be a variant. `command` is
-    infer_launch or bulkinfer retry, for status.json. `shard` is the part of the job that a launch runs; None: all of it.
+    that of the config, or RETRY, for status.json. `shard` is the part of the job that a launch runs; None: all of it.
     """
 
     config: LaunchConfig
@@ -193,12 +194,12 @@ def joined_identity(now: dict[str, Any], begun: JobFile | None) -> dict[str, Any
     return begun.identity if canonical_json(there) == canonical_json(asked) else now
 
 
-def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> dict[str, Any]:
+def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any], config: LaunchConfig | None) -> dict[str, Any]:
     """What `auto` became when the job of `identity` began in `output`.
 
     Raises UsageError if `output` holds another job, or a provider that this version does not know.
     """
-    check_same_job(output, begun, identity)
+    check_same_job(output, begun, identity, config)
     if (provider := begun.resolved["provider"]) not in PROVIDERS:
         raise UsageError(
             f"{job_path(output)} was begun on provider {provider}, which is unknown here: install a newer bulkinfer"
@@ -206,10 +207,12 @@ def resolved_there(begun: JobFile, output: Path, identity: dict[str, Any]) -> di
     return begun.resolved
 
 
-def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any], otherwise: str = _ANOTHER_OUTPUT) -> None:
+def check_same_job(
+    output: Path, begun: JobFile, identity: dict[str, Any], config: LaunchConfig | None, otherwise: str = _ANOTHER_OUTPUT
+) -> None:
     """Raises UsageError that names each differing field if `begun`, found in `output`, is another job than `identity`.
 
-    `otherwise` says what to do about it.
+    `config` is that of the job asked for, None for a set of shards. `otherwise` says what to do about it.
     """
     if begun.fingerprint == json_sha256(identity):
         return
@@ -217,9 +220,10 @@ def check_same_job(output: Path, begun: JobFile, identity: dict[str, Any], other
     is_asked = differing.keys() <= {"precision", "device"}
     advice = " ".join(f"--{name} {begun.identity[name]}" for name in differing) + " continues it" if is_asked else ""
     if differing.keys() == {"manifest"}:
-        new = shell_word(unused_beside(output))
-        rest = f"--skip_done {shell_word(output)} --output {new} runs what has no ok row there"
-        advice = f"{rest}; the job there is on {begun.source}"
+        rest = "" if config is None else f"; to run only pictures without an ok row there: {leaving_out(config, output)}"
+        raise UsageError(
+            f"{output} holds the results of a job on other pictures ({begun.source}: {begun.num_records}): {otherwise}{rest}"
+        )
     raise UsageError(
         f"{output} holds the results of another job; it differs in {'; '.join(differing.values())}: "
         f"{otherwise}{f'; {advice}' if advice else ''}"

@@ -1,4 +1,4 @@
-"""Settings of the commands that go on with what launches have done."""
+"""Settings of the commands that go on with what launches have done, or check it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ class MergeConfig:
 class RetryConfig:
     """Run the records with error rows again, as the job began, with a plan for this machine; new ok rows replace them."""
 
-    output: str = option("", "results folder (also as a plain argument)", group="input", value="FOLDER")
+    output: str = option(
+        "",
+        "results folder, log folder or name of a job (also as a plain argument); default the newest job",
+        group="input",
+        value="JOB",
+    )
     stage: tuple[str, ...] = option(STAGES, "only errors of these stages", choices=STAGES)
     data_dir: str = option("", "where the pictures are now; default as the job began")
     model_path: str = option("", "folder of model folders; default as the job began")
@@ -39,3 +44,16 @@ class RetryConfig:
     num_workers: int = option(0, "loader threads per worker; 0: from the thread plan", minimum=0, group="tuning")
     streams: int = option(0, "concurrent session runs per worker; 0: from the thread plan", minimum=0)
     stall_timeout_s: int = option(300, "as infer_launch takes it, in seconds; 0: never", minimum=0, group="advanced")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """Check results folders, each and together: counts, keys, file hashes. Needs neither network nor pictures."""
+
+    output: tuple[str, ...] = option(
+        (),
+        "results folders, log folders or names of jobs (also as plain arguments); default the newest job",
+        group="input",
+        value="JOB",
+    )
+    log_path: str = option("logs", "folder of job logs, for names and the newest job")

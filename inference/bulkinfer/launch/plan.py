@@ -10,13 +10,12 @@ from typing import Any
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.own_folder import require_outside_results
-from bulkinfer.files.user_path import real_path, require_folder_place, unused_beside
-from bulkinfer.host.cores import ThreadPlan, core_budget
+from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.earlier_jobs import go_on_with_earlier
+from bulkinfer.launch.begun_config import leaving_out
+from bulkinfer.launch.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.job import (
     WITHOUT,
     Job,
@@ -26,6 +25,12 @@ from bulkinfer.launch.job import (
     joined_identity,
     resolved_there,
 )
+from bulkinfer.launch.output_place import (
+    refuse_inside_partition,
+    require_apart_from_pictures,
+    require_places,
+    warn_of_foreign_files,
+)
 from bulkinfer.launch.saved_manifest import listed_before
 from bulkinfer.launch.shards import refuse_other_job, shard_of, shards_beside, with_shard
 from bulkinfer.launch.skip_done import check_settled, without_done
@@ -34,9 +39,8 @@ from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
-from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, RUN_FILE, dated, find_log_dir, job_name
-from bulkinfer.runtime.devices import AUTO, plan_workers
-from bulkinfer.types import shell_word
+from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
+from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
 
 log = logging.getLogger("bulkinfer")
 
@@ -58,12 +62,7 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
-    config = with_shard(config)
-    for name in ("log_path", "output"):
-        place = Path(getattr(config, name))
-        require_folder_place(place, f"--{name}")
-        if getattr(config, name):
-            require_outside_results(place, f"--{name}", is_results=name == "output")
+    config = check_at_once(config)
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
     asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
@@ -77,6 +76,17 @@ def plan_launch(config: LaunchConfig) -> Plan:
     if not (config.dry_run and config.precision == AUTO):  # in a dry run the precision may not be judged yet
         check_settled(plan.job)
     return plan
+
+
+def check_at_once(config: LaunchConfig) -> LaunchConfig:
+    """What a launch of `config` needs that takes no time to check; returns it with its shard.
+
+    Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
+    """
+    config = with_shard(config)
+    require_places(config)
+    check_threads(core_budget(), **asked_threads(config))
+    return config
 
 
 def open_network(config: LaunchConfig, before_making: Callable[[], object] = lambda: None) -> Unsettled:
@@ -105,7 +115,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     """The pictures of the job, without those that --skip_done names.
 
     An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
-    of pictures has changed since.
+    of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
     dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
@@ -113,21 +123,25 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
         return go_on_with_earlier(config, identity_of(asked, dataset), dataset)
-    if begun is None or (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+    if begun is None:
         return dataset
-    new = shell_word(unused_beside(Path(config.output)))
+    if (listed := listed_before(config, identity_of(asked, dataset), dataset, begun)) is None:
+        if not config.skip_done:
+            refuse_changed_folder(config, identity_of(asked, dataset), dataset, begun)
+        return dataset
     log.warning(
         f"warning: {listed.root} has changed since the job in {config.output} began: it goes on with the "
-        f"{listed.num_records} pictures listed then; --skip_done {shell_word(config.output)} --output {new} "
-        "runs what came since"
+        f"{listed.num_records} pictures listed then; to run what came since, once it is done: "
+        f"{leaving_out(config, Path(config.output))}"
     )
     return listed
 
 
-def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "infer_launch") -> Plan:
+def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "") -> Plan:
     """The plan of the job on `dataset` (None: without pictures), going on with what `begun` in --output has done.
 
-    Raises UsageError if `begun` is another job, or the output lies in a partition.
+    `command` is what was typed; empty: that of the config. Raises UsageError if `begun` is another job, or the output lies in
+    a partition.
     """
     config = asked.config
     identity = joined_identity(identity_of(asked, dataset), begun)
@@ -137,8 +151,8 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
         begun = read_begun(output, config.log_path)  # the default folder is known only now: the fingerprint leads to it
     refuse_inside_partition(dataset, output or log_dir)
     if begun is None:
-        _refuse_pictures_inside(dataset, output)
-    _refuse_log_folder(output)
+        require_apart_from_pictures(dataset, output)
+        warn_of_foreign_files(output)
     counts = count_records(dataset, config.limit)
     if begun is not None and output is not None:
         settled = _settle_as_begun(asked, begun, output, identity)
@@ -150,12 +164,21 @@ def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, c
             "the pictures are the same"
         )
     threads = plan_workers(config, settled.choice, core_budget())
-    job = Job(config, settled.model, settled.choice.only(threads.devices), dataset, counts, identity, command, shard_of(config))
+    job = Job(
+        config,
+        settled.model,
+        settled.choice.only(threads.devices),
+        dataset,
+        counts,
+        identity,
+        command or config.command,
+        shard_of(config),
+    )
     return Plan(job, threads, log_dir, output, begun)
 
 
 def _settle_as_begun(asked: Unsettled, begun: JobFile, output: Path, identity: dict[str, Any]) -> Settled:
-    resolved = resolved_there(begun, output, identity)
+    resolved = resolved_there(begun, output, identity, asked.config)
     ran = resolved.get("precision", asked.config.precision)
     return settle_as_begun(asked, resolved["provider"], ran, str(job_path(output)), resolved.get("backend", ""))
 
@@ -166,30 +189,6 @@ def choose_log_dir(config: LaunchConfig, model_name: str, fingerprint: str) -> P
     output = Path(config.output) if config.output else None
     found = find_log_dir(log_path, name, fingerprint, output) if config.input == "pictures" else None
     return found or dated(log_path, name)
-
-
-def _refuse_log_folder(output: Path | None) -> None:
-    """Raises UsageError if the results would lie among the logs of a job: readers of the results would read those too."""
-    if output is not None and any((output / name).is_file() for name in (LAUNCH_FILE, RUN_FILE)):
-        raise UsageError(f"--output {output} is the folder of a job's logs: give another folder")
-
-
-def refuse_inside_partition(dataset: Dataset | None, folder: Path) -> None:
-    """Raises UsageError if results or logs would lie in a partition: those are replaced as a whole by partition_dataset."""
-    if dataset is None or dataset.scan is not None:
-        return
-    for partition in dataset.partitions:
-        inside = dataset.root / str(partition.index)
-        if real_path(folder).is_relative_to(real_path(inside)):
-            raise UsageError(f"{folder} lies in the partition {inside}: give another --output or --log_path")
-
-
-def _refuse_pictures_inside(dataset: Dataset | None, output: Path | None) -> None:
-    """Raises UsageError if the pictures lie in the output: programs that read the results would read them too."""
-    if dataset is None or output is None:
-        return
-    if real_path(dataset.root).is_relative_to(real_path(output)):
-        raise UsageError(f"--output {output}: the pictures in {dataset.root} lie in it: give a folder for the results alone")
 
 
 def announce(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
-from bulkinfer.launch.job import new_job_file
+from bulkinfer.launch.job import RETRY, new_job_file
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
 from bulkinfer.launch.result_files import remove_if_empty, result_files
@@ -28,8 +28,9 @@ from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
 from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Partition
-from bulkinfer.results.find_output import find_output, require_job
+from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.job_place import place_and_output
 from bulkinfer.results.part_names import STAGING, part_name, part_step
 from bulkinfer.types import Step
 
@@ -56,7 +57,8 @@ def retry(config: RetryConfig, *, shows_progress: bool = False) -> LaunchResult:
 
     Raises UsageError if there is no job, or what it ran on has changed; RunError if files are damaged or it cannot be done.
     """
-    started, output = time.perf_counter(), find_output(Path(config.output))
+    started = time.perf_counter()
+    _, output = place_and_output(config.output, config.log_path or LaunchConfig.log_path)
     plan = plan_retry(config, output)
     announce(plan)
     if config.dry_run:
@@ -146,4 +148,4 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     asked = open_network(again, lambda: resolve_data_dir(again))
     dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
-    return plan_job(asked, dataset, begun, "bulkinfer retry")
+    return plan_job(asked, dataset, begun, RETRY)

@@ -136,7 +136,7 @@ def _refuse_shards(config: LaunchConfig, begun: JobFile | None) -> None:
 def refuse_other_job(shards: ShardSet, identity: dict[str, Any]) -> None:
     """Raises UsageError that names each differing field if the other shards are of another job than `identity`."""
     otherwise = f"give the options of the other shards, or another --output; {_remove(shards)}"
-    check_same_job(shards.folder, shards.job, identity, otherwise)
+    check_same_job(shards.folder, shards.job, identity, None, otherwise)
 
 
 def _remove(shards: ShardSet) -> str:

@@ -20,9 +20,9 @@ from bulkinfer.files.user_path import real_path
 from bulkinfer.launch.job import Job, resolved_of
 from bulkinfer.records.dataset import Dataset, Partition, Skipped
 from bulkinfer.records.manifest_rows import PickedLines, content_hash
-from bulkinfer.results.find_output import find_output
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.job_kind import differing_fields, effective_identity, there_and_now
+from bulkinfer.results.job_place import place_and_output
 from bulkinfer.results.ok_rows import COLUMNS, done_rows, identities, large_keys
 from bulkinfer.results.parquet_parts import published_steps
 from bulkinfer.results.part_names import part_name
@@ -39,7 +39,7 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     is damaged.
     """
     outputs = tuple(config.skip_done)
-    folders = [find_output(Path(output)) for output in outputs]
+    folders = [_output_of(output, config) for output in outputs]
     earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
@@ -55,6 +55,14 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
     sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
     skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)
     return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
+
+
+def _output_of(word: str, config: LaunchConfig) -> Path:
+    """The results folder of a job that --skip_done names."""
+    try:
+        return place_and_output(word, config.log_path)[1]
+    except UsageError as error:
+        raise UsageError(f"--skip_done: {error}") from None
 
 
 def _rows_of(output: Path, found: JobFile) -> pa.Table:
@@ -92,7 +100,7 @@ def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path)
 
 def check_settled(job: Job) -> None:
     """The part of check_alike that needs to know what `auto` became. Raises UsageError as that does."""
-    for output in map(find_output, map(Path, job.config.skip_done)):
+    for output in (_output_of(word, job.config) for word in job.config.skip_done):
         found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")

@@ -13,9 +13,10 @@ from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.host.number_text import rate_text
+from bulkinfer.launch.begun_config import continuing
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import Engine
-from bulkinfer.launch.job import WITHOUT
+from bulkinfer.launch.job import RETRY, WITHOUT
 from bulkinfer.launch.plan import Plan
 from bulkinfer.launch.sample_rows import error_lines, ok_lines
 from bulkinfer.launch.totals import Aggregate, Outcome
@@ -207,7 +208,7 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     log.info(f"records: {records} = {counts.ok} ok + {counts.errors} errors{f' ({stages})' if stages else ''}{missing}")
     if missing and not quiet:
         log.warning(
-            f"incomplete: {records - accounted} of {records} records have no row; the command that began the job continues"
+            f"incomplete: {records - accounted} of {records} records have no row; to continue: {continuing(launch.job.config)}"
         )
     scan = launch.job.dataset.scan if launch.job.dataset else None
     if unreadable := len(scan.unreadable) if scan else 0:
@@ -219,7 +220,9 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
     if shows_rows and counts.errors:
         for line in error_lines(output, job_file):
             log.info(line)
-        log.info(f"  to run the error rows again: bulkinfer retry {shell_word(output)}")
+        failed_again = launch.job.command == RETRY
+        when = "once these files are repaired or replaced" if failed_again else "to run the error rows again"
+        log.info(f"  {when}: bulkinfer retry {shell_word(output)}")
     log.info(f"results: {output}")
     for line in ok_lines(output, job_file) if shows_rows else ():
         log.info(line)

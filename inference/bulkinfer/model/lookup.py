@@ -14,6 +14,7 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import find_data_dir, real_path, require_utf8
 from bulkinfer.files.wrong_file import describe_wrong_file
 from bulkinfer.host.isolated_call import ask
+from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import (
     CALIBRATED,
     CARD,
@@ -64,6 +65,8 @@ def find_model(
     """
     network, others = named_folder(config.model_path, config.model_name)
     require_utf8(network, "--model_path")
+    if (known := readable_card(network)) is not None:
+        require_batch_fits(config.batch_size, known.recipe)
     folder = variant_folder(network, config.precision) if _runs_variant(network, config.precision, providers) else network
     try:
         model = _checked(network, folder, config.batch_size, before_making, dry_run=config.dry_run)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import find_data_dir
+from bulkinfer.files.user_path import did_you_mean, find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of
-from bulkinfer.types import explained, shell_word
+from bulkinfer.types import explained, printable_path, shell_word
 
 _MOST_ENTRIES, _MOST_FOLDERS = 1000, 10  # of a folder that is looked into
 
@@ -50,8 +50,10 @@ def resolve_data_dir(config: LaunchConfig) -> Path:
     """The folder or archive that find_data_dir finds for --data_dir. Raises UsageError if there is none, or it is neither."""
     found = find_data_dir(config.data_dir)
     if found is None:
-        here = f", as in --data_dir {shell_word(folder)}" if (folder := pictures_here()) else ""
-        raise UsageError(f"no pictures given: give their folder with --data_dir{here}, or set DATA_DIR")
+        photos = shell_word(pictures_here()) if pictures_here() else "PHOTOS"
+        raise UsageError(f"no pictures given: {explained(f'{config.command} {photos}')}")
     if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
-        raise UsageError(f"{found} is not a folder: give --data_dir a folder of pictures or of partitions, or an archive")
+        what = "is not a folder" if found.exists() else "does not exist"
+        meant = did_you_mean(found) or "give a folder of pictures or of partitions, or an archive"
+        raise UsageError(f"{printable_path(found)} {what}: {meant}")
     return found

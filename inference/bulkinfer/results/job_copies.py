@@ -29,7 +29,8 @@ def copy_command(output: Path, step: Step | None = None, log_path: str = "") -> 
     found = _job_file_of(output / part_name(steps[0]), output, log_path) if steps else None
     if found is None:
         return ""
-    return f"{printable_path(found)} is its {JOB_FILE}: cp {shell_word(found)} {shell_word(output / JOB_FILE)}"
+    command = f"cp {shell_word(found)} {shell_word(output / JOB_FILE)}"
+    return f"{printable_path(found)} is the {JOB_FILE} of a job with the same pictures and settings: {command}"
 
 
 def _job_file_of(part: Path, output: Path, log_path: str) -> Path | None:

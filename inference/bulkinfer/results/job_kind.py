@@ -13,6 +13,7 @@ _FREE = {"manifest", "skipped", "limit", "batch_size", "device", "backend", "max
 _ASKED_WEIGHTS = "asked_weights_sha256"
 _BEHIND_AUTO = ("precision", "graph_sha256", "weights_sha256")
 _AUTO = "auto"
+_IN_WORDS = {"manifest": "pictures (other names or sizes)"}  # instead of a field whose values are hashes of lists
 
 
 def effective_identity(identity: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def differing_values(there: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
 
 def there_and_now(differing: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Fields with the values of a job that is there and of one that is to be run, in words."""
-    return {name: f"{name} ({first} there, {second} now)" for name, (first, second) in differing.items()}
+    return {name: _IN_WORDS.get(name, f"{name} ({first} there, {second} now)") for name, (first, second) in differing.items()}
 
 
 def _differing(there: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -203,7 +203,7 @@ def repeated(counted: pa.StructArray) -> pa.Array:
 
 def _check_rest(output: Path, verdict: Verdict) -> None:
     """Report the other files: tables that readers of the folder would read too, damaged parts, an unfinished retry."""
-    for name in _foreign(output):
+    for name in foreign_files(output):
         verdict.faults.append(f"{name} is no part of the job, but programs that read the folder read it too: move it away")
     folders = [folder for folder in (output, own_folder(output)) if folder.is_dir()]
     for folder in folders:
@@ -217,7 +217,7 @@ def _check_rest(output: Path, verdict: Verdict) -> None:
         ]
 
 
-def _foreign(output: Path) -> Iterator[str]:
+def foreign_files(output: Path) -> Iterator[str]:
     """Files that readers of Parquet data sets would read beside the parts.
 
     They skip files whose names, or whose folders' names, begin with _ or a dot.

@@ -265,6 +265,12 @@ def _describe(name: str, rate: float | str) -> str:
     return f"{name} {rate_text(rate)}"
 
 
+def asked_threads(config: LaunchConfig) -> dict[str, int]:
+    """The options that say how many threads and loader processes a worker has; 0 where they leave it open."""
+    names = ("num_workers", "loader_processes", "streams", "threads_per_stream")
+    return {name: getattr(config, name) for name in names}
+
+
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
     """The number of workers, their devices and threads. Raises UsageError if the flags ask for more workers than fit."""
     per_device = config.processes_per_device or 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bulkinfer.commands.parse import HelpRequested, parse
-from bulkinfer.config import VerifyConfig, option
+from bulkinfer.config import option
 from bulkinfer.errors import UsageError
-from bulkinfer.launch.options import RetryConfig
+from bulkinfer.launch.options import RetryConfig, VerifyConfig
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Settings:
     synthetic: bool = option(False, "no input")
     splits: tuple[str, ...] = option((), "where to cut")
     save: tuple[str, ...] = option(("topk",), "columns", choices=("topk", "logits", "none"))
+    key: str = option("", "pattern", is_text=True)
 
 
 def parsed(*words: str, positional: str = "") -> Settings:
@@ -77,9 +79,31 @@ def test_values_may_start_with_a_dash() -> None:
 
 def test_values_are_kept_as_they_are() -> None:
     assert parsed("--data_dir", "a b=c,d").data_dir == "a b=c,d"
-    assert parsed("--data_dir=").data_dir == ""
     assert parsed("--data_dir", "a\nb").data_dir == "a\nb"
     assert parsed("--device", "CPU").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--data_dir=",), {}),
+        (("--data_dir", ""), {}),
+        (("",), {"positional": "data_dir"}),
+        (("",), {"first_word": "data_dir"}),
+        (("--offset", "1", "--", ""), {"first_word": "data_dir"}),
+    ],
+)
+def test_an_empty_word_is_not_taken_as_not_given(words: tuple[str, ...], named: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse("act", Settings, words, **named)
+    assert str(caught.value) == "--data_dir is empty, as a variable of the shell that is not set: give a value, or leave it out"
+
+
+def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert parsed("--data_dir=~/a").data_dir == parsed("~/a", positional="data_dir").data_dir == "/home/me/a"
+    assert parsed("--splits", "~/a,./~/b").splits == ("/home/me/a", "./~/b")
+    assert parsed("--key=~/*").key == "~/*"
 
 
 def test_positional_word() -> None:
@@ -176,7 +200,7 @@ def test_the_first_word(words: tuple[str, ...], expected: Settings) -> None:
 @pytest.mark.parametrize(("words", "sentence"), [
     (
         ("--offset", "2", "holiday"),
-        "word that belongs to no flag: 'holiday'; the word for --data_dir stands first, or behind a --",
+        "word that belongs to no flag: 'holiday'; one word is taken for --data_dir: the first, or the one behind a --",
     ),
     (("--offset", "2", "photos"), "word that belongs to no flag: 'photos'; did you mean --data_dir?"),
     (("photos", "--", "more"), "one word without a flag is taken, and there are 2: leave out 'more'"),

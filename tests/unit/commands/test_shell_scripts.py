@@ -70,6 +70,22 @@ def test_bash_completes_folders_and_files(bash: Path, tmp_path: Path) -> None:
     assert completed(bash, "infer_launch", "ph", cwd=tmp_path) == {"photos", "phone.onnx"}
 
 
+def test_bash_completes_networks_and_jobs(bash: Path, tmp_path: Path) -> None:
+    """Of networks the known names, and the folders in models/; of jobs the folders in logs/."""
+    assert completed(bash, "bulkinfer", "run", "--model", "mine", cwd=tmp_path) == set()
+    assert completed(bash, "bulkinfer", "show", "tiny", cwd=tmp_path) == set()
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "logs" / "tiny-12345678-20261129T120000Z").mkdir(parents=True)
+    (tmp_path / "tiny.txt").touch()
+    for words in (("bulkinfer", "run", "--model"), ("infer_launch", "--model_name"), ("bulkinfer", "bench", "--model_name")):
+        assert completed(bash, *words, "mi", cwd=tmp_path) == {"mine"}
+        assert "efficientnet_lite0" in completed(bash, *words, "", cwd=tmp_path)
+    assert completed(bash, "get_model", "--model_name", "resnext101_32", cwd=tmp_path) == {"resnext101_32x4d"}
+    assert "cifar_resnet20" in completed(bash, "bulkinfer", "train", "--model", "cifar", cwd=tmp_path)
+    for words in (("show",), ("watch",), ("clean",), ("compare", "first")):
+        assert completed(bash, "bulkinfer", *words, "tin", cwd=tmp_path) == {"tiny-12345678-20261129T120000Z", "tiny.txt"}
+
+
 def offered(shell: str, command: str) -> set[str]:
     """The options that a script offers for one command, without those of all commands."""
     lines = script(shell).splitlines()

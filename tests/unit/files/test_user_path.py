@@ -21,6 +21,13 @@ def test_what_is_a_path() -> None:
     assert user_path("a/b", "output") == user_path(Path("a/b"), "output") == Path("a/b")
 
 
+def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert user_path("~/a", "output") == user_path(Path("~/a"), "output") == Path("/home/me/a")
+    assert user_path("./~/a", "output") == Path("~/a"), "a folder of that name can be given"
+    assert user_path("a~", "output") == Path("a~")
+
+
 def test_what_can_be_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "new" / "newer", Path(), Path("new")):
         require_folder_place(path, "--output")

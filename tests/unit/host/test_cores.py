@@ -140,3 +140,13 @@ def test_the_header_names_loader_processes_where_there_are_any() -> None:
 def test_a_typing_error_does_not_start_thousands_of_processes() -> None:
     with pytest.raises(UsageError, match="1025 worker processes are too many: at most 1024 on one host"):
         plan_threads(CoreBudget((0,), None), num_devices=1025, streams=0, num_workers=0)
+
+
+@pytest.mark.parametrize("option", ["num_workers", "loader_processes", "streams", "threads_per_stream"])
+def test_more_threads_than_the_cores_can_serve(option: str) -> None:
+    asked = {"num_devices": 1, "streams": 0, "num_workers": 0}
+    for cores, most in ((1, 64), (2, 64), (8, 256)):
+        budget = CoreBudget(tuple(range(cores)), None)
+        plan_threads(budget, **{**asked, option: most})
+        with pytest.raises(UsageError, match=rf"--{option} {most + 1} is too many for {cores} cores?: give at most {most}"):
+            plan_threads(budget, **{**asked, option: most + 1})

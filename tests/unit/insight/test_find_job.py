@@ -89,7 +89,7 @@ def test_what_is_no_job_is_one_sentence(word: str) -> None:
 
 def test_without_any_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its output"):
+    with pytest.raises(UsageError, match=r"no job yet in logs: bulkinfer run PHOTOS \(PHOTOS: a folder of pictures\)$"):
         find_job(None)
 
 

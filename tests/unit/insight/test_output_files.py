@@ -62,6 +62,15 @@ def test_it_never_lies_among_the_rows(found: FoundJob, tmp_path: Path, name: str
         opened(str(tmp_path / name), found).__enter__()
 
 
+def test_it_never_lies_among_the_rows_of_another_job(found: FoundJob, tmp_path: Path) -> None:
+    write_job(tmp_path / "other", [b"a"], [[1]])
+    message = "--to .* holds the results of a job: give a folder outside of it"
+    with pytest.raises(UsageError, match=message):
+        require_file_place(str(tmp_path / "other" / "x.csv"), found.output, overwrite=False)
+    with pytest.raises(UsageError, match=message):
+        opened(str(tmp_path / "other"), found).__enter__()
+
+
 def test_the_place_of_a_file(found: FoundJob, tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "page.html"
     assert require_file_place(str(path), found.output, overwrite=False) == path

@@ -123,9 +123,9 @@ def test_old_news_are_told(tmp_path: Path) -> None:
 def test_a_folder_without_a_job(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no status\.json: name a job"):
         job_status(tmp_path)
-    with pytest.raises(UsageError, match="logs/latest does not exist: name a job by its results or log folder"):
+    with pytest.raises(UsageError, match="logs does not exist: give the folder of job logs"):
         find_watched("", str(tmp_path / "logs"))
-    with pytest.raises(UsageError, match="nothing does not exist: name a job by its results or log folder"):
+    with pytest.raises(UsageError, match="nothing does not exist: name a job by its results, its log folder or its name"):
         find_watched("nothing", str(tmp_path))
     with pytest.raises(UsageError, match=r"has no status\.json: name a job by its results or log folder"):
         find_watched(str(tmp_path), str(tmp_path))

@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from bulkinfer.config import LaunchConfig
+from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import RunError
-from bulkinfer.launch.begun_config import begun_config, command_with
+from bulkinfer.launch.begun_config import begun_config, command_with, continuing, leaving_out
 from bulkinfer.results.job_file import JobFile
 
 
@@ -24,3 +24,20 @@ def test_c30_a_printed_command_holds_every_option_that_was_given() -> None:
     words = shlex.split(command_with(config, skip_done=("x's", "y")))
     given = {"infer_launch", "--data_dir", "a b", "--num_devices", "2", "--save", "topk", "logits", "--allow_cpu_nodes"}
     assert set(words) == given | {"--skip_done", "x's", "y"}
+
+
+def test_the_command_to_continue_is_the_one_that_was_typed() -> None:
+    typed = RunConfig(data_dir="my big", output="c6", overwrite=True, dry_run=True, save=("topk", "embedding"))
+    assert continuing(typed) == "bulkinfer run 'my big' --output c6 --save topk embedding"
+    assert continuing(RunConfig(model_name="resnext101_32x4d")) == "bulkinfer run --model_name resnext101_32x4d"
+    assert continuing(RunConfig(data_dir="-x")) == "bulkinfer run --data_dir -x"
+    assert continuing(LaunchConfig(model_name="efficientnet_lite0")) == "infer_launch --model_name efficientnet_lite0"
+
+
+def test_what_has_no_ok_row_yet_goes_where_the_options_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out-2").mkdir()
+    there = leaving_out(RunConfig(data_dir="photos", output="out", overwrite=True), Path("out"))
+    assert there == "bulkinfer run photos --skip_done out --output out-3"
+    into_logs = leaving_out(RunConfig(data_dir="photos", top_k=3), Path("logs/a/results"))
+    assert into_logs == "bulkinfer run photos --skip_done logs/a/results --top_k 3"

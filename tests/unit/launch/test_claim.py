@@ -146,7 +146,7 @@ def test_anything_else_stays_another_job(job: Job, output: Path, resolved: dict[
     there = require_job(output)
     assert joined_identity(asked.identity, there) is asked.identity
     with pytest.raises(UsageError, match="holds the results of another job"):
-        resolved_there(there, output, asked.identity)
+        resolved_there(there, output, asked.identity, asked.config)
 
 
 def test_a_variant_that_auto_led_to_may_be_named(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

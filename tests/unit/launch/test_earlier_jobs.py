@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.commands import infer_launch
 from bulkinfer.config import LaunchConfig
+from bulkinfer.errors import UsageError
 from bulkinfer.launch.launcher import LaunchResult, launch
 from bulkinfer.results.verify import verify
 
@@ -96,3 +97,24 @@ def test_c30_jobs_of_other_folders_and_options_are_not_named(
     for other in ({"top_k": 1}, {"data_dir": str(tmp_path / "elsewhere")}, {"output": "given"}, {"overwrite": True}):
         launch(replace(config, dry_run=True, **other))
     assert "warning" not in capfd.readouterr().err
+
+
+def test_a_finished_output_is_refused_with_the_command_for_what_was_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(without_output(tmp_path, monkeypatch), output="out")
+    launch(config)
+    add_pictures(config)
+    with pytest.raises(UsageError, match="out began: 3 of the 13 pictures there now have no ok row") as caught:
+        launch(config)
+    only, _, again = str(caught.value).partition("; to run only those: ")[2].partition("; to run all again: ")
+    assert run_words(only) == 0
+    assert (len(records(Path("out"))), len(records(Path("out-2")))) == (10, 3)
+    for path in Path(config.data_dir).iterdir():
+        if path.name.startswith("new-"):
+            path.unlink()
+    next(Path(config.data_dir).iterdir()).unlink()
+    with pytest.raises(UsageError, match="pictures are gone, and each of the other 9 has an ok row; to run all again: infer_"):
+        launch(config)
+    assert run_words(again) == 0
+    assert len(records(Path("out"))) == 9

@@ -48,7 +48,7 @@ def job_of(models: Path, data: Dataset | None = None, **changes: Any) -> Job:
 def refusal(before: Job, now: Job) -> str:
     """Why the second job may not use the results folder of the first."""
     with pytest.raises(UsageError) as caught:
-        check_same_job(Path("out"), new_job_file(before), now.identity)
+        check_same_job(Path("out"), new_job_file(before), now.identity, now.config)
     return str(caught.value)
 
 
@@ -56,7 +56,7 @@ def test_the_same_job_is_the_same(models: Path) -> None:
     one, other = job_of(models), job_of(models)
     assert one.fingerprint == other.fingerprint
     assert re.fullmatch(r"[0-9a-f]{64}", one.fingerprint)
-    check_same_job(Path("out"), new_job_file(one), other.identity)
+    check_same_job(Path("out"), new_job_file(one), other.identity, other.config)
 
 
 DECIDING = {
@@ -107,7 +107,7 @@ def test_what_to_type_where_only_device_and_precision_differ(models: Path) -> No
 def test_a_setting_that_changes_no_row_may_change(models: Path, name: str) -> None:
     before, now = job_of(models), job_of(models, **{name: FREE[name]})
     assert before.fingerprint == now.fingerprint
-    check_same_job(Path("out"), new_job_file(before), now.identity)
+    check_same_job(Path("out"), new_job_file(before), now.identity, now.config)
 
 
 def test_the_precision_of_saved_outputs_decides_where_some_are_saved(models: Path) -> None:
@@ -135,7 +135,7 @@ def test_top_k_decides_only_as_far_as_there_are_classes(models: Path) -> None:
 def test_top_k_decides_nothing_where_classes_are_not_saved(models: Path, save: tuple[str, ...]) -> None:
     before, now = job_of(models, save=save), job_of(models, save=save, top_k=3)
     assert "top_k" not in now.identity
-    check_same_job(Path("out"), new_job_file(before), now.identity)
+    check_same_job(Path("out"), new_job_file(before), now.identity, now.config)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,16 @@ def test_changed_graph_and_weights_are_refused_by_name(models: Path) -> None:
     assert re.findall(r"(\S+) \(", refusal(before, job_of(models))) == ["graph_sha256", "weights_sha256"]
 
 
-def test_another_data_set_is_refused_by_name(models: Path) -> None:
+def test_other_pictures_are_refused_in_words(models: Path) -> None:
     before = job_of(models)
     now = job_of(models, dataset(5, 3, content_hash="n" * 64))
-    assert re.findall(r"(\S+) \(", refusal(before, now)) == ["manifest"]
-    assert "manifest (mmmmmmmmmmm… there, nnnnnnnnnnn… now)" in refusal(before, now)
+    assert refusal(before, now) == (
+        "out holds the results of a job on other pictures (pictures in /pictures: 8): give another --output, or --overwrite "
+        "to remove them; to run only pictures without an ok row there: infer_launch --skip_done out --model_name tiny "
+        f"--model_path {models}"
+    )
+    limited = job_of(models, dataset(5, 3, content_hash="n" * 64), limit=3)
+    assert "differs in limit (0 there, 3 now); pictures (other names or sizes):" in refusal(before, limited)
 
 
 def test_a_field_that_an_older_job_did_not_have_is_named(models: Path) -> None:
@@ -186,7 +191,7 @@ def test_a_field_that_an_older_job_did_not_have_is_named(models: Path) -> None:
     identity = {k: v for k, v in now.identity.items() if k != "decode"}
     found = JobFile({**new_job_file(now).content, "fingerprint": "0" * 64, "identity": identity})
     with pytest.raises(UsageError, match=r'differs in decode \(null there, "exact" now\)'):
-        check_same_job(Path("out"), found, now.identity)
+        check_same_job(Path("out"), found, now.identity, now.config)
 
 
 def test_counts_and_limit(models: Path) -> None:
@@ -218,7 +223,7 @@ def test_description(models: Path, tmp_path: Path) -> None:
     assert JobFile.read(tmp_path) is None
     job_file.write(tmp_path)
     found = require_job(tmp_path)
-    check_same_job(tmp_path, found, job.identity)
+    check_same_job(tmp_path, found, job.identity, job.config)
     before = job_path(tmp_path).read_bytes()
     found.write(tmp_path)
     assert job_path(tmp_path).read_bytes() == before

@@ -27,7 +27,7 @@ from bulkinfer.results.verify import verify
 
 from tests.commands import records
 from tests.forms import only_first
-from tests.launches import config_of
+from tests.launches import config_of, write_photos
 
 # -- the own folder of an output -----------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def test_parts_of_another_job_are_refused_and_never_set_aside(tmp_path: Path) ->
         launch(config)
     assert records(tmp_path / "out") == found
     told = str(caught.value)
-    assert f"{tmp_path / '.b.bulkinfer'}/_job.json is its _job.json: cp " in told
+    assert f"{tmp_path / '.b.bulkinfer'}/_job.json is the _job.json of a job with the same pictures and settings: cp " in told
     subprocess.run(told.rpartition(": ")[2], shell=True, check=True)
     assert launch(replace(other, output=config.output)).exit_code == 0
     assert (records(tmp_path / "out"), verify(tmp_path / "out").faults) == (found, [])
@@ -281,8 +281,8 @@ def test_c57_a_damaged_lock_is_replaced_by_overwrite(tmp_path: Path, monkeypatch
 
 
 def test_an_output_that_holds_the_pictures_is_refused(tmp_path: Path) -> None:
-    config = config_of(tmp_path, engine="inline")
-    for output in (config.data_dir, str(tmp_path)):
+    config = config_of(tmp_path, engine="inline", data_dir=str(write_photos(tmp_path / "data" / "photos", 10)))
+    for output in (config.data_dir, str(tmp_path / "data")):
         with pytest.raises(UsageError, match=r"the pictures in .* lie in it: give a folder for the results alone"):
             launch(replace(config, output=output))
     assert launch(replace(config, output=str(Path(config.data_dir) / "out"))).records == 10

@@ -204,7 +204,7 @@ def test_a_plain_folder_is_as_it_was_listed(tmp_path: Path) -> None:
     assert launch(config).exit_code == 3
     path.write_bytes(good)
     (path.parent / "zzz-new.png").write_bytes(good)
-    with pytest.raises(UsageError, match="differs in manifest"):
+    with pytest.raises(UsageError, match="began: 2 of the 11 pictures there now have no ok row; to run only those: infer_"):
         launch(config)
     assert retry(RetryConfig(output=config.output)).exit_code == 0
     assert len(records(Path(config.output))) == 10
@@ -219,7 +219,7 @@ def test_a_plain_folder_may_lie_elsewhere(tmp_path: Path) -> None:
     assert launch(config).exit_code == 3
     path.write_bytes(good)
     path.parent.rename(tmp_path / "moved")
-    with pytest.raises(UsageError, match="is not a folder: give --data_dir"):
+    with pytest.raises(UsageError, match="does not exist: give a folder of pictures"):
         retry(RetryConfig(output=config.output))
     assert retry(RetryConfig(output=config.output, data_dir=str(tmp_path / "moved"))).exit_code == 0
 
@@ -249,10 +249,10 @@ def test_another_network_is_refused_by_name(tmp_path: Path, whole: dict[str, byt
 
 def test_the_command(tmp_path: Path, whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> None:
     mend(tmp_path, whole, 0, 1, 2)
-    assert command.main([]) == 2
-    assert "no results folder given, as in: bulkinfer retry" in capsys.readouterr().err
+    assert command.main(["--log_path", str(tmp_path / "none")]) == 2
+    assert "none does not exist: give the folder of job logs" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none")]) == 2
-    assert "holds no _job.json" in capsys.readouterr().err
+    assert "none does not exist: name a job by its results, its log folder or its name" in capsys.readouterr().err
     assert command.main([str(tmp_path / "out"), "--stage", "write"]) == 2
     assert command.main([str(tmp_path / "out"), "--stage", "read", "decode", "--streams", "1"]) == 0
     assert "retry: 3 error rows are ok now, 0 failed again" in capsys.readouterr().out
@@ -412,7 +412,8 @@ def test_warnings_name_the_command(tmp_path: Path, whole: dict[str, bytes], caps
     assert all(line.startswith("bulkinfer retry: ") for line in told)
     assert "was begun with numpy 1.0" in told[0]
     assert "set aside as" in told[1]
-    assert told[2].endswith("have no row; the command that began the job continues")
+    assert " have no row; to continue: infer_launch " in told[2]
+    assert told[2].endswith(f" --output {output}") or f" --output {output} " in told[2]
 
 
 def test_many_rows_of_one_part(tmp_path: Path) -> None:

@@ -205,7 +205,9 @@ def test_another_network_is_refused_by_name(first: LaunchConfig, place: str, val
 
 
 def test_what_cannot_be_skipped(first: LaunchConfig, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--skip_done .*nothing: it holds no _job\.json"):
+    with pytest.raises(
+        UsageError, match=r"--skip_done: .*nothing does not exist: name a job by its results, its log folder or its name$"
+    ):
         launch(grown(first, skip_done=(str(tmp_path / "nothing"),)))
     with pytest.raises(UsageError, match="is the --output itself"):
         launch(grown(first, output=first.output))

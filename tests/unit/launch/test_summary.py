@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.launch.begun_config import continuing
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.summary import begin, count_rows, exit_code, finish
 from bulkinfer.launch.totals import Aggregate, Outcome
@@ -143,11 +144,12 @@ def test_nothing_left_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_an_incomplete_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = finished(after(launch_of(tmp_path), part(6), complete=False), FakeEngine())
+    launch = launch_of(tmp_path)
+    code, _ = finished(after(launch, part(6), complete=False), FakeEngine())
     assert code == 1
     out, err = capsys.readouterr()
     assert "records: 10 = 6 ok + 0 errors + 4 not done\n" in out
-    assert err == "incomplete: 4 of 10 records have no row; the command that began the job continues\n"
+    assert err == f"incomplete: 4 of 10 records have no row; to continue: {continuing(launch.job.config)}\n"
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(RunError("disk full"), 1), (UsageError("no such provider"), 2)])

@@ -35,7 +35,9 @@ def test_the_log_folder_gives_a_job_file_back(tmp_path: Path, harm: str, logs: s
     assert launch(config).exit_code == 0
     before = read_results(config.output).table()
     harmed(config, harm)
-    with pytest.raises(RunError, match=r"_job\.json is its _job\.json: cp ") as caught:
+    with pytest.raises(
+        RunError, match=r"_job\.json is the _job\.json of a job with the same pictures and settings: cp "
+    ) as caught:
         launch(config)
     repaired(caught.value)
     assert launch(config).exit_code == 0

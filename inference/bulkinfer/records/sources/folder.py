@@ -13,11 +13,13 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from bulkinfer.errors import UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.magic_bytes import CAMERA_RAW, HEAD_BYTES, identify
+from bulkinfer.files.user_path import did_you_mean
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest
 from bulkinfer.records.sources.archive_names import kind_by_name
@@ -151,7 +153,8 @@ def _root_id(root: bytes) -> _DirectoryId:
         os.scandir(root).close()
         return _directory_id(os.stat(root))
     except FileNotFoundError:
-        raise UsageError(f"{printable(root)} does not exist: give a folder of pictures") from None
+        meant = did_you_mean(Path(os.fsdecode(root))) or "give a folder of pictures"
+        raise UsageError(f"{printable(root)} does not exist: {meant}") from None
     except NotADirectoryError:
         raise UsageError(f"{printable(root)} is not a folder: give a folder of pictures") from None
     except OSError as error:

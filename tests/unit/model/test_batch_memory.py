@@ -1,0 +1,20 @@
+"""batch_memory.py: a batch that can never fit is refused."""
+
+from __future__ import annotations
+
+import pytest
+from bulkinfer.errors import UsageError
+from bulkinfer.model import batch_memory
+from bulkinfer.model.batch_memory import require_batch_fits
+from bulkinfer.model.recipe import Recipe
+
+
+def test_a_batch_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(32, 48, "exact", 32, 1.0, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    most = (1 << 30) // (32 * 48 * 3 * 9)
+    monkeypatch.setattr(batch_memory, "usable_memory", lambda: 1 << 30)
+    require_batch_fits(most, recipe)
+    with pytest.raises(UsageError, match=rf"--batch_size {2 * most}: .* take 2 GiB, and there are 1\.0 GiB of memory: give a"):
+        require_batch_fits(2 * most, recipe)
+    monkeypatch.setattr(batch_memory, "usable_memory", lambda: None)
+    require_batch_fits(2 * most, recipe)
