@@ -1,10 +1,10 @@
-"""Memory of training: what recomputing saves, and what the names of ImageNet cost.
+"""Memory of training: what recomputing saves, what a stage takes, and what the names of ImageNet cost.
 
     python tools/bench/train_memory.py [--scratch DIR]
 
 Peak memory of `bulkinfer train` with resnet50 at 224 x 224 in batches of 16, plain and with `--recompute blocks`, less that of
-batches of 2, is that of the activations of 14 pictures. 1,281,167 names in 1,000 class folders are listed by a run of one
-update with 2 and with 16 loader threads, beside one with 2,000 names.
+batches of 2, is that of the activations of 14 pictures. The larger of two stages is compared with one process. 1,281,167 names
+in 1,000 class folders are listed by a run of one update with 2 and with 16 loader threads, beside one with 2,000 names.
 """
 
 from __future__ import annotations
@@ -43,6 +43,22 @@ def measure_recomputing(scratch: Path) -> None:
     tell("  share that is left", again / kept, "", 0.7)
 
 
+def measure_stages(scratch: Path) -> None:
+    """The larger of two stages beside one process, for updates of 64 pictures."""
+
+    def peak(*words: object) -> float:
+        every = ("train", "--dataset", "synthetic", "--model", "resnet50", "--steps", 1, "--checkpoints_per_epoch", 0)
+        return run("bulkinfer", *every, "--validation", "none", *words, cwd=scratch)[1] / MIB
+
+    parts = ("--micro_batch_size", 8, "--gradient_accumulation", 8)
+    at_once, accumulated = peak("--micro_batch_size", 64), peak(*parts)
+    larger = peak(*parts, "--pipeline_splits", "layer2.0", "--pipeline_schedule", "1f1b")
+    print(
+        f"64 pictures at once: {at_once:.0f} MiB, in micro batches of 8: {accumulated:.0f} MiB, and {larger:.0f} MiB in a stage"
+    )
+    tell("  a stage, of the one at once", larger / at_once, "", 0.75)
+
+
 def make_folders(place: Path, names: int) -> Path:
     """Class folders of links to one picture, and a folder of validation with the same classes."""
     picture = place.with_suffix(".jpg")
@@ -67,13 +83,14 @@ def measure_names(scratch: Path) -> None:
 
 
 def main() -> None:
-    """Measure both in a scratch folder."""
+    """Measure all in a scratch folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scratch", help="folder with room for 1.3 million links, removed at the end; default: the system's")
     folder = parser.parse_args().scratch
     with tempfile.TemporaryDirectory(dir=folder) as name:
         print(f"{os.cpu_count()} cores")
         measure_recomputing(Path(name))
+        measure_stages(Path(name))
         measure_names(Path(name))
     if over:
         raise SystemExit(f"over their bounds: {'; '.join(over)}")

@@ -81,7 +81,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "bulkinfer bench": (
         "bulkinfer bench photos --model_name efficientnet_lite0 --seconds 1 --rounds 1",
-        "bulkinfer bench photos --model_name efficientnet_lite0 --tune --tune_s 20",
+        "bulkinfer bench photos --model_name efficientnet_lite0 --tune --tune_s 40",
     ),
     "bulkinfer get_dataset": (
         "bulkinfer get_dataset mnist",

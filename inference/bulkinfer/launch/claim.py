@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,10 @@ def _removed_if_unused(log_dir: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
-            (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
-            remove_if_empty(log_dir)
+        with suppress(OSError):  # what failed is raised, and may have failed here too
+            if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
+                (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
+                remove_if_empty(log_dir)
         raise
 
 
