@@ -12,7 +12,7 @@ from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.auto.choose import find_network
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.job import Job, count_records, identity_of, new_job_file
+from bulkinfer.launch.jobs.job import Job, count_records, identity_of, new_job_file
 from bulkinfer.launch.plan import open_network, open_pictures
 from bulkinfer.launch.run import write_run
 from bulkinfer.records.dataset import Dataset

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bulkinfer.launch.launcher import launch
     from bulkinfer.launch.open_model import open_model
     from bulkinfer.records.dataset import open_dataset
-    from bulkinfer.records.make_partitions import partition_dataset
+    from bulkinfer.records.partitions.make_partitions import partition_dataset
     from bulkinfer.results.reader import read_results
     from bulkinfer.results.verify import verify
     from bulkinfer.train.launch import train
@@ -64,7 +64,7 @@ _LAZY = {  # name -> the module that it is loaded from
     "launch": "bulkinfer.launch.launcher",
     "open_dataset": "bulkinfer.records.dataset",
     "open_model": "bulkinfer.launch.open_model",
-    "partition_dataset": "bulkinfer.records.make_partitions",
+    "partition_dataset": "bulkinfer.records.partitions.make_partitions",
     "read_results": "bulkinfer.results.reader",
     "train": "bulkinfer.train.launch",
     "verify": "bulkinfer.results.verify",

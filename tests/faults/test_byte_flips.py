@@ -14,7 +14,7 @@ from bulkinfer.model.card import check_graph_files
 from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.results.reader import read_results
 from bulkinfer.results.verify import verify
-from bulkinfer.train import checkpoint
+from bulkinfer.train.checkpoints import checkpoint
 
 from tests import training
 from tests.commands import rows, run_here

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from bulkinfer.commands.parse import parse
 from bulkinfer.config import LaunchConfig
-from bulkinfer.launch.shards import with_shard
+from bulkinfer.launch.jobs.shards import with_shard
 from bulkinfer.results.shard import SHARDS_FILE
 
 from tests.commands import SCRIPTS, rows, run

@@ -25,7 +25,7 @@ ALLOWED = {
     "model/graph_checks.py": "arrays from a file that the guard opened",
     "export/variants/simplify.py": "a graph that this process has just written",
     "zoo/state_dict.py": "by path, after the guard opened it once: their libraries map files by name",
-    "train/checkpoint.py": "by path, after its hash was compared by the guard",
+    "train/checkpoints/checkpoint.py": "by path, after its hash was compared by the guard",
     "train/runs.py": "/proc/self/statm",
     "zoo/spec.py": "a file of an installed package",
     "launch/engines/worker_handle.py": "the log of a worker that this process has started",

@@ -28,9 +28,9 @@ from bulkinfer.bench.report import Quartiles
 from bulkinfer.datasets import read_dataset
 from bulkinfer.datasets.types import FilePictures
 from bulkinfer.host.cores import core_budget
-from bulkinfer.records.archive_index import INDEX_FILE
+from bulkinfer.records.archives.archive_index import INDEX_FILE
 from bulkinfer.records.dataset import open_dataset
-from bulkinfer.records.make_partitions import partition_dataset
+from bulkinfer.records.partitions.make_partitions import partition_dataset
 from bulkinfer.records.read_place import read_place
 from bulkinfer.train.data.recipes import recipe_for
 from bulkinfer.train.data.samples import Work, file_samples

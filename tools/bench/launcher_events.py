@@ -23,10 +23,10 @@ from pathlib import Path
 from bulkinfer.host.screen import Screen
 from bulkinfer.launch.engines.local import LocalEngine
 from bulkinfer.launch.engines.worker_handle import WorkerHandle
-from bulkinfer.launch.progress import Progress
-from bulkinfer.launch.reporter import Reporter
+from bulkinfer.launch.reporting.progress import Progress
+from bulkinfer.launch.reporting.reporter import Reporter
+from bulkinfer.launch.reporting.totals import Aggregate
 from bulkinfer.launch.step_queue import StepQueue
-from bulkinfer.launch.totals import Aggregate
 from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight, shared
 from bulkinfer.worker.protocol import Command, StepDone, Totals, decode, encode

@@ -32,7 +32,7 @@ from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks.group import ALONE
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.setup import set_up
-from bulkinfer.train.step import never
+from bulkinfer.train.update.step import never
 from comparison import spread
 from conditions import conditions, heading
 

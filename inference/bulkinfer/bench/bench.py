@@ -22,8 +22,8 @@ from bulkinfer.bench.tune import tune
 from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.cores import core_budget
-from bulkinfer.launch.job import Job, count_records
-from bulkinfer.launch.output_place import refuse_inside_partition
+from bulkinfer.launch.jobs.job import Job, count_records
+from bulkinfer.launch.jobs.output_place import refuse_inside_partition
 from bulkinfer.launch.tuned_flags import require_place, write_flag_file
 from bulkinfer.results.log_folder import dated
 from bulkinfer.runtime.devices import plan_workers

@@ -19,7 +19,7 @@ from bulkinfer.host.cores import CoreBudget, ThreadPlan, loader_processes_for
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.auto.precision import OFFERED
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.job import Job, count_records, first_records, identity_of
+from bulkinfer.launch.jobs.job import Job, count_records, first_records, identity_of
 from bulkinfer.launch.plan import open_network
 from bulkinfer.launch.run import write_run
 from bulkinfer.records.data_dir import resolve_data_dir

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bulkinfer.host.console import say
 
 if TYPE_CHECKING:
-    from bulkinfer.launch.summary import LaunchResult
+    from bulkinfer.launch.reporting.summary import LaunchResult
 
 _SIGNALS = 128  # exit codes from here on follow a signal
 

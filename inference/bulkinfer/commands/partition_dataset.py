@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _partition(config: PartitionConfig) -> int:
-    from bulkinfer.records.make_partitions import make_partitions
+    from bulkinfer.records.partitions.make_partitions import make_partitions
 
     is_complete = make_partitions(config)
     say(f"next: {' '.join(map(shell_word, launch_words(config.output)))}")

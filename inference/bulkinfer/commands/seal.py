@@ -23,7 +23,7 @@ _KINDS = {
     "dataset.json": (JSON_BYTES, "bulkinfer.records.dataset:description_of"),
     "_job.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),
     "_job-*.json": (JOB_BYTES, "bulkinfer.results.job_file:JobFile.of"),  # kept by a later job in the same place
-    "state.json": (JSON_BYTES, "bulkinfer.train.state:check_state"),
+    "state.json": (JSON_BYTES, "bulkinfer.train.checkpoints.state:check_state"),
 }
 
 

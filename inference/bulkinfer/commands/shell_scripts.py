@@ -11,7 +11,7 @@ from typing import Any
 
 from bulkinfer import commands
 from bulkinfer.commands.help import value_name
-from bulkinfer.train.network_names import TRAINABLE
+from bulkinfer.train.network.network_names import TRAINABLE
 from bulkinfer.zoo import NETWORKS
 
 SCRIPTS = ("get_model", "partition_dataset", "infer_launch")  # commands that are installed under their own names as well

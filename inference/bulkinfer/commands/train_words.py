@@ -34,7 +34,7 @@ def options_of_set(name: str, path: str) -> Mapping[str, str]:
 def options_of_run(run: str) -> Mapping[str, Any]:
     """The options of a run. Raises UsageError or RunError if there is no such run."""
     spin_briefly()
-    from bulkinfer.train.resume import options_of
+    from bulkinfer.train.checkpoints.resume import options_of
 
     return options_of(run)
 

@@ -71,7 +71,7 @@ def _print_verdict(output: Path, verdict: Verdict) -> None:
     for fault in verdict.faults:
         say(f"bulkinfer verify: {fault}", is_error=True)
     if any("run the job again" in fault for fault in verdict.faults):
-        from bulkinfer.launch.begun_config import begun_config, continuing
+        from bulkinfer.launch.jobs.begun_config import begun_config, continuing
 
         say(f"to run the job again: {continuing(begun_config(verdict.job, output))}")
     if not verdict.faults:

@@ -1,6 +1,6 @@
 """Pictures in tar and TFRecord files: train-* beside validation-*, as ImageNet comes in shards.
 
-A picture's class is what its archive says (records/archive_labels.py), else the first folder of its name there.
+A picture's class is what its archive says (records/archives/archive_labels.py), else the first folder of its name there.
 Samples are in the order of their classes and names, as those of class folders are: how they are spread over archives changes
 no run.
 """
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from bulkinfer.datasets.boxes import BoxTable, listed_boxes
 from bulkinfer.datasets.types import FilePictures, MemberTable
 from bulkinfer.errors import RecordError, UsageError, os_error_reason
-from bulkinfer.records.archive_index import ArchiveIndex, open_index
-from bulkinfer.records.archive_labels import ArchiveLabels, read_labels
-from bulkinfer.records.index_file import INDEX_SCHEMA
+from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
+from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
+from bulkinfer.records.archives.index_file import INDEX_SCHEMA
 from bulkinfer.records.manifest_rows import raw_key_column
 from bulkinfer.records.read_place import read_place
 from bulkinfer.records.sources.archive_names import kind_by_name

@@ -19,7 +19,7 @@ from bulkinfer.types import Archive, Array, Member, Place
 
 if TYPE_CHECKING:
     from bulkinfer.datasets.boxes import BoxTable
-    from bulkinfer.records.archive_index import ArchiveIndex
+    from bulkinfer.records.archives.archive_index import ArchiveIndex
 
 SPLITS = ("train", "valid")
 

@@ -20,7 +20,7 @@ from bulkinfer.model.recipe import Recipe
 
 if TYPE_CHECKING:
     from bulkinfer.model.graph_file import Export
-    from bulkinfer.train.checkpoint import Checkpoint
+    from bulkinfer.train.checkpoints.checkpoint import Checkpoint
 
 log = logging.getLogger("bulkinfer")
 
@@ -57,7 +57,7 @@ class TrainedNetwork:
         require_batch_fits(self.config.batch_size, self._recipe)
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
-            from bulkinfer.train.networks import rebuild
+            from bulkinfer.train.network.networks import rebuild
         found, state = self.checkpoint, self.checkpoint.state
         weights = found.tensors(self.weights_file)
         shown = f"{self.weights_file} of {found.path}" if found.ema else f"the weights of {found.path}"
@@ -88,7 +88,7 @@ def find(config: GetModelConfig) -> TrainedNetwork:
     """The network of --checkpoint. Raises UsageError where it is not there or lacks what --weights_of asks for, and for an
     illegal name; RunError if it is damaged.
     """
-    from bulkinfer.train import checkpoint
+    from bulkinfer.train.checkpoints import checkpoint
 
     found = checkpoint.find(Path(config.checkpoint))
     architecture = str(found.state["network"]["model"]).removeprefix("timm_")  # this prefix is reserved for timm's networks

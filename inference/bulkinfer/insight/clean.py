@@ -20,9 +20,9 @@ from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
 from bulkinfer.launch.claim import remove_temporaries
-from bulkinfer.launch.result_files import all_result_files, remove_if_empty
+from bulkinfer.launch.jobs.result_files import all_result_files, remove_if_empty
+from bulkinfer.launch.jobs.saved_manifest import is_kept_manifest
 from bulkinfer.launch.retry import LOG_FOLDER as RETRY_FOLDER
-from bulkinfer.launch.saved_manifest import is_kept_manifest
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JOB_FILE
 from bulkinfer.results.job_place import place_of

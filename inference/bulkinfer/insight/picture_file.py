@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bulkinfer.files.user_path import DATASETS, find_data_dir
-from bulkinfer.records.archive_dataset import ArchiveLines, archive_root
-from bulkinfer.records.archive_index import open_index
-from bulkinfer.records.archive_labels import ArchiveLabels
+from bulkinfer.records.archives.archive_dataset import ArchiveLines, archive_root
+from bulkinfer.records.archives.archive_index import open_index
+from bulkinfer.records.archives.archive_labels import ArchiveLabels
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.sources.archive_names import kind_by_name

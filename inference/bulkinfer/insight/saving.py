@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.files.user_path import unused_beside
-from bulkinfer.launch.begun_config import begun_config, command_with
+from bulkinfer.launch.jobs.begun_config import begun_config, command_with
 from bulkinfer.model.card import readable_card
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.reader import Results

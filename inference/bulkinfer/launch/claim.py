@@ -18,11 +18,11 @@ from bulkinfer.files.lease import Lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import make_own_folder, own_folder
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.changed_pictures import keep_times, warn_of_changed_pictures
-from bulkinfer.launch.job import RETRY, Job, new_job_file, resolved_there, warn_of_changes
+from bulkinfer.launch.jobs.changed_pictures import keep_times, warn_of_changed_pictures
+from bulkinfer.launch.jobs.job import RETRY, Job, new_job_file, resolved_there, warn_of_changes
+from bulkinfer.launch.jobs.result_files import all_result_files, describe_files, remove_if_empty
+from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
-from bulkinfer.launch.result_files import all_result_files, describe_files, remove_if_empty
-from bulkinfer.launch.shards import join_shards
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
 from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, take_log_dir

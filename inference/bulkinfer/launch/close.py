@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bulkinfer.launch.claim import Launch, remove_temporaries
-from bulkinfer.launch.job import Job
-from bulkinfer.launch.status import write_last_status
-from bulkinfer.launch.summary import LaunchResult, finish
-from bulkinfer.launch.totals import Outcome
+from bulkinfer.launch.jobs.job import Job
+from bulkinfer.launch.reporting.status import write_last_status
+from bulkinfer.launch.reporting.summary import LaunchResult, finish
+from bulkinfer.launch.reporting.totals import Outcome
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.parquet_parts import Part, inspect_part, published_steps
 from bulkinfer.results.part_names import part_name

@@ -8,8 +8,8 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.launch.claim import claim, preview
 from bulkinfer.launch.close import close
 from bulkinfer.launch.plan import announce, plan_launch
+from bulkinfer.launch.reporting.summary import LaunchResult, planned_result
 from bulkinfer.launch.run import run
-from bulkinfer.launch.summary import LaunchResult, planned_result
 
 __all__ = ["LaunchResult", "launch"]
 

@@ -26,10 +26,10 @@ from bulkinfer.files.guarded import open_regular
 from bulkinfer.files.output_lock import launcher_in, results_lock
 from bulkinfer.files.own_folder import own_folder, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
-from bulkinfer.launch.begun_config import begun_config, command_with
 from bulkinfer.launch.claim import forget_gone_results, remove_temporaries
+from bulkinfer.launch.jobs.begun_config import begun_config, command_with
 from bulkinfer.launch.options import MergeConfig
-from bulkinfer.launch.summary import OK, WITH_ERRORS
+from bulkinfer.launch.reporting.summary import OK, WITH_ERRORS
 from bulkinfer.results.job_file import JobFile, RowCounts
 from bulkinfer.results.parquet_parts import MOST_PART_BYTES
 from bulkinfer.results.part_names import STAGING, by_partition, missing_ranges, part_step

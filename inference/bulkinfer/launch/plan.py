@@ -14,9 +14,9 @@ from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.begun_config import leaving_out
-from bulkinfer.launch.earlier_jobs import go_on_with_earlier, refuse_changed_folder
-from bulkinfer.launch.job import (
+from bulkinfer.launch.jobs.begun_config import leaving_out
+from bulkinfer.launch.jobs.earlier_jobs import go_on_with_earlier, refuse_changed_folder
+from bulkinfer.launch.jobs.job import (
     WITHOUT,
     Job,
     count_records,
@@ -25,15 +25,15 @@ from bulkinfer.launch.job import (
     joined_identity,
     resolved_there,
 )
-from bulkinfer.launch.output_place import (
+from bulkinfer.launch.jobs.output_place import (
     refuse_inside_partition,
     require_apart_from_pictures,
     require_places,
     warn_of_foreign_files,
 )
-from bulkinfer.launch.saved_manifest import listed_before
-from bulkinfer.launch.shards import refuse_other_job, shard_of, shards_beside, with_shard
-from bulkinfer.launch.skip_done import check_settled, without_done
+from bulkinfer.launch.jobs.saved_manifest import listed_before
+from bulkinfer.launch.jobs.shards import refuse_other_job, shard_of, shards_beside, with_shard
+from bulkinfer.launch.jobs.skip_done import check_settled, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir

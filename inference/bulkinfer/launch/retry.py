@@ -14,18 +14,18 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.own_folder import own_folder
-from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch, claim
 from bulkinfer.launch.close import close
-from bulkinfer.launch.job import RETRY, new_job_file
+from bulkinfer.launch.jobs.begun_config import begun_config
+from bulkinfer.launch.jobs.job import RETRY, new_job_file
+from bulkinfer.launch.jobs.result_files import remove_if_empty, result_files
+from bulkinfer.launch.jobs.saved_manifest import kept_dataset
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
-from bulkinfer.launch.result_files import remove_if_empty, result_files
+from bulkinfer.launch.reporting.summary import LaunchResult, clear_log, planned_result
+from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.launch.retry_merge import failed_rows, merge
 from bulkinfer.launch.run import run_engine
-from bulkinfer.launch.saved_manifest import kept_dataset
-from bulkinfer.launch.summary import LaunchResult, clear_log, planned_result
-from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Partition
 from bulkinfer.results.find_output import require_job

@@ -14,12 +14,12 @@ from bulkinfer.host.stop_signals import stopping_signal
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.engines import make_engine
 from bulkinfer.launch.graph_cache import with_cached_graph
-from bulkinfer.launch.progress import Progress
-from bulkinfer.launch.reporter import Reporter
-from bulkinfer.launch.saved_manifest import kept_manifest
-from bulkinfer.launch.status import StatusWriter
-from bulkinfer.launch.summary import begin
-from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.launch.jobs.saved_manifest import kept_manifest
+from bulkinfer.launch.reporting.progress import Progress
+from bulkinfer.launch.reporting.reporter import Reporter
+from bulkinfer.launch.reporting.status import StatusWriter
+from bulkinfer.launch.reporting.summary import begin
+from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.worker.protocol import ManifestRef, RunSpec

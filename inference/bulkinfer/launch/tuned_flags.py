@@ -15,7 +15,7 @@ from bulkinfer.files.atomic import publishing
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
 from bulkinfer.host.versions import processor, versions
-from bulkinfer.launch.job import Job
+from bulkinfer.launch.jobs.job import Job
 from bulkinfer.runtime.devices import AUTO
 
 log = logging.getLogger("bulkinfer")

@@ -15,7 +15,7 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.user_path import user_path
-from bulkinfer.records.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest, numbered_entries
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown

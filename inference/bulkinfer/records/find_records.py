@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.records.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.dataset import no_pictures, warn_of_archives
 from bulkinfer.records.manifest_rows import Entry

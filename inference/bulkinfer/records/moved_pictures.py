@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import RunError, UsageError
-from bulkinfer.records.archive_index import open_index
+from bulkinfer.records.archives.archive_index import open_index
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, KEY_COLUMNS, PLACE_COLUMNS, Lines, raw_key_column
 from bulkinfer.records.sources.archives import archive_at

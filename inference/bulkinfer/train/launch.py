@@ -17,28 +17,28 @@ from bulkinfer.errors import RunError, first_line
 from bulkinfer.files.latest_link import point_latest
 from bulkinfer.files.user_path import real_path
 from bulkinfer.host.versions import versions
-from bulkinfer.train import checkpoint
 from bulkinfer.train.averages.average import average_at_end
 from bulkinfer.train.averages.ema import warn_if_slow
-from bulkinfer.train.checkpoint import Checkpoint
-from bulkinfer.train.compile_cache import private_cache
+from bulkinfer.train.checkpoints import checkpoint
+from bulkinfer.train.checkpoints.checkpoint import Checkpoint
+from bulkinfer.train.checkpoints.resume import changed_options, find_last, refuse_later, restore
+from bulkinfer.train.checkpoints.saving import remove_all
 from bulkinfer.train.data.opening import with_data_found
 from bulkinfer.train.defaults import with_defaults
 from bulkinfer.train.loop import run_updates
+from bulkinfer.train.network.compile_cache import private_cache
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.picture_check import check_pictures
 from bulkinfer.train.ranks.agreement import agree
 from bulkinfer.train.ranks.group import connected, noticing_lost_ranks
 from bulkinfer.train.ranks.start import ranks_to_start, start_ranks
 from bulkinfer.train.ranks.world import World, find_world
-from bulkinfer.train.resume import changed_options, find_last, refuse_later, restore
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
-from bulkinfer.train.saving import remove_all
 from bulkinfer.train.setup import device_of, set_up
-from bulkinfer.train.step import Stop, never, warn_if_emulated
 from bulkinfer.train.tracking.profiler import check_profile
 from bulkinfer.train.tracking.tracker import tracked
 from bulkinfer.train.training import Training
+from bulkinfer.train.update.step import Stop, never, warn_if_emulated
 from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from bulkinfer.errors import PictureError
+from bulkinfer.train.checkpoints.saving import save
 from bulkinfer.train.data.augment import flip_and_crop, mix, normalise
 from bulkinfer.train.data.draws import order, step_seed
 from bulkinfer.train.data.samples import Work
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Epochs, every, is_due, micro_batches_of
 from bulkinfer.train.runs import Log
-from bulkinfer.train.saving import save
-from bulkinfer.train.step import Outcome, Stop, run_step, targets_of
 from bulkinfer.train.tracking.profiler import profiled
 from bulkinfer.train.tracking.target import report_missed_target
 from bulkinfer.train.training import Training
+from bulkinfer.train.update.step import Outcome, Stop, run_step, targets_of
 from bulkinfer.train.validation.during_run import validate
 from bulkinfer.train.window import Window, log_window, report_not_finite
 from bulkinfer.types import shell_word

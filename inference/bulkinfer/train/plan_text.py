@@ -10,16 +10,16 @@ from torch import nn
 
 from bulkinfer.train.data.opening import Data
 from bulkinfer.train.defaults import default_model, mark
-from bulkinfer.train.freezing import moving_norms
-from bulkinfer.train.network_names import TRAINABLE
-from bulkinfer.train.networks import NetworkOptions
-from bulkinfer.train.optimisers import USES_MOMENTUM, l2_of
+from bulkinfer.train.network.freezing import moving_norms
+from bulkinfer.train.network.network_names import TRAINABLE
+from bulkinfer.train.network.networks import NetworkOptions
 from bulkinfer.train.options import DEFAULT_RATES, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs
 from bulkinfer.train.ranks.split_names import Split
-from bulkinfer.train.schedules import Schedule
 from bulkinfer.train.training import Training
-from bulkinfer.train.updating import rounding_seed
+from bulkinfer.train.update.optimisers import USES_MOMENTUM, l2_of
+from bulkinfer.train.update.schedules import Schedule
+from bulkinfer.train.update.updating import rounding_seed
 from bulkinfer.types import shell_word
 
 _NOT_SHOWN = ("dry_run", "resume")

@@ -16,13 +16,13 @@ from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.versions import versions
 from bulkinfer.train.averages.ema import Ema
+from bulkinfer.train.checkpoints.first_weights import load_first_weights
 from bulkinfer.train.data.augment import mixing_of
 from bulkinfer.train.data.draws import spread
 from bulkinfer.train.data.opening import Data, model_of, open_data
-from bulkinfer.train.first_weights import load_first_weights
-from bulkinfer.train.freezing import freeze, moving_norms
-from bulkinfer.train.networks import NetworkOptions, build, network_options
-from bulkinfer.train.optimisers import optimiser_options
+from bulkinfer.train.network.freezing import freeze, moving_norms
+from bulkinfer.train.network.networks import NetworkOptions, build, network_options
+from bulkinfer.train.network.recompute import NONE, recompute
 from bulkinfer.train.options import DEFAULT_EPOCHS, MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import Batches, Epochs, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
@@ -30,11 +30,11 @@ from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.shared_norm import share_statistics
 from bulkinfer.train.ranks.split_names import find_splits
 from bulkinfer.train.ranks.world import World
-from bulkinfer.train.recompute import NONE, recompute
-from bulkinfer.train.schedules import make_schedule
-from bulkinfer.train.step import Precision, loss_scale_of
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
-from bulkinfer.train.updating import Updater, rounding_seed
+from bulkinfer.train.update.optimisers import optimiser_options
+from bulkinfer.train.update.schedules import make_schedule
+from bulkinfer.train.update.step import Precision, loss_scale_of
+from bulkinfer.train.update.updating import Updater, rounding_seed
 
 
 def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, dict[str, str]]:

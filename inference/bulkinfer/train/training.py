@@ -20,9 +20,9 @@ from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Epochs
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.world import World
-from bulkinfer.train.schedules import Schedule
-from bulkinfer.train.step import LossScale, Precision
-from bulkinfer.train.updating import Updater
+from bulkinfer.train.update.schedules import Schedule
+from bulkinfer.train.update.step import LossScale, Precision
+from bulkinfer.train.update.updating import Updater
 
 if TYPE_CHECKING:
     from bulkinfer.train.ranks.stages import Stage

@@ -11,8 +11,8 @@ from torch import Tensor
 from bulkinfer.errors import RunError
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.runs import Log, memory_mb
-from bulkinfer.train.step import Outcome
 from bulkinfer.train.training import Training
+from bulkinfer.train.update.step import Outcome
 
 
 class Window:

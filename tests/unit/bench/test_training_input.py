@@ -18,8 +18,8 @@ from bulkinfer.errors import PictureError, UsageError
 from bulkinfer.train import setup
 from bulkinfer.train.data.input_parts import BATCH, DECODE, TOGETHER, parts_of
 from bulkinfer.train.loop import updates
-from bulkinfer.train.networks import NetworkOptions
-from bulkinfer.train.step import never
+from bulkinfer.train.network.networks import NetworkOptions
+from bulkinfer.train.update.step import never
 from torch import Tensor, nn
 
 from tests.forms import long

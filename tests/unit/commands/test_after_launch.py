@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.commands.after_launch import has_rows, print_next
-from bulkinfer.launch.summary import LaunchResult
+from bulkinfer.launch.reporting.summary import LaunchResult
 
 
 def result(code: int = 0, output: Path | None = Path("my rows"), summary: Path | None = Path("summary.json")) -> LaunchResult:

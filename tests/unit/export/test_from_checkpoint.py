@@ -18,7 +18,7 @@ from bulkinfer.files.atomic import file_sha256
 from bulkinfer.model.card import read_card, write_card
 from bulkinfer.model.graph_checks import network_input, read_golden
 from bulkinfer.model.lookup import get_model_command
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.network.networks import NetworkOptions, build
 from safetensors.torch import load_file
 
 from tests.forms import long

@@ -12,7 +12,7 @@ from bulkinfer.files.json_file import write_json
 from bulkinfer.insight.find_job import FoundJob, find_job, newest_with
 from bulkinfer.insight.jobs import list_jobs
 from bulkinfer.launch.launcher import launch
-from bulkinfer.launch.summary import point_latest
+from bulkinfer.launch.reporting.summary import point_latest
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.log_folder import job_name
 

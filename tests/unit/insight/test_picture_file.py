@@ -9,7 +9,7 @@ import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.insight.picture_file import PictureFiles, picture_folder
 from bulkinfer.records.dataset import open_dataset
-from bulkinfer.records.make_partitions import partition_dataset
+from bulkinfer.records.partitions.make_partitions import partition_dataset
 
 from tests.archives import write_tar
 from tests.commands import run_here

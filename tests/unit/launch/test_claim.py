@@ -17,7 +17,7 @@ from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.auto.choose import find_network
 from bulkinfer.launch.claim import claim_output, preview, remaining_steps, remove_results
-from bulkinfer.launch.job import Job, joined_identity, new_job_file, resolved_there
+from bulkinfer.launch.jobs.job import Job, joined_identity, new_job_file, resolved_there
 from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
 from bulkinfer.records.dataset import Dataset, Partition

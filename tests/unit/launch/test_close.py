@@ -12,8 +12,8 @@ from bulkinfer.errors import RunError
 from bulkinfer.files.output_lock import LOCK_FILE, output_lock
 from bulkinfer.launch import close as close_module
 from bulkinfer.launch.close import close, note_parts
-from bulkinfer.launch.job import Job
-from bulkinfer.launch.totals import Aggregate, Outcome
+from bulkinfer.launch.jobs.job import Job
+from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import Part, write_part

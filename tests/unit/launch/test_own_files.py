@@ -18,7 +18,7 @@ from bulkinfer.files import lease
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.launch import claim as claim_module
-from bulkinfer.launch.changed_pictures import TIMES_FILE
+from bulkinfer.launch.jobs.changed_pictures import TIMES_FILE
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.results.reader import read_results

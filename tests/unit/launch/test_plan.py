@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.launch.job import new_job_file
+from bulkinfer.launch.jobs.job import new_job_file
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.plan import choose_log_dir, describe_decoding, open_network
 from bulkinfer.results import log_folder

@@ -24,13 +24,13 @@ from bulkinfer.launch import close as close_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch import retry as retry_module
 from bulkinfer.launch import retry_merge as merge_module
-from bulkinfer.launch.begun_config import begun_config
 from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.jobs.begun_config import begun_config
+from bulkinfer.launch.jobs.saved_manifest import kept_manifest
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.options import RetryConfig
+from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.launch.retry import retry
-from bulkinfer.launch.saved_manifest import kept_manifest
-from bulkinfer.launch.totals import Aggregate, Outcome
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.parquet_parts import write_part

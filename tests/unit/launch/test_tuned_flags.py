@@ -12,7 +12,7 @@ from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.flag_file import END_MARK, FIRST_LINE, refuse_unfit
 from bulkinfer.host.cores import CoreBudget
-from bulkinfer.launch.job import Job
+from bulkinfer.launch.jobs.job import Job
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.tuned_flags import conditions, require_place, warn_if_tuned_elsewhere, write_flag_file
 from bulkinfer.runtime.devices import plan_workers

@@ -18,8 +18,8 @@ from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.layout import link_name
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
-from bulkinfer.records.partition import publish_partitions
-from bulkinfer.records.split import even_split
+from bulkinfer.records.partitions.partition import publish_partitions
+from bulkinfer.records.partitions.split import even_split
 from bulkinfer.types import Record, Step
 from hypothesis import given
 from hypothesis import strategies as st

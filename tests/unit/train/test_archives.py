@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.records.make_partitions import partition_dataset
+from bulkinfer.records.partitions.make_partitions import partition_dataset
 from bulkinfer.train.data.opening import open_data, with_data_found
 from bulkinfer.train.options import TrainConfig
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from bulkinfer.commands import get_model, validate
 from bulkinfer.errors import RunError
-from bulkinfer.train import checkpoint
+from bulkinfer.train.checkpoints import checkpoint
 from bulkinfer.zoo import state_dict
 from torch import nn
 

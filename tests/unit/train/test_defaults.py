@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.train.data.opening import model_of
 from bulkinfer.train.defaults import default_model, with_defaults
-from bulkinfer.train.network_names import image_size
+from bulkinfer.train.network.network_names import image_size
 from bulkinfer.train.options import OPTIMISERS, TrainConfig
 
 from tests.data_sets import sklearn_digits

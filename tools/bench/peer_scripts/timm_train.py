@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.network.networks import NetworkOptions, build
 from laps import read_job, tree_cpu_s, write_result
 from PIL import Image
 from timm.data import create_dataset, create_loader

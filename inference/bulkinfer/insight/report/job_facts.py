@@ -9,7 +9,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.insight.find_job import FoundJob
-from bulkinfer.launch.begun_config import begun_config, command_with
+from bulkinfer.launch.jobs.begun_config import begun_config, command_with
 from bulkinfer.model.card import RANDOM_WEIGHTS
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.log_folder import SUMMARY_FILE

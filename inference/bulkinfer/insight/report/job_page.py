@@ -28,7 +28,7 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
-from bulkinfer.records.archive_dataset import is_archive_file
+from bulkinfer.records.archives.archive_dataset import is_archive_file
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import Results, read_results
 from bulkinfer.types import printable_path, shell_word

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from bulkinfer.errors import PictureError, UsageError
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.train import checkpoint
 from bulkinfer.train.averages.norms import estimate_norms
 from bulkinfer.train.averages.options import AverageConfig
+from bulkinfer.train.checkpoints import checkpoint
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.which import FAKE
-from bulkinfer.train.networks import rebuild
+from bulkinfer.train.network.networks import rebuild
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import AVERAGE, Log
 from bulkinfer.train.validation.classes import relabelled

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from bulkinfer.train.networks import load_weights
+from bulkinfer.train.network.networks import load_weights
 
 log = logging.getLogger("bulkinfer")
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.checkpoints.checkpoint import Checkpoint
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.draws import order, spread
 from bulkinfer.train.data.opening import open_data
 from bulkinfer.train.data.samples import Work
-from bulkinfer.train.freezing import freeze, moving_norms
+from bulkinfer.train.network.freezing import freeze, moving_norms
 from bulkinfer.train.options import MICRO_BATCH, TrainConfig
 from bulkinfer.train.plan import micro_batches
 from bulkinfer.train.setup import device_of

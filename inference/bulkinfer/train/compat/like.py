@@ -9,7 +9,7 @@ from bulkinfer.errors import UsageError
 from bulkinfer.model.names import plain
 from bulkinfer.train.compat.network_spelling import spelled
 from bulkinfer.train.compat.reference_flags import Row, blocks
-from bulkinfer.train.network_names import TRAINABLE
+from bulkinfer.train.network.network_names import TRAINABLE
 from bulkinfer.types import Given
 
 _FAMILIES = ("efficientnet", "mobilenet", "resnext", "resnet")  # a name with resnext has no resnet of its own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bulkinfer.errors import UsageError
 from bulkinfer.model.names import plain
-from bulkinfer.train.network_names import TRAINABLE
+from bulkinfer.train.network.network_names import TRAINABLE
 
 # Names in their plain form (no case, `-` or `_`) -> family. The sizes of a family are tried with the patterns below, in order.
 _FAMILIES = {"resnet": "resnet", "resnext": "resnext", "efficientnet": "efficientnet", "cifarresnet": "cifar_resnet"}

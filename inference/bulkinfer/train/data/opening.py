@@ -21,7 +21,7 @@ from bulkinfer.train.data.recipes import STATISTICS, recipe_for
 from bulkinfer.train.data.samples import Samples, array_samples, file_samples
 from bulkinfer.train.data.which import FAKE, dataset_of
 from bulkinfer.train.defaults import default_model
-from bulkinfer.train.network_names import find_trainable, image_size
+from bulkinfer.train.network.network_names import find_trainable, image_size
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.types import shell_word
 

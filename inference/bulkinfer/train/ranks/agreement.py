@@ -12,8 +12,8 @@ import torch
 from bulkinfer import __version__
 from bulkinfer.datasets.types import short_hash
 from bulkinfer.errors import UsageError
-from bulkinfer.train import checkpoint
-from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.checkpoints import checkpoint
+from bulkinfer.train.checkpoints.checkpoint import Checkpoint
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.training import Training
 

@@ -12,7 +12,7 @@ from torch.distributed._functional_collectives import all_reduce  # differentiab
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bulkinfer.train.freezing import moving_norms
+from bulkinfer.train.network.freezing import moving_norms
 
 
 def share_statistics(network: nn.Module, group: dist.ProcessGroup) -> None:

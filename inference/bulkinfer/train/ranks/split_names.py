@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from bulkinfer.errors import UsageError
+from bulkinfer.train.network.recompute import residual_blocks
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.recompute import residual_blocks
 
 _RUNS = 3  # of the network to time its blocks; the first one warms up
 _GROUP_OF_RESNET = re.compile(r"b(\d+)\.(\d+)")  # TensorFlow 1: group and block of a ResNet

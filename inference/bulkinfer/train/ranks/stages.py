@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
-from bulkinfer.train.loss import Loss, Part
+from bulkinfer.train.network.recompute import modules_matching, wrap
 from bulkinfer.train.ranks.group import Ranks
-from bulkinfer.train.recompute import modules_matching, wrap
+from bulkinfer.train.update.loss import Loss, Part
 
 T = TypeVar("T")
 Autocast = Callable[[], AbstractContextManager[object]]

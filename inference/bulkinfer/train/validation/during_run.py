@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from torch import nn
 
-from bulkinfer.train import checkpoint
+from bulkinfer.train.checkpoints import checkpoint
 from bulkinfer.train.runs import EMA, RAW, Log
-from bulkinfer.train.step import Precision
 from bulkinfer.train.tracking.target import reaches_target
 from bulkinfer.train.training import Training
+from bulkinfer.train.update.step import Precision
 from bulkinfer.train.validation.scores import Scores, evaluate
 
 

@@ -24,10 +24,10 @@ from bulkinfer.train.data.opening import read_split, samples_of, with_data_found
 from bulkinfer.train.data.recipes import recipe_for
 from bulkinfer.train.data.samples import Samples
 from bulkinfer.train.data.which import FAKE
-from bulkinfer.train.network_names import find_trainable, image_size
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.network.network_names import find_trainable, image_size
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.step import Precision
+from bulkinfer.train.update.step import Precision
 from bulkinfer.train.validation.classes import RelabelledSamples, class_positions
 from bulkinfer.train.validation.options import ValidateConfig
 from bulkinfer.train.validation.scores import Scores, evaluate

@@ -18,7 +18,7 @@ from bulkinfer.errors import RunError
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.samples import Samples, Work
 from bulkinfer.train.ranks.group import ALONE, Ranks
-from bulkinfer.train.step import Precision
+from bulkinfer.train.update.step import Precision
 
 
 @dataclass

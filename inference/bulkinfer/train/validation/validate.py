@@ -14,16 +14,16 @@ import torch
 from bulkinfer.errors import BulkinferError, PictureError, RunError, UsageError
 from bulkinfer.files.atomic import naming
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.train import checkpoint, state
-from bulkinfer.train.checkpoint import Checkpoint
+from bulkinfer.train.checkpoints import checkpoint, state
+from bulkinfer.train.checkpoints.checkpoint import Checkpoint
+from bulkinfer.train.checkpoints.state import options_of_state
 from bulkinfer.train.data.opening import open_held_out
 from bulkinfer.train.data.samples import Samples
-from bulkinfer.train.networks import rebuild
+from bulkinfer.train.network.networks import rebuild
 from bulkinfer.train.options import MICRO_BATCH, TrainConfig
 from bulkinfer.train.runs import AVERAGE, EMA, RAW, VALIDATION_COLUMNS, as_text, read_table, write_table
 from bulkinfer.train.setup import device_of
-from bulkinfer.train.state import options_of_state
-from bulkinfer.train.step import Precision, warn_if_emulated
+from bulkinfer.train.update.step import Precision, warn_if_emulated
 from bulkinfer.train.validation.classes import relabelled
 from bulkinfer.train.validation.networks import network_for_speed, open_subject, validate_subject
 from bulkinfer.train.validation.options import ValidateConfig

@@ -12,7 +12,7 @@ from bulkinfer.launch.auto import device_trial as probe
 from bulkinfer.launch.auto import precision
 from bulkinfer.launch.auto.choose import find_network, settle
 from bulkinfer.launch.auto.precision import Question, Verdict
-from bulkinfer.launch.job import Job
+from bulkinfer.launch.jobs.job import Job
 from bulkinfer.launch.plan import plan_launch
 from bulkinfer.model.card import read_card, write_card
 from bulkinfer.runtime.providers import PROVIDERS

@@ -17,17 +17,17 @@ from bulkinfer.commands import validate
 from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import from_checkpoint
-from bulkinfer.train import checkpoint
 from bulkinfer.train.averages.average import average
 from bulkinfer.train.averages.norms import set_to_means
 from bulkinfer.train.averages.options import AverageConfig
+from bulkinfer.train.checkpoints import checkpoint
+from bulkinfer.train.checkpoints.state import options_of_state
 from bulkinfer.train.data.augment import normalise
 from bulkinfer.train.data.opening import open_data
 from bulkinfer.train.data.samples import Work
-from bulkinfer.train.freezing import moving_norms
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.network.freezing import moving_norms
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
-from bulkinfer.train.state import options_of_state
 from safetensors.torch import load_file
 
 from tests.training import checkpoints, command, config_of, one_thread, table, trained

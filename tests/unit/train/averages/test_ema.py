@@ -12,10 +12,11 @@ import pytest
 import torch
 from bulkinfer.commands import validate
 from bulkinfer.errors import UsageError
-from bulkinfer.train import checkpoint, loop
+from bulkinfer.train import loop
 from bulkinfer.train.averages.ema import Ema, warn_if_slow
-from bulkinfer.train.first_weights import load_first_weights
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.checkpoints import checkpoint
+from bulkinfer.train.checkpoints.first_weights import load_first_weights
+from bulkinfer.train.network.networks import NetworkOptions, build
 from safetensors.torch import load_file
 
 from tests.data_sets import sklearn_digits

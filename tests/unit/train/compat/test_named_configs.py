@@ -13,11 +13,11 @@ from bulkinfer.commands.parse import parse
 from bulkinfer.commands.train_words import COMMAND
 from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.named_configs import OWN, words_of
-from bulkinfer.train.optimisers import l2_of
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks.world import World
-from bulkinfer.train.schedules import make_schedule
 from bulkinfer.train.setup import batches_of
+from bulkinfer.train.update.optimisers import l2_of
+from bulkinfer.train.update.schedules import make_schedule
 
 TEXT = """
 mine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.train.compat.network_spelling import spelled
-from bulkinfer.train.network_names import TRAINABLE, find_trainable
+from bulkinfer.train.network.network_names import TRAINABLE, find_trainable
 
 
 @pytest.mark.parametrize(

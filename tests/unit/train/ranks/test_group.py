@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bulkinfer.train.checkpoint import flatten_optimiser
+from bulkinfer.train.checkpoints.checkpoint import flatten_optimiser
 from bulkinfer.train.data.samples import CachedSamples
-from bulkinfer.train.networks import NetworkOptions, build
-from bulkinfer.train.optimisers import OptimiserOptions, gather_state
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.shared_norm import share_statistics
-from bulkinfer.train.step import Precision, run_step, targets_of
-from bulkinfer.train.updating import Updater
+from bulkinfer.train.update.optimisers import OptimiserOptions, gather_state
+from bulkinfer.train.update.step import Precision, run_step, targets_of
+from bulkinfer.train.update.updating import Updater
 from bulkinfer.train.validation.scores import evaluate
 from torch import nn
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train.networks import NetworkOptions, build
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.ranks import split_names
 from bulkinfer.train.ranks.split_names import best_borders, block_named, blocks_of, find_splits, seconds_of_blocks

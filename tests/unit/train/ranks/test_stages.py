@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from bulkinfer.train.checkpoint import flatten_optimiser
-from bulkinfer.train.loss import Part
-from bulkinfer.train.networks import NetworkOptions, build
-from bulkinfer.train.optimisers import OptimiserOptions
+from bulkinfer.train.checkpoints.checkpoint import flatten_optimiser
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.shared_norm import share_statistics
 from bulkinfer.train.ranks.stages import Stage, divide
-from bulkinfer.train.step import Precision, run_step, targets_of
-from bulkinfer.train.updating import Updater
+from bulkinfer.train.update.loss import Part
+from bulkinfer.train.update.optimisers import OptimiserOptions
+from bulkinfer.train.update.step import Precision, run_step, targets_of
+from bulkinfer.train.update.updating import Updater
 from torch import nn
 
 from tests.forms import long

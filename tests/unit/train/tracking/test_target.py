@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 from bulkinfer.errors import UsageError
-from bulkinfer.train import checkpoint, launch
+from bulkinfer.train import launch
+from bulkinfer.train.checkpoints import checkpoint
 from bulkinfer.train.training import Training
 from bulkinfer.train.validation import during_run
 

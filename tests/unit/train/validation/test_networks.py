@@ -11,7 +11,7 @@ import torch
 from bulkinfer import zoo
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.train.data.samples import Work
-from bulkinfer.train.step import Precision
+from bulkinfer.train.update.step import Precision
 from bulkinfer.train.validation.networks import Subject, _Outputs, validate_subject
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from bulkinfer.train.data.samples import CachedSamples
-from bulkinfer.train.step import Precision
+from bulkinfer.train.update.step import Precision
 from bulkinfer.train.validation.scores import Scores, evaluate
 from torch import nn
 

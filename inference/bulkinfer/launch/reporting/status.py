@@ -1,0 +1,64 @@
+"""status.json of a launch: written beside each of its locks while it runs, and once more at its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from dataclasses import replace
+
+from bulkinfer.errors import os_error_sentence
+from bulkinfer.host.process_identity import process_start_ticks
+from bulkinfer.host.status import FAILED, FINISHED, STOPPED, Status
+from bulkinfer.launch.claim import Launch
+from bulkinfer.launch.reporting.progress import Progress
+from bulkinfer.launch.reporting.totals import Outcome
+from bulkinfer.results.status_file import Launcher, utc_text, write_status
+
+log = logging.getLogger("bulkinfer")
+
+
+class StatusWriter:
+    """Writes the status.json files of one launch. `started` is when the command began, by time.perf_counter()."""
+
+    def __init__(self, launch: Launch, started: float) -> None:
+        self._leases, self._has_warned = launch.leases, False
+        log_dir = launch.leases[0].path.parent if launch.leases else launch.log_dir
+        self._launcher = Launcher(
+            job=log_dir.name,
+            command=launch.job.command,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            start_ticks=process_start_ticks(os.getpid()),
+            started=utc_text(time.time() - (time.perf_counter() - started)),
+            log_dir=str(log_dir.absolute()),
+            output=None if launch.output is None else str(launch.output.absolute()),
+        )
+
+    def write(self, status: Status, exit_code: int | None = None) -> None:
+        """Publish `status` beside each lock that is still held. If that fails, one warning is logged: the job goes on."""
+        for lease in self._leases:
+            if lease.refusal is not None:
+                continue  # another launcher writes there now
+            try:
+                write_status(lease.path.parent, self._launcher, status, exit_code)
+            except OSError as error:
+                if not self._has_warned:
+                    self._has_warned = True
+                    log.warning(f"warning: {os_error_sentence(error)}; bulkinfer watch may show old numbers")
+
+
+def write_last_status(launch: Launch, outcome: Outcome, exit_code: int) -> None:
+    """Write how the job stands after the launch: its rate is that of the whole run now."""
+    progress = outcome.progress or Progress(launch)  # nothing was to do
+    state = FINISHED
+    if outcome.refusal is not None:
+        state = FAILED
+    elif outcome.engine is not None and outcome.engine.signal is not None:
+        state = STOPPED
+    status = replace(progress.last_status(state), images_per_s=outcome.aggregate.images_per_s)
+    if launch.job_file is not None:  # it has all parts by now, and after a retry those of the whole job
+        rows = launch.job_file.count_rows()
+        status = replace(status, done=rows.ok + rows.errors, total=launch.job.num_records, errors=rows.errors_by_stage)
+    StatusWriter(launch, outcome.aggregate.started).write(status, exit_code)

@@ -1,0 +1,1 @@
+"""Pictures in archives: indexed, labelled, read as a data set."""

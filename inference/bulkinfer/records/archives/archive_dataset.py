@@ -1,0 +1,168 @@
+"""Archives as the records of a data set: in the order of their archives, with the labels that the archives have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bulkinfer.errors import UsageError
+from bulkinfer.host.number_text import size_text
+from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
+from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
+from bulkinfer.records.manifest_rows import KEY_COLUMNS, filled_table, raw_key_column
+from bulkinfer.records.sources.archive_names import kind_by_name
+from bulkinfer.records.sources.archives import check_names
+from bulkinfer.records.sources.folder import Picture, Scan, counted
+from bulkinfer.records.sources.labels import find_labels
+from bulkinfer.types import Archive, printable
+
+_OWN_COLUMNS = ("key", "key_bytes", "size_bytes", "archive", "offset", "span")  # as the index has them
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveLines:
+    """The pictures of an index as the lines of a manifest. `labels` are given, one for each line (-1: none), or its own."""
+
+    index: ArchiveIndex
+    own_labels: ArchiveLabels
+    labels: np.ndarray[Any, np.dtype[np.int32]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.index.lines)
+
+    def __getitem__(self, part: slice) -> ArchiveLinesPart:
+        start, end, _ = part.indices(len(self))
+        return ArchiveLinesPart(self, start, max(start, end))
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        """The lines start..end (exclusive) with these columns of ARCHIVE_SCHEMA."""
+        wanted = [name for name in _OWN_COLUMNS if name in columns]
+        has_labels = "label" in columns
+        for table in self.index.lines.blocks([*wanted, "label", "class_name"] if has_labels else wanted or ["key"], start, end):
+            given = {name: table[name] for name in wanted}
+            if has_labels:
+                given["label"] = self._labels(table, start)
+            start += len(table)
+            yield filled_table(given, columns, len(table))
+
+    def _labels(self, table: pa.Table, start: int) -> pa.Array | pa.ChunkedArray:
+        if self.labels is None:
+            return self.own_labels.column(table)
+        values = self.labels[start : start + len(table)]
+        return pa.array(values, pa.int32(), mask=values < 0)
+
+    def sizes_bytes(self) -> Iterator[int]:
+        """Size of each picture in bytes, in order; 0 where it is not known."""
+        for table in self.blocks(["size_bytes"], 0, len(self)):
+            yield from table["size_bytes"].fill_null(0).to_pylist()
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveLinesPart:
+    """The lines start..end (exclusive) of others."""
+
+    lines: ArchiveLines
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def blocks(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.Table]:
+        """The lines start..end (exclusive) of this part with these columns of ARCHIVE_SCHEMA."""
+        return self.lines.blocks(columns, self.start + start, self.start + end)
+
+
+@dataclass(frozen=True, eq=False)
+class ArchivePictures:
+    """The pictures of some archives below the folder `root`, as a data set takes them; `facts` are for dataset.json."""
+
+    root: bytes
+    archives: tuple[Archive, ...]
+    lines: ArchiveLines
+    scan: Scan
+    facts: dict[str, Any]
+
+
+def is_archive_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a file called like an archive."""
+    return bool(kind_by_name(os.fsencode(path))) and os.path.isfile(path)
+
+
+def archive_root(data_dir: str | bytes | os.PathLike[str]) -> bytes:
+    """The folder that archives are named relative to: `data_dir`, or that of a single archive."""
+    place = os.path.realpath(os.fsencode(data_dir))
+    return os.path.dirname(place) if os.path.isfile(place) else place
+
+
+def open_archives(data_dir: Path, names: Sequence[bytes], *, labels: str = "") -> ArchivePictures:
+    """The pictures of the archives `names` of a folder, or of the single archive `data_dir`.
+
+    `labels` is "folders" (those in which the archives hold the pictures) or the path of a table, in place of the archives' own
+    labels. Raises UsageError if an archive is missing, damaged or compressed, if none holds a picture, or for wrong labels.
+    """
+    root = archive_root(data_dir)
+    names = names or [os.path.basename(os.path.realpath(os.fsencode(data_dir)))]
+    if len(names) > 1 or not os.path.isfile(data_dir):
+        check_names(root, names)
+    index = open_index(root, names)
+    _refuse_without_pictures(index, names)
+    given = find_labels(labels, _inside(index)) if labels else None
+    own = ArchiveLabels(()) if labels else read_labels(index)
+    lines = ArchiveLines(index, own, _labels_of(index, given.of) if given else None)
+    scan = Scan(root, lines=[*_lines(index), *([own.line] if own.line else []), *(given.lines if given else ())])
+    facts = {"labels": given.facts} if given else _facts(own)
+    return ArchivePictures(root, index.archives, lines, scan, facts)
+
+
+def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> None:
+    sizes = (block["size_bytes"] for block in index.lines.blocks(["size_bytes"], 0, len(index.lines)))
+    if any(size.null_count < len(size) for size in sizes):
+        return
+    where = f"{counted(len(names), 'archive')} of {printable(index.root)}"
+    if len(index.lines):
+        raise UsageError(f"no record of {where} has a picture in image/encoded: give records of pictures")
+    raise UsageError(f"the {where} hold no pictures: give archives of pictures")
+
+
+def _lines(index: ArchiveIndex) -> list[str]:
+    """Lines to print: what was found, and what was left out."""
+    size = sum(pc.sum(block["size_bytes"]).as_py() or 0 for block in index.lines.blocks(["size_bytes"], 0, len(index.lines)))
+    pictures = f"{counted(len(index.lines), 'picture')} ({size_text(size)})"
+    lines = [f"found {pictures} in {counted(len(index.archives), 'archive')} of {printable(index.root)}"]
+    if index.left_out:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in index.left_out.most_common(5))
+        lines.append(f"not pictures: {index.left_out.total():,} ({kinds}{', ...' if len(index.left_out) > 5 else ''})")
+    return lines
+
+
+def _facts(own: ArchiveLabels) -> dict[str, Any]:
+    """The classes of the archives' own labels, for dataset.json."""
+    if not own.class_names:
+        return {}
+    return {"labels": {"from": "archives", "classes": [list(pair) for pair in enumerate(own.class_names)]}}
+
+
+def _names_inside(index: ArchiveIndex) -> Iterator[bytes]:
+    """The names of the pictures within their archives, in order."""
+    lengths = [len(archive.path) + 1 for archive in index.archives]
+    for block in index.lines.blocks([*KEY_COLUMNS, "archive"], 0, len(index.lines)):
+        for key, archive in zip(raw_key_column(block).to_pylist(), block["archive"].to_pylist(), strict=True):
+            yield key[lengths[archive] :]
+
+
+def _inside(index: ArchiveIndex) -> Scan:
+    """The names within the archives, as a scan of their folder would find them."""
+    return Scan(index.root, [Picture(name, None) for name in sorted(set(_names_inside(index)))])
+
+
+def _labels_of(index: ArchiveIndex, label_of: Callable[[bytes], int | None]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    labels = (label_of(name) for name in _names_inside(index))
+    return np.fromiter((-1 if label is None else label for label in labels), np.int32, len(index.lines))

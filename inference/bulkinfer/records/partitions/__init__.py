@@ -1,0 +1,1 @@
+"""partition_dataset: partitions are planned, written, linked and packed."""

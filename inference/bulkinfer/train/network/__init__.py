@@ -1,0 +1,1 @@
+"""The network of a run: by name, built, frozen in part, recomputed, compiled."""
