@@ -69,9 +69,7 @@ def _rows_of(output: Path, found: JobFile) -> pa.Table:
     try:
         return done_rows([(output, found)])
     except RunError as error:
-        raise RunError(
-            f"--skip_done: {error}; bulkinfer retry {shell_word(output)} sets the part aside, and what it held runs here then"
-        ) from None
+        raise RunError(f"{error}; type this command again after: bulkinfer retry {shell_word(output)}") from None
 
 
 def _warn_of_gone_parts(output: Path, found: JobFile) -> None:
