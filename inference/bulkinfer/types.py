@@ -65,7 +65,7 @@ def expanded_home(path: str) -> str:
 
 def explained(command: str) -> str:
     """A command for a message, with what its placeholders stand for: `bulkinfer run PHOTOS (PHOTOS: a folder of pictures)`."""
-    found = [f"{word}: {what}" for word, what in PLACEHOLDERS.items() if re.search(rf"\b{word}\b", command)]
+    found = [f"{word}: {what}" for word, what in PLACEHOLDERS.items() if re.search(rf"(?<!\S){word}(?!\S)", command)]
     return f"{command} ({'; '.join(found)})" if found else command
 
 

@@ -36,7 +36,7 @@ def _run(config: JobsConfig) -> int:
         say(line)
     for job in jobs:
         if job.output is not None and job.output.parent != job.log_dir:
-            say(f"{printable_path(job.log_dir)} has its output in {printable_path(job.output)}")
+            say(f"{printable_path(job.log_dir)} has its results in {printable_path(job.output)}")
     return 0
 
 

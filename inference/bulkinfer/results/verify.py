@@ -138,7 +138,7 @@ def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
     try:
         part, table = read_part(output, step, verdict.job.fingerprint)
     except ForeignError as error:
-        yield f"{error}: move it to the output of that job, then run this job again"
+        yield f"{error}: move it to the results folder of that job, then run this job again"
         return
     except BulkinferError as error:
         yield f"{error}: {_RUN_AGAIN}"
