@@ -14,7 +14,7 @@ from tests.commands import run_here
 from tests.launches import write_photos
 from tests.models import write_tiny_model
 
-SHOWN = "out holds the shards of a job: bulkinfer merge out makes one results folder of them; until then give one of them, such as "
+SHOWN = "out holds the shards of a job: bulkinfer merge out joins them; until then give one of them, such as "
 
 
 @pytest.fixture(scope="module")

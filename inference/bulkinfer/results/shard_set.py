@@ -90,7 +90,7 @@ def refuse_shard_set(folder: Path) -> None:
     if (folder / MERGED).is_dir():
         raise UsageError(f"{shown} holds the shards of a job: give {shell_word(folder / MERGED)}, which has the rows of all")
     there = sorted(path for path in folder.glob("shard-*-of-*") if path.is_dir())
-    advice = f"bulkinfer merge {shell_word(folder)} makes one results folder of them"
+    advice = f"bulkinfer merge {shell_word(folder)} joins them"
     if there:
         advice += f"; until then give one of them, such as {shell_word(there[0])}"
     raise UsageError(f"{shown} holds the shards of a job: {advice}")

@@ -90,7 +90,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, change: dict[str, Any]) 
 def test_commands_that_take_one_output_say_what_to_type(tmp_path: Path) -> None:
     refuse_shard_set(tmp_path)
     write_set(tmp_path)
-    with pytest.raises(UsageError, match=f"holds the shards of a job: bulkinfer merge {tmp_path} makes one results folder of them$"):
+    with pytest.raises(UsageError, match=f"holds the shards of a job: bulkinfer merge {tmp_path} joins them$"):
         find_output(tmp_path)
     (tmp_path / SHARD.folder).mkdir()
     for refused in (find_output, read_results):
