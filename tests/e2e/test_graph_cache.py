@@ -39,6 +39,7 @@ def proofs(home: Path) -> list[str | None]:
     return [proof.get("cached_graph") for proof in summary(home / "logs")["ran"].values()]
 
 
+@long
 def test_rows_and_fingerprint_are_the_same_with_and_without_it(home: Path) -> None:
     assert "graph cache" not in launch(home, "without", 2, OFF).stdout
     assert (entries(home / "models" / "tiny"), set(proofs(home))) == ([], {None})

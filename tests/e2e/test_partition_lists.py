@@ -118,7 +118,9 @@ def test_missing_files_keep_their_records(folder: Path, capsys: pytest.CaptureFi
     arguments = ["--list_file", "list.txt", "--data_dir", "photos", "--mode", mode, "--partitions", "2"]
     for repeat in (False, True):
         out, errors = told(capsys, 3, *arguments)
-        assert errors == "missing or not accessible, will be error rows: 3 pictures: 1, 9/9.jpg, nowhere.jpg\n"
+        assert (
+            errors == "partition_dataset: missing or not accessible, will be error rows: 3 pictures: 1, 9/9.jpg, nowhere.jpg\n"
+        )
         assert ("nothing to do" in out) == repeat
     entries = [entry for part in open_dataset(folder / "datasets").partitions for entry in part.manifest.entries()]
     assert [entry.size_bytes for entry in entries] == [2_000_000, None, 1000, None, None]

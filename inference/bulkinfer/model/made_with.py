@@ -101,8 +101,8 @@ def made_again_from(path: Path, name: str) -> Again | None:
 
 def unknown_source(name: str) -> str:
     """What to do about a network of which nothing says what it was made of."""
-    named = ["--name", shell_word(name)]
-    made = explained(" ".join(["get_model --checkpoint RUN", *named, "or get_model --onnx FILE", *named, "--recipe RECIPE"]))
+    named = f"--name {shell_word(name)}"
+    made = explained(f"get_model --checkpoint RUN {named}, or get_model --onnx FILE {named} --recipe RECIPE")
     return f"make {name} again from what it was made of: {made}{_REST}"
 
 

@@ -22,6 +22,7 @@ from bulkinfer.model.card import read_card, read_sidecar
 from bulkinfer.model.graph_checks import Golden, check_graph, golden_images, network_input, read_golden, write_golden
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.forms import long
 from tests.networks import (
     BGR,
     HALVES,
@@ -234,6 +235,7 @@ def test_c47_a_size_that_the_network_does_not_take_is_one_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
+@long
 def test_an_export_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
     """In a process of its own: torch makes its folder once."""
     code = """

@@ -17,6 +17,7 @@ from bulkinfer.results.find_output import require_job
 from bulkinfer.results.parquet_parts import published_steps, read_part
 
 from tests import pictures
+from tests.forms import long
 from tests.launches import config_of, write_photos
 from tests.models import write_tiny_model
 
@@ -92,6 +93,7 @@ def test_what_is_missing_is_named_with_the_command(tmp_path: Path) -> None:
         open_model(folder, save=("pose",), **ON_CPU)
 
 
+@long
 def test_auto_is_settled_as_by_a_launch(tmp_path: Path) -> None:
     config = config_of(tmp_path, photos=4, engine="inline", device="auto", precision="auto")
     assert launch(config).exit_code == 0

@@ -111,7 +111,7 @@ def test_a_dry_run_writes_nothing_and_knows_the_graph(models: Path) -> None:
 
 def test_a_wrong_data_dir_is_refused_before_a_graph_is_made(models: Path, tmp_path: Path) -> None:
     config = config_of(models, data_dir=str(tmp_path / "absent"), device="cpu", precision="fp32")
-    with pytest.raises(UsageError, match="absent is not a folder"):
+    with pytest.raises(UsageError, match="absent does not exist"):
         plan_launch(config)
     assert not (models / "net" / "model_7.onnx").exists()
 
