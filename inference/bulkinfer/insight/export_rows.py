@@ -65,6 +65,8 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     if config.format in _OF_CLASSES:
         require_classes(results)
     write: Write = _function(_WRITERS[config.format])
+    if config.to == STDOUT:
+        return Written(write(results, final, config), final, beside, holds)
     with made_folder(final.parent):
         remove_stale_temporaries(final.parent)
         return Written(write(results, final, config), final, beside, holds)
