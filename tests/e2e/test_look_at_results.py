@@ -118,6 +118,16 @@ def test_text_to_stdout_is_nothing_but_that(home: Path) -> None:
     assert not list(home.glob("-*"))
 
 
+@pytest.mark.parametrize(("words", "begins"), [(("rows", "out"), "key,status,"), (("report", "out"), "<!doctype html>")], ids=str)
+def test_a_file_may_be_called_as_stdout_is(home: Path, words: tuple[str, ...], begins: str) -> None:
+    done = run_here("bulkinfer", *words, "--to", "./-", cwd=home)
+    try:
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+        assert (home / "-").read_text().lower().startswith(begins)
+    finally:
+        (home / "-").unlink()
+
+
 @pytest.mark.parametrize("words", [("rows", "--format", "jsonl"), ("rows", "--format", "coco"), ("report",)], ids=str)
 def test_a_reader_that_has_enough_is_no_failure(home: Path, words: tuple[str, ...]) -> None:
     """As `| head -1`, which ends when it has its line."""

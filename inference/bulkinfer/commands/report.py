@@ -22,8 +22,8 @@ def _run(config: ReportConfig) -> int:
 
     with data_on_stdout(config.to == STDOUT):
         path, size_bytes = write_report(config)
-        if config.to == STDOUT:
-            return 0
+    if path is None:
+        return 0
     say(f"report: {path} ({size_text(size_bytes)}): open it in a browser, it needs no other file")
     return 0
 

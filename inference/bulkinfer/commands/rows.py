@@ -28,7 +28,6 @@ def _run(config: RowsConfig) -> int:
 
 def _write(config: RowsConfig) -> int:
     from bulkinfer.insight.export_rows import export_rows
-    from bulkinfer.insight.output_files import STDOUT
     from bulkinfer.results.reader import read_results
 
     results = read_results(_job(config).output)
@@ -36,7 +35,7 @@ def _write(config: RowsConfig) -> int:
         missing = int(results.job["num_records"]) - len(results)
         say(f"bulkinfer rows: warning: the job is not complete: {missing} records have no row yet", is_error=True)
     written = export_rows(results, config)
-    say(f"{'stdout' if config.to == STDOUT else written.path}: {written.num_rows} rows of {results.output}")
+    say(f"{'stdout' if written.path is None else written.path}: {written.num_rows} rows of {results.output}")
     if written.beside is not None:
         say(f"{written.beside}: {written.beside_holds}")
     return 0

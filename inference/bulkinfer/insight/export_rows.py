@@ -16,7 +16,7 @@ from bulkinfer.insight.output_files import STDOUT, require_file_place
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable_path
 
-Write = Callable[[Results, Path, RowsConfig], int]
+Write = Callable[[Results, Path | None, RowsConfig], int]
 _WRITERS = {  # by --format
     "csv": "flat:write_csv",
     "jsonl": "flat:write_jsonl",
@@ -36,10 +36,10 @@ _KINDS = {False: "file", True: "folder"}
 
 
 class Written(NamedTuple):
-    """What was written: rows, the file or folder, and a file that belongs to it, with what that holds in words."""
+    """What was written: rows, the file or folder (None: stdout), and a file that belongs to it, with what that holds in words."""
 
     num_rows: int
-    path: Path
+    path: Path | None
     beside: Path | None
     beside_holds: str
 
@@ -53,11 +53,11 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     is_folder, is_text = config.format == "parquet", config.format not in ("npy", "parquet")
     if config.to == STDOUT and not is_text:
         raise UsageError(f"--to {STDOUT}: --format {config.format} is no text for stdout: give a {_KINDS[is_folder]}")
-    final = Path(STDOUT)
+    final = None
     if config.to != STDOUT:
         final = require_file_place(config.to, results.output, overwrite=config.overwrite, is_folder=is_folder)
     place_of, holds = _BESIDE.get(config.format, ("", ""))
-    beside = _function(place_of)(final) if place_of and config.to != STDOUT else None
+    beside = _function(place_of)(final) if place_of and final is not None else None
     if beside is not None:
         require_file_place(str(beside), results.output, overwrite=config.overwrite)
     if not len(results):
@@ -65,8 +65,8 @@ def export_rows(results: Results, config: RowsConfig) -> Written:
     if config.format in _OF_CLASSES:
         require_classes(results)
     write: Write = _function(_WRITERS[config.format])
-    if config.to == STDOUT:
-        return Written(write(results, final, config), final, beside, holds)
+    if final is None:
+        return Written(write(results, None, config), None, None, "")
     with made_folder(final.parent):
         remove_stale_temporaries(final.parent)
         return Written(write(results, final, config), final, beside, holds)
