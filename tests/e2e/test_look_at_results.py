@@ -113,12 +113,16 @@ def test_text_to_stdout_is_nothing_but_that(home: Path) -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, NUM_OK + NUM_ERRORS + 2), "one key has a line break"
     assert done.stdout.startswith('"key","status"') or done.stdout.startswith("key,status")
     assert done.stderr == f"stdout: {NUM_OK + NUM_ERRORS} rows of {home / 'out'}\n"
+    done = run_here("bulkinfer", "rows", "out", "--to", "-", "--format", "fiftyone", cwd=home)
+    assert done.stderr.startswith("bulkinfer rows: warning: left out 1 row, the first of which is latin-\\xe9.png: ")
     done = run_here("bulkinfer", "report", "out", "--to", "-", cwd=home)
     assert (done.returncode, done.stdout.lstrip()[:9].lower()) == (0, "<!doctype")
     assert not list(home.glob("-*"))
 
 
-@pytest.mark.parametrize(("words", "begins"), [(("rows", "out"), "key,status,"), (("report", "out"), "<!doctype html>")], ids=str)
+@pytest.mark.parametrize(
+    ("words", "begins"), [(("rows", "out"), "key,status,"), (("report", "out"), "<!doctype html>")], ids=str
+)
 def test_a_file_may_be_called_as_stdout_is(home: Path, words: tuple[str, ...], begins: str) -> None:
     done = run_here("bulkinfer", *words, "--to", "./-", cwd=home)
     try:

@@ -36,7 +36,7 @@ _KINDS = {False: "file", True: "folder"}
 
 
 class Written(NamedTuple):
-    """What was written: rows, the file or folder (None: stdout), and a file that belongs to it, with what that holds in words."""
+    """What was written: rows, the file or folder (None: stdout), and a file beside it, with what that holds in words."""
 
     num_rows: int
     path: Path | None

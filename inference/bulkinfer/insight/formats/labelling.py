@@ -94,7 +94,7 @@ def write_fiftyone(results: Results, final: Path | None, _: RowsConfig) -> int:
         file.write("}}\n")
     if num_left_out:
         log.warning(
-            f"bulkinfer rows: warning: left out {counted(num_left_out, 'row')}, the first of which is "
+            f"warning: left out {counted(num_left_out, 'row')}, the first of which is "
             f"{escaped(first_left_out)}: FiftyOne cannot find pictures whose names hold a backslash or are not UTF-8"
         )
     return count
