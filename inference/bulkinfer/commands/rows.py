@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.console import say
 from bulkinfer.insight.options import RowsConfig
 
 if TYPE_CHECKING:
@@ -20,13 +20,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RowsConfig) -> int:
-    from bulkinfer.insight.output_files import STDOUT
-
-    with data_on_stdout(config.to == STDOUT):
-        return _write(config)
-
-
-def _write(config: RowsConfig) -> int:
     from bulkinfer.insight.export_rows import export_rows
     from bulkinfer.results.reader import read_results
 

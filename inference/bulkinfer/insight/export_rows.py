@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from bulkinfer.errors import UsageError
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.user_path import made_folder
+from bulkinfer.host.console import STDOUT
 from bulkinfer.insight.class_columns import require_classes
 from bulkinfer.insight.options import RowsConfig
-from bulkinfer.insight.output_files import STDOUT, require_file_place
+from bulkinfer.insight.output_files import require_file_place
 from bulkinfer.results.reader import Results
 from bulkinfer.types import printable_path
 

@@ -22,8 +22,6 @@ from bulkinfer.host.console import ReaderHasEnough
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.types import printable_path
 
-STDOUT = "-"  # the value of --to; a file of this name is ./-, so no path stands for stdout
-
 
 def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_folder: bool = False) -> Path:
     """The path of the file (or folder, if it `is_folder`) that --to names.

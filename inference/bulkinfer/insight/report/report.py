@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
+from bulkinfer.host.console import STDOUT
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
-from bulkinfer.insight.output_files import STDOUT, require_file_place, written_file
+from bulkinfer.insight.output_files import require_file_place, written_file
 from bulkinfer.insight.report.training_files import training_folder
 from bulkinfer.types import printable_path
 
