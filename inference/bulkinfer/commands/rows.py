@@ -35,13 +35,13 @@ def _run(config: RowsConfig) -> int:
 
 
 def _job(config: RowsConfig) -> FoundJob:
-    """The job that is named; else the newest, of --format npy the newest that saved what is written."""
+    """The job that is named; else the newest, of a format that writes a saved output the newest that saved it."""
     from bulkinfer.insight.find_job import find_job, newest_with
-    from bulkinfer.insight.formats.npy import DEFAULT
+    from bulkinfer.insight.rows_format import FORMATS
 
-    if config.job or config.format != "npy":
+    wanted = (config.column,) if config.column else FORMATS[config.format].columns
+    if config.job or not wanted:
         return find_job(config.job, config.log_path)
-    wanted = (config.column,) if config.column else DEFAULT
     found = newest_with(wanted, config.log_path)
     say(f"job: {found.output}, the newest one that saved {' or '.join(wanted)}")
     return found
