@@ -25,6 +25,7 @@ def _run(config: ShowConfig) -> int:
     from bulkinfer.host.table import table_lines
     from bulkinfer.insight.class_columns import keeps_classes, saved_outputs
     from bulkinfer.insight.find_job import find_job
+    from bulkinfer.insight.saving import again_with
     from bulkinfer.insight.show import as_cells, error_cells, surest_rows
     from bulkinfer.results.reader import read_results
 
@@ -32,7 +33,7 @@ def _run(config: ShowConfig) -> int:
     results, choice, cut = read_results(found.output), _choice(config, found), ""
     say(_headline(found, len(results)))
     if not keeps_classes(results):
-        say(f"saved: {', '.join(saved_outputs(results)) or 'keys'}; no classes, which --save topk saves as well")
+        say(f"saved: {', '.join(saved_outputs(results)) or 'keys'}; no classes: {again_with(results, 'topk')}")
     if count := config.least_sure or config.most_sure:
         table = surest_rows(results, choice, count, least=bool(config.least_sure))
     else:

@@ -82,7 +82,9 @@ def test_a_job_without_logs_pictures_and_rows(tmp_path: Path) -> None:
     assert "The logs of the workers hold no steps" in text
     assert "no longer" not in text
     assert "The pictures are not in" in text
-    assert "Near duplicates are found by embeddings, which this job did not save: --save topk embedding saves them." in text
+    command = "to save embedding, run: infer_launch --data_dir "
+    assert f"Near duplicates are found by embeddings, which this job did not save: {command}" in text
+    assert re.search(r" --output shapes-\w+-2 --save topk embedding What ran ", text)
 
 
 def test_pictures_that_are_gone_are_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
