@@ -89,8 +89,8 @@ def _headline(found: FoundJob, num_rows: int) -> str:
     errors = counts.errors
     is_known = counts.ok + errors == num_rows
     if not is_known and not launcher_in(found.output):  # its launch was killed
-        rows, _, stages = published_rows(found.output, job)
-        errors, is_known = sum(stages.values()), rows == num_rows
+        published = published_rows(found.output, job)
+        errors, is_known = published.num_errors, published.rows == num_rows
     known = f" ({num_rows - errors} ok, {errors} errors)" if is_known else ""
     return f"{found.output}: {num_rows} of {job.num_records} rows{known}, {job.model_name}"
 
