@@ -19,13 +19,14 @@ def _run(config: MergeConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
+    from bulkinfer.files.user_path import example_path
     from bulkinfer.launch.merge import merge_shards
     from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.types import printable_path, shell_word
 
     if not config.shards:
-        there = next(iter(sorted(Path().glob(f"*/{SHARDS_FILE}"))), Path("out", SHARDS_FILE)).parent
-        raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there)}")
+        there = example_path(Path(), f"*/{SHARDS_FILE}", Path("out", SHARDS_FILE))
+        raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there.parent)}")
     merged = merge_shards(config)
     counts = merged.counts
     say(f"records: {counts.ok + counts.errors} = {counts.ok} ok + {counts.errors} errors")

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from bulkinfer.commands.outcome import exit_code_of, leave
 from bulkinfer.commands.parse import Config, HelpRequested, parse, parse_values
+from bulkinfer.errors import RunError, os_error_sentence
 from bulkinfer.host.console import STDOUT, data_on_stdout, naming_command, print_log_lines, say, say_lines
 from bulkinfer.host.stop_signals import is_own_process
 
@@ -64,7 +65,7 @@ def run_command(
             from bulkinfer.commands.way_out import way_out
 
             if advice := way_out(config, error):
-                error.add_note(advice)
+                raise RunError(f"{os_error_sentence(error)}: {advice}") from error
             raise
 
     with naming_command(command):

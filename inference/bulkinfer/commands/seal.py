@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import SealConfig
+from bulkinfer.config import GetModelConfig, SealConfig
 from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES
 from bulkinfer.host.console import say
 
@@ -36,10 +36,13 @@ def _run(config: SealConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import BulkinferError, UsageError, os_error_sentence
+    from bulkinfer.files.user_path import example_path
+    from bulkinfer.model.card import CARD
     from bulkinfer.types import shell_word
 
     if not config.file:
-        there = next(iter(sorted(Path("models").glob("*/card.json"))), "models/resnet50/card.json")
+        models = Path(GetModelConfig.model_path)
+        there = example_path(models, f"*/{CARD}", models / "resnet50" / CARD)
         raise UsageError(f"no file given, as in: bulkinfer seal {shell_word(there)}")
     code = 0
     for path in map(Path, config.file):
