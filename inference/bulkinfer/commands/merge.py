@@ -25,8 +25,8 @@ def _run(config: MergeConfig) -> int:
     from bulkinfer.types import printable_path, shell_word
 
     if not config.shards:
-        there = example_path(Path(), f"*/{SHARDS_FILE}", Path("out", SHARDS_FILE))
-        raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there.parent)}")
+        there = example_path(Path(), f"*/{SHARDS_FILE}", Path("out", SHARDS_FILE)).parent
+        raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there)}")
     merged = merge_shards(config)
     counts = merged.counts
     say(f"records: {counts.ok + counts.errors} = {counts.ok} ok + {counts.errors} errors")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import GetModelConfig, SealConfig
+from bulkinfer.config import SealConfig
 from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES
 from bulkinfer.host.console import say
 
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: SealConfig) -> int:
     from pathlib import Path
 
+    from bulkinfer.config import GetModelConfig
     from bulkinfer.errors import BulkinferError, UsageError, os_error_sentence
     from bulkinfer.files.user_path import example_path
     from bulkinfer.model.card import CARD

@@ -18,7 +18,6 @@ from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.accuracy import score_files
 from bulkinfer.insight.comparison import compare, join
 from bulkinfer.insight.find_job import find_job, is_log_dir
-from bulkinfer.insight.options import CleanConfig
 from bulkinfer.insight.report.report import FILE as REPORT_FILE
 from bulkinfer.launch.claim import remove_temporaries
 from bulkinfer.launch.jobs.result_files import all_result_files, remove_if_empty
@@ -100,7 +99,7 @@ def plan_removals(words: tuple[str, ...], what: str, log_path: str) -> list[Remo
                 raise LockedError(f"{printable_path(output)} is in use by {launcher}: nothing is removed")
         chosen = {real_path(output or log_dir or ""): _chosen(output, log_dir, what) for output, log_dir in found}
         if all(removal == nothing for removal in chosen.values()):
-            raise UsageError(_has_none(word, what, log_path))
+            raise UsageError(_has_none(word, what))
         removals |= {place: removal for place, removal in chosen.items() if removal != nothing}
     return list(removals.values())
 
@@ -109,12 +108,10 @@ def _chosen(output: Path | None, log_dir: Path | None, what: str) -> Removal:
     return Removal(None if what == "logs" else output, None if what == "output" else log_dir)
 
 
-def _has_none(word: str, what: str, log_path: str) -> str:
+def _has_none(word: str, what: str) -> str:
     """The sentence about a job that has only its log folder, or only its results, and `what` is the other one."""
     other, lacks, has = ("logs", "results", "log folder") if what == "output" else ("output", "log folder", "results")
-    there = "" if log_path == CleanConfig.log_path else f" --log_path {shell_word(log_path)}"
-    command = f"bulkinfer clean {shell_word(word)} --what {other}{there}"
-    return f"the job of {printable_path(word)} has no {lacks}: to remove its {has}, run: {command}"
+    return f"the job of {printable_path(word)} has no {lacks}: give --what {other} to remove its {has}"
 
 
 def _places(word: str) -> list[str]:

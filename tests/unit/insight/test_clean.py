@@ -167,19 +167,16 @@ def test_a_job_that_has_nothing_of_what_is_asked(home: Path) -> None:
     (logs,) = planned("out", what="logs")
     (output,) = planned("out", what="output")
     remove(output)
-    message = "the job of out has no results: to remove its log folder, run: bulkinfer clean out --what logs"
+    message = "the job of out has no results: give --what logs to remove its log folder"
     with pytest.raises(UsageError, match=f"^{message}$"):
         planned("out", what="output")
     assert planned("out", what="logs") == planned("out") == [logs]
-    (home / "logs").rename(home / "the logs")
-    with pytest.raises(UsageError, match=f"^{message} --log_path '.*/the logs'$"):
-        plan_removals(("out",), "output", str(home / "the logs"))
 
 
 def test_a_job_without_a_log_folder(home: Path) -> None:
     (logs,) = planned("out", what="logs")
     remove(logs)
-    message = "the job of out has no log folder: to remove its results, run: bulkinfer clean out --what output"
+    message = "the job of out has no log folder: give --what output to remove its results"
     with pytest.raises(UsageError, match=f"^{message}$"):
         planned("out", what="logs")
     (output,) = planned("out", what="output")
