@@ -111,11 +111,26 @@ def test_what_is_wrong_is_one_sentence(home: Path, words: list[str], message: st
 def test_text_to_stdout_is_nothing_but_that(home: Path) -> None:
     done = run_here("bulkinfer", "rows", "logs/latest", "--to", "-", cwd=home)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, NUM_OK + NUM_ERRORS + 2), "one key has a line break"
-    assert done.stdout.startswith('"key","status"') or done.stdout.startswith("key,status")
+    answers = ",".join(f"class_{rank},label_{rank},score_{rank}" for rank in range(1, 6))
+    assert done.stdout.splitlines()[0] == f"key,status,{answers},stage,error"
     assert done.stderr == f"stdout: {NUM_OK + NUM_ERRORS} rows of {home / 'out'}\n"
+    done = run_here("bulkinfer", "rows", "out", "--to", "-", "--format", "fiftyone", cwd=home)
+    assert done.stderr.startswith("bulkinfer rows: warning: left out 1 row, the first of which is latin-\\xe9.png: ")
     done = run_here("bulkinfer", "report", "out", "--to", "-", cwd=home)
     assert (done.returncode, done.stdout.lstrip()[:9].lower()) == (0, "<!doctype")
     assert not list(home.glob("-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"), [(("rows", "out"), "key,status,"), (("report", "out"), "<!doctype html>")], ids=str
+)
+def test_a_file_may_be_called_as_stdout_is(home: Path, words: tuple[str, ...], begins: str) -> None:
+    done = run_here("bulkinfer", *words, "--to", "./-", cwd=home)
+    try:
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+        assert (home / "-").read_text().lower().startswith(begins)
+    finally:
+        (home / "-").unlink()
 
 
 @pytest.mark.parametrize("words", [("rows", "--format", "jsonl"), ("rows", "--format", "coco"), ("report",)], ids=str)

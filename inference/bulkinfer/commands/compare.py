@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.console import STDOUT, say
 from bulkinfer.insight.options import CompareConfig
 
 if TYPE_CHECKING:
@@ -24,18 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: CompareConfig) -> int:
-    from bulkinfer.insight.output_files import STDOUT
-
-    with data_on_stdout(config.to == STDOUT):
-        return _compare(config)
-
-
-def _compare(config: CompareConfig) -> int:
     from bulkinfer.errors import UsageError
     from bulkinfer.files.json_file import read_json
     from bulkinfer.insight.comparison.compare import FOLDER, NAMES, compare
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.output_files import STDOUT, files_folder, write_stdout
+    from bulkinfer.insight.output_files import files_folder, write_stdout
 
     if len(config.jobs) != 2:
         raise UsageError(

@@ -19,12 +19,13 @@ def _run(config: MergeConfig) -> int:
     from pathlib import Path
 
     from bulkinfer.errors import UsageError
+    from bulkinfer.files.user_path import example_path
     from bulkinfer.launch.merge import merge_shards
     from bulkinfer.results.shard import SHARDS_FILE
     from bulkinfer.types import printable_path, shell_word
 
     if not config.shards:
-        there = next(iter(sorted(Path().glob(f"*/{SHARDS_FILE}"))), Path("out", SHARDS_FILE)).parent
+        there = example_path(Path(), f"*/{SHARDS_FILE}", Path("out", SHARDS_FILE)).parent
         raise UsageError(f"no folder of shards given, as in: bulkinfer merge {shell_word(there)}")
     merged = merge_shards(config)
     counts = merged.counts

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.console import say
 from bulkinfer.host.number_text import size_text
 from bulkinfer.insight.options import ReportConfig
 
@@ -17,13 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ReportConfig) -> int:
-    from bulkinfer.insight.output_files import STDOUT
     from bulkinfer.insight.report.report import write_report
 
-    with data_on_stdout(config.to == STDOUT):
-        path, size_bytes = write_report(config)
-        if config.to == STDOUT:
-            return 0
+    path, size_bytes = write_report(config)
+    if path is None:
+        return 0
     say(f"report: {path} ({size_text(size_bytes)}): open it in a browser, it needs no other file")
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.console import say
 from bulkinfer.insight.options import RowsConfig
 
 if TYPE_CHECKING:
@@ -20,15 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RowsConfig) -> int:
-    from bulkinfer.insight.output_files import STDOUT
-
-    with data_on_stdout(config.to == STDOUT):
-        return _write(config)
-
-
-def _write(config: RowsConfig) -> int:
     from bulkinfer.insight.export_rows import export_rows
-    from bulkinfer.insight.output_files import STDOUT
     from bulkinfer.results.reader import read_results
 
     results = read_results(_job(config).output)
@@ -36,20 +28,20 @@ def _write(config: RowsConfig) -> int:
         missing = int(results.job["num_records"]) - len(results)
         say(f"bulkinfer rows: warning: the job is not complete: {missing} records have no row yet", is_error=True)
     written = export_rows(results, config)
-    say(f"{'stdout' if config.to == STDOUT else written.path}: {written.num_rows} rows of {results.output}")
+    say(f"{'stdout' if written.path is None else written.path}: {written.num_rows} rows of {results.output}")
     if written.beside is not None:
         say(f"{written.beside}: {written.beside_holds}")
     return 0
 
 
 def _job(config: RowsConfig) -> FoundJob:
-    """The job that is named; else the newest, of --format npy the newest that saved what is written."""
+    """The job that is named; else the newest, of a format that writes a saved output the newest that saved it."""
     from bulkinfer.insight.find_job import find_job, newest_with
-    from bulkinfer.insight.formats.npy import DEFAULT
+    from bulkinfer.insight.rows_format import FORMATS
 
-    if config.job or config.format != "npy":
+    wanted = (config.column,) if config.column else FORMATS[config.format].columns
+    if config.job or not wanted:
         return find_job(config.job, config.log_path)
-    wanted = (config.column,) if config.column else DEFAULT
     found = newest_with(wanted, config.log_path)
     say(f"job: {found.output}, the newest one that saved {' or '.join(wanted)}")
     return found

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from bulkinfer.commands.outcome import exit_code_of, leave
 from bulkinfer.commands.parse import Config, HelpRequested, parse, parse_values
-from bulkinfer.host.console import naming_command, print_log_lines, say, say_lines
+from bulkinfer.errors import RunError, os_error_sentence
+from bulkinfer.host.console import STDOUT, data_on_stdout, naming_command, print_log_lines, say, say_lines
 from bulkinfer.host.stop_signals import is_own_process
 
 Translate: TypeAlias = Callable[[Sequence[str]], tuple[list[str], list[str]]]
@@ -33,6 +34,7 @@ def run_command(
     defaults, for example from a file that an option names; flags that are given override them. `translate(argv)` replaces the
     spellings of other programs, and returns notes to print. An action that `uses_arrow` (for all configs, or those that a
     function names) starts sooner in a process of its own: pandas is hidden from pyarrow there.
+    With --to - stdout is for data: every line that the action prints goes to stderr.
     Without `argv` the words are those of this process, and the process ends here (see leave).
     """
     print_log_lines()
@@ -57,12 +59,13 @@ def run_command(
 
             hide_pandas()
         try:
-            return int(action(config))
+            with data_on_stdout(getattr(config, "to", "") == STDOUT):
+                return int(action(config))
         except OSError as error:
             from bulkinfer.commands.way_out import way_out
 
             if advice := way_out(config, error):
-                error.add_note(advice)
+                raise RunError(f"{os_error_sentence(error)}: {advice}") from error
             raise
 
     with naming_command(command):

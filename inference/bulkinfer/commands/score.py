@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.console import data_on_stdout, say
+from bulkinfer.host.console import STDOUT, say
 from bulkinfer.insight.options import ScoreConfig
 
 if TYPE_CHECKING:
@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 1 if top-1 is below --at_least, else 0."""
-    return run_command("bulkinfer score", ScoreConfig, _run, argv, positional="job", uses_arrow=True)
-
-
-def _run(config: ScoreConfig) -> int:
-    from bulkinfer.insight.output_files import STDOUT
-
-    with data_on_stdout(config.to == STDOUT):
-        return score_job(config)
+    return run_command("bulkinfer score", ScoreConfig, score_job, argv, positional="job", uses_arrow=True)
 
 
 def score_job(config: ScoreConfig) -> int:
@@ -34,7 +27,7 @@ def score_job(config: ScoreConfig) -> int:
     from bulkinfer.insight.accuracy.score_files import FOLDER, NAMES, write_files
     from bulkinfer.insight.class_names import classes_of
     from bulkinfer.insight.find_job import find_job
-    from bulkinfer.insight.output_files import STDOUT, files_folder, write_stdout
+    from bulkinfer.insight.output_files import files_folder, write_stdout
     from bulkinfer.results.reader import read_results
 
     found = find_job(config.job, config.log_path)

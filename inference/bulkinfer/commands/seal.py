@@ -35,11 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(config: SealConfig) -> int:
     from pathlib import Path
 
+    from bulkinfer.config import GetModelConfig
     from bulkinfer.errors import BulkinferError, UsageError, os_error_sentence
+    from bulkinfer.files.user_path import example_path
+    from bulkinfer.model.card import CARD
     from bulkinfer.types import shell_word
 
     if not config.file:
-        there = next(iter(sorted(Path("models").glob("*/card.json"))), "models/resnet50/card.json")
+        models = Path(GetModelConfig.model_path)
+        there = example_path(models, f"*/{CARD}", models / "resnet50" / CARD)
         raise UsageError(f"no file given, as in: bulkinfer seal {shell_word(there)}")
     code = 0
     for path in map(Path, config.file):

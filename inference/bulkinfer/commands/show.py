@@ -25,6 +25,7 @@ def _run(config: ShowConfig) -> int:
     from bulkinfer.host.table import table_lines
     from bulkinfer.insight.class_columns import keeps_classes, saved_outputs
     from bulkinfer.insight.find_job import find_job
+    from bulkinfer.insight.saving import again_with
     from bulkinfer.insight.show import as_cells, error_cells, surest_rows
     from bulkinfer.results.reader import read_results
 
@@ -32,7 +33,7 @@ def _run(config: ShowConfig) -> int:
     results, choice, cut = read_results(found.output), _choice(config, found), ""
     say(_headline(found, len(results)))
     if not keeps_classes(results):
-        say(f"saved: {', '.join(saved_outputs(results)) or 'keys'}; no classes, which --save topk saves as well")
+        say(f"saved: {', '.join(saved_outputs(results)) or 'keys'}; no classes: {again_with(results, 'topk')}")
     if count := config.least_sure or config.most_sure:
         table = surest_rows(results, choice, count, least=bool(config.least_sure))
     else:
@@ -88,8 +89,8 @@ def _headline(found: FoundJob, num_rows: int) -> str:
     errors = counts.errors
     is_known = counts.ok + errors == num_rows
     if not is_known and not launcher_in(found.output):  # its launch was killed
-        rows, _, stages = published_rows(found.output, job)
-        errors, is_known = sum(stages.values()), rows == num_rows
+        published = published_rows(found.output, job)
+        errors, is_known = published.num_errors, published.rows == num_rows
     known = f" ({num_rows - errors} ok, {errors} errors)" if is_known else ""
     return f"{found.output}: {num_rows} of {job.num_records} rows{known}, {job.model_name}"
 

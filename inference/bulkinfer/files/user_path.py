@@ -106,6 +106,11 @@ def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
     return f"did you mean {shell_word(near[0])}?" if near else ""
 
 
+def example_path(folder: Path, pattern: str, otherwise: Path) -> Path:
+    """A path to show in a message: the first one in `folder` that fits `pattern`, or `otherwise`."""
+    return min(folder.glob(pattern), default=otherwise)
+
+
 def unused_beside(output: Path) -> Path:
     """A folder that does not exist yet for another job beside the results in `output`: out-2, out-3 and so on."""
     name = output.parent.name if output.name == "results" else output.name  # not in the log folder of a job

@@ -8,7 +8,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bulkinfer.errors import escaped
 
@@ -25,36 +27,49 @@ def step_line(total_s: float, wait_s: float, compute_s: float, images: int) -> s
     )
 
 
-_around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext  # what is done around the printing of a line
+STDOUT = "-"  # the value of --to; a file of this name is ./-, so no path stands for stdout
+
+
+@dataclass(frozen=True)
+class _Printing:
+    """How lines are printed now: what is done around each, whether all go to stderr, and the command that was typed."""
+
+    around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    only_stderr: bool = False
+    command: str = ""
+
+
+_printing = _Printing()  # of the process: it has one stdout
+
+
+@contextlib.contextmanager
+def _changed(**values: Any) -> Iterator[None]:
+    """Until the block ends lines are printed with these values of _Printing; then as before."""
+    global _printing
+    before, _printing = _printing, replace(_printing, **values)
+    try:
+        yield
+    finally:
+        _printing = before
 
 
 class ReaderHasEnough(Exception):  # noqa: N818 (not an error)
     """What reads the data on stdout has ended, as `head` does when it has its lines."""
 
 
-_is_stdout_for_data = False
-
-
-@contextlib.contextmanager
-def data_on_stdout(is_wanted: bool) -> Iterator[None]:
+def data_on_stdout(is_wanted: bool) -> AbstractContextManager[None]:
     """Until the block ends stdout is for the data that a command writes there, if so `is_wanted`: lines go to stderr."""
-    global _is_stdout_for_data
-    before, _is_stdout_for_data = _is_stdout_for_data, is_wanted
-    try:
-        yield
-    finally:
-        _is_stdout_for_data = before
+    return _changed(only_stderr=is_wanted)
 
 
-@contextlib.contextmanager
-def printing_within(around: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+def printing_within(around: Callable[[], AbstractContextManager[None]]) -> AbstractContextManager[None]:
     """Until the block ends every line is printed inside of `around()`, which takes a view away and draws it again below."""
-    global _around
-    _around = around
-    try:
-        yield
-    finally:
-        _around = contextlib.nullcontext
+    return _changed(around=around)
+
+
+def naming_command(command: str) -> AbstractContextManager[None]:
+    """Until the block ends, warnings that are printed begin with `command`."""
+    return _changed(command=command)
 
 
 def say(line: str, *, is_error: bool = False) -> None:
@@ -62,9 +77,9 @@ def say(line: str, *, is_error: bool = False) -> None:
 
     Raises OSError that names the stream if it cannot be written to: a full disk is not swallowed.
     """
-    is_error = is_error or _is_stdout_for_data
+    is_error = is_error or _printing.only_stderr
     try:
-        with _around():
+        with _printing.around():
             # in one write: two threads never share a line
             print(f"{escaped(line)}\n", end="", file=sys.stderr if is_error else sys.stdout, flush=True)
     except OSError as error:
@@ -103,22 +118,8 @@ class PlainHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record."""
-        begin = f"{_command}: " if _command and record.levelno == logging.WARNING else ""
+        begin = f"{_printing.command}: " if _printing.command and record.levelno == logging.WARNING else ""
         say(begin + record.getMessage(), is_error=record.levelno >= logging.WARNING)
-
-
-_command = ""  # that was typed, while it runs
-
-
-@contextlib.contextmanager
-def naming_command(command: str) -> Iterator[None]:
-    """Until the block ends, warnings that are printed begin with `command`."""
-    global _command
-    _command = command
-    try:
-        yield
-    finally:
-        _command = ""
 
 
 def print_log_lines() -> None:

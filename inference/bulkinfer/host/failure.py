@@ -23,7 +23,7 @@ def sentence_and_code(command: str, error: BaseException, after_signal: int = 0)
         return f"{command}: stopped, since nobody reads its output any more", 1
     what = ""
     if isinstance(error, OSError) and error.errno is not None:
-        what = ": ".join([os_error_sentence(error), *getattr(error, "__notes__", ())])
+        what = os_error_sentence(error)
     elif after_signal and _is_of_an_import(error):
         return stop_sentence(command, after_signal), 128 + after_signal
     elif isinstance(error, MemoryError | ImportError | SystemError | RuntimeError):

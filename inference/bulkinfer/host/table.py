@@ -43,9 +43,11 @@ def _least_width(header: Sequence[str], rows: Sequence[Sequence[str]], is_whole:
 
 def _row_lines(header: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     """The first value on its own line, the others below it, as many in a line as fit. What is longer the terminal breaks."""
+    from rich.cells import cell_len
+
     lines = [row[0]]
     for piece in (f"{name}: {value}" for name, value in zip(header[1:], row[1:], strict=True)):
-        if len(lines) > 1 and len(lines[-1]) + len(piece) + 2 <= width:
+        if len(lines) > 1 and cell_len(lines[-1]) + cell_len(piece) + 2 <= width:
             lines[-1] += f"; {piece}"
         else:
             lines.append(f"  {piece}")

@@ -89,15 +89,29 @@ def _log_folders(log_dir: Path) -> list[Path]:
 def plan_removals(words: tuple[str, ...], what: str, log_path: str) -> list[Removal]:
     """What is to be removed of each job; `what` is both, logs or output. A folder of shards stands for all of them.
 
-    Raises UsageError for a word that is no job, LockedError for a job that is running.
+    Raises UsageError for a word that is no job, or a job that has nothing of `what`; LockedError for a job that is running.
     """
-    every = (_of(place, log_path) for word in words for place in _places(word))
-    found = {real_path(output or log_dir or ""): (output, log_dir) for output, log_dir in every}
-    for output, _ in found.values():
-        if output is not None and (launcher := launcher_in(output)):
-            raise LockedError(f"{printable_path(output)} is in use by {launcher}: nothing is removed")
-    takes_output, takes_logs = what != "logs", what != "output"
-    return [Removal(output if takes_output else None, log_dir if takes_logs else None) for output, log_dir in found.values()]
+    removals, nothing = dict[Path, Removal](), Removal(None, None)
+    for word in words:
+        found = [_of(place, log_path) for place in _places(word)]
+        for output, _ in found:
+            if output is not None and (launcher := launcher_in(output)):
+                raise LockedError(f"{printable_path(output)} is in use by {launcher}: nothing is removed")
+        chosen = {real_path(output or log_dir or ""): _chosen(output, log_dir, what) for output, log_dir in found}
+        if all(removal == nothing for removal in chosen.values()):
+            raise UsageError(_has_none(word, what))
+        removals |= {place: removal for place, removal in chosen.items() if removal != nothing}
+    return list(removals.values())
+
+
+def _chosen(output: Path | None, log_dir: Path | None, what: str) -> Removal:
+    return Removal(None if what == "logs" else output, None if what == "output" else log_dir)
+
+
+def _has_none(word: str, what: str) -> str:
+    """The sentence about a job that has only its log folder, or only its results, and `what` is the other one."""
+    other, lacks, has = ("logs", "results", "log folder") if what == "output" else ("output", "log folder", "results")
+    return f"the job of {printable_path(word)} has no {lacks}: give --what {other} to remove its {has}"
 
 
 def _places(word: str) -> list[str]:

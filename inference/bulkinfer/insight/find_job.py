@@ -26,7 +26,7 @@ from bulkinfer.results.log_folder import (
     job_name,
     recorded_output,
 )
-from bulkinfer.types import printable_path
+from bulkinfer.types import explained, printable_path, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -72,7 +72,9 @@ def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
         if (job := _job_of(log_dir)) is not None and not set(outputs).isdisjoint(job.job.identity.get("save", [])):
             return job
     wanted = " or ".join(outputs)
-    raise UsageError(f"no job in {printable_path(folder)} saved {wanted}: run one with --save topk {outputs[0]}")
+    there = "" if log_path == LaunchConfig.log_path else f" --log_path {shell_word(folder)}"
+    command = explained(f"bulkinfer run PHOTOS --save topk {shell_word(outputs[0])}{there}")
+    raise UsageError(f"no job in {printable_path(folder)} saved {wanted}: run {command}")
 
 
 def _job_of(log_dir: Path) -> FoundJob | None:

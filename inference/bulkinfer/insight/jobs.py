@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from bulkinfer.files.output_lock import launcher_in
 from bulkinfer.files.own_folder import own_folder
 from bulkinfer.host.status import FAILED, FINISHED, KILLED, RUNNING, STOPPED
 from bulkinfer.insight.find_job import last_launch
-from bulkinfer.insight.published import published_rows
+from bulkinfer.insight.published import Published, published_rows
 from bulkinfer.insight.watch import job_status
 from bulkinfer.results.find_output import is_overwritten
 from bulkinfer.results.job_file import JobFile
@@ -74,31 +73,36 @@ def _job_of(log_dir: Path, date: datetime) -> LoggedJob:
         return LoggedJob(log_dir, "gone", 0, 0, 0, date, 0, output)
     if is_overwritten(log_dir, output):
         return LoggedJob(log_dir, "overwritten", 0, 0, 0, date, 0, None)
-    done, size = sum(map(len, listed_steps(output))), size_of(output)
+    size = size_of(output)
     try:
         job = JobFile.read(output)
     except BulkinferError:
         job = None
-    if job is None and not done and launcher_in(output):  # it begins just now
-        return LoggedJob(log_dir, RUNNING, 0, 0, 0, date, size, output)
-    if job is None:
-        return LoggedJob(log_dir, "damaged", done, 0, 0, date, size, output)
-    state = RUNNING if launcher_in(output) else FINISHED if done == job.num_records else _unfinished_state(log_dir)
-    return LoggedJob(log_dir, state, done, job.num_records, _count_errors(log_dir, output, job, state), date, size, output)
+    if job is None:  # a launch that has just begun writes it
+        state = RUNNING if launcher_in(output) else "damaged"
+        return LoggedJob(log_dir, state, sum(map(len, listed_steps(output))), 0, 0, date, size, output)
+    if launcher_in(output):
+        found, state = _published_so_far(log_dir, output, job), RUNNING
+    else:
+        found = published_rows(output, job)
+        state = FINISHED if found.rows == found.total else _unfinished_state(log_dir)
+    return LoggedJob(log_dir, state, found.rows, found.total, found.num_errors, date, size, output)
 
 
-def _count_errors(log_dir: Path, output: Path, job: JobFile, state: str) -> int:
-    """Error rows; while a launch runs its status.json has them."""
-    if state == RUNNING:
-        with suppress(UsageError):  # no status.json yet
-            return max(job.count_rows().errors, sum(job_status(log_dir).status.errors.values()))
-    return sum(published_rows(output, job).errors.values())
+def _published_so_far(log_dir: Path, output: Path, job: JobFile) -> Published:
+    """The rows of a job that runs. Its status.json has the error rows: the parts are not read for them."""
+    try:
+        stages = job_status(log_dir, counts_rows=False).status.errors
+    except UsageError:  # no status.json yet
+        return published_rows(output, job)
+    rows, recorded = sum(map(len, listed_steps(output))), job.count_rows().errors_by_stage
+    return Published(rows, job.num_records, max(stages, recorded, key=lambda each: sum(each.values())))
 
 
 def _unfinished_state(log_dir: Path) -> str:
     """How the last launch of a job with pictures to do ended."""
     try:
-        state = job_status(log_dir).status.state
+        state = job_status(log_dir, counts_rows=False).status.state
     except UsageError:  # there is no status.json, or a newer version wrote it
         return INCOMPLETE
     return state if state in (STOPPED, FAILED, KILLED) else INCOMPLETE

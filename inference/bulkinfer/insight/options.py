@@ -6,15 +6,9 @@ from dataclasses import dataclass
 
 from bulkinfer.config import LaunchConfig, check_values, option
 from bulkinfer.errors import UsageError
-from bulkinfer.insight.rows_format import AUTO, FORMATS, format_for
+from bulkinfer.insight.rows_format import AUTO, FORMATS, format_for, formats_with
 
 MOST_PICTURES = 100  # of each kind on a page of bulkinfer report
-_FORMATS_WITH = {  # options of bulkinfer rows that not every format uses
-    "top_k": ("csv", "jsonl", "coco"),
-    "column": ("npy",),
-    "prefix": ("label_studio",),
-    "rows_per_file": ("parquet",),
-}
 
 
 @dataclass(frozen=True)
@@ -159,8 +153,9 @@ class RowsConfig:
         if not self.to:
             raise UsageError("--to FILE is missing, as in: bulkinfer rows --to rows.csv; --to - writes to stdout")
         object.__setattr__(self, "format", format_for(self.format, self.to))
-        for name, formats in _FORMATS_WITH.items():
-            if self.format not in formats and getattr(self, name) != getattr(RowsConfig, name):
+        for name in vars(self):
+            formats = formats_with(name)
+            if formats and self.format not in formats and getattr(self, name) != getattr(RowsConfig, name):
                 raise UsageError(
                     f"--{name} belongs to --format {' or '.join(formats)}: leave it out with --format {self.format}"
                 )

@@ -22,8 +22,6 @@ from bulkinfer.host.console import ReaderHasEnough
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.types import printable_path
 
-STDOUT = "-"
-
 
 def require_file_place(to: str, output: Path | None, *, overwrite: bool, is_folder: bool = False) -> Path:
     """The path of the file (or folder, if it `is_folder`) that --to names.
@@ -86,12 +84,12 @@ def files_folder(to: str, found: FoundJob, name: str, files: Sequence[str], *, o
 
 
 @contextmanager
-def written_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that is published as `path` when the block ends without an error, with the folders above it; or stdout.
+def written_file(path: Path | None) -> Iterator[BinaryIO]:
+    """A file that is published as `path` when the block ends without an error, with the folders above it; None: stdout.
 
     Raises OSError that names stdout if that cannot be written to, ReaderHasEnough if nobody reads it any more.
     """
-    if str(path) == STDOUT:
+    if path is None:
         with _naming_stdout(), os.fdopen(os.dup(1), "wb") as file:
             yield file
             file.flush()
@@ -113,7 +111,7 @@ def _naming_stdout() -> Iterator[None]:
 
 def write_stdout(content: dict[str, Any]) -> None:
     """Write a JSON object to stdout. It is no failure if nobody reads it to its end."""
-    with suppress(ReaderHasEnough), written_file(Path(STDOUT)) as file:
+    with suppress(ReaderHasEnough), written_file(None) as file:
         file.write(json.dumps(content, indent=1, ensure_ascii=True).encode() + b"\n")
 
 

@@ -24,6 +24,10 @@ class Published(NamedTuple):
     total: int
     errors: dict[str, int]
 
+    @property
+    def num_errors(self) -> int:
+        return sum(self.errors.values())
+
 
 def published_rows(output: Path, job: JobFile) -> Published:
     """Count the rows in `output`. Error rows in a damaged part are not known: the next launch sets it aside.

@@ -59,10 +59,11 @@ class JobStatus:
         return f"{self.report.launcher['job']}: {line_of(self.status)}" if self.report else line_of(self.status)
 
 
-def job_status(folder: Path) -> JobStatus:
+def job_status(folder: Path, *, counts_rows: bool = True) -> JobStatus:
     """The status of the job whose lock and status.json lie in `folder`.
 
     A launcher is running while it holds the lock. One that holds none, and has not written that it ended, was killed.
+    Then, if it `counts_rows`, the parts are read for the rows that are published; else the numbers are the last ones written.
     Raises UsageError if neither file is there.
     """
     holder = living_holder(folder)  # before the status: a launcher writes its last status while it holds the lock
@@ -80,14 +81,14 @@ def job_status(folder: Path) -> JobStatus:
             replace(report.status, state=STARTING, images_per_s=0.0, workers={}), report
         )  # that of an earlier launch
     if holder is None and report.status.state == RUNNING and living_holder(folder) is None:  # none has begun meanwhile
-        return JobStatus(_killed(folder, report), report)
+        return JobStatus(_killed(folder, report, counts_rows), report)
     return JobStatus(report.status, report)
 
 
-def _killed(folder: Path, report: StatusReport) -> Status:
+def _killed(folder: Path, report: StatusReport, counts_rows: bool) -> Status:
     """What a launch that was killed has left: rows that it did not publish are not done."""
     status = replace(report.status, state=KILLED, images_per_s=0.0)
-    if (found := published_by(folder, report)) is None:
+    if not counts_rows or (found := published_by(folder, report)) is None:
         return status
     return replace(status, done=found.rows, total=found.total, errors=found.errors)
 

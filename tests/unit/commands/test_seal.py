@@ -13,6 +13,7 @@ from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.launch.launcher import launch
 from bulkinfer.model import card
 from bulkinfer.results.job_file import job_path
+from bulkinfer.types import shell_word
 
 from tests.launches import config_of
 
@@ -26,6 +27,18 @@ def test_it_prints_what_changed_and_seals(tmp_path: Path, capsys: pytest.Capture
     assert read_json(path) == {"name": "a", "labels": ["y"]}
     assert main([str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: nothing has changed since it was written\n"
+
+
+def test_without_a_file_it_names_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for there in ("models/resnet50/card.json", "models/my net/card.json", "models/a/card.json"):
+        if there != "models/resnet50/card.json":
+            Path(there).parent.mkdir(parents=True)
+            Path(there).touch()
+        assert main([]) == 2
+        assert capsys.readouterr().err == f"bulkinfer seal: no file given, as in: bulkinfer seal {shell_word(there)}\n"
 
 
 def test_what_cannot_be_sealed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

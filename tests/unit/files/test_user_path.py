@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8, unused_beside, user_path
+from bulkinfer.files.user_path import (
+    example_path,
+    made_folder,
+    real_path,
+    require_folder_place,
+    require_utf8,
+    unused_beside,
+    user_path,
+)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])
@@ -79,3 +87,12 @@ def test_an_output_for_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "a" / "out-3").symlink_to("nowhere")
     assert unused_beside(Path("a/out")) == Path("a/out-4")
     assert unused_beside(Path("logs/tiny-12345678/results")) == Path("tiny-12345678-2"), "not among the logs"
+
+
+def test_an_example_is_the_first_path_that_fits(tmp_path: Path) -> None:
+    otherwise = Path("out/x.json")
+    assert example_path(tmp_path, "*/x.json", otherwise) == example_path(tmp_path / "no", "*/x.json", otherwise) == otherwise
+    for name in ("b", "a", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.json").touch()
+    assert example_path(tmp_path, "*/x.json", otherwise) == tmp_path / "a" / "x.json"

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines, say, step_line
+from bulkinfer.host.console import (
+    data_on_stdout,
+    make_printing_safe,
+    naming_command,
+    print_log_lines,
+    printing_within,
+    say,
+    step_line,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +60,24 @@ def test_a_command_prints_what_is_logged_once(capsys: pytest.CaptureFixture[str]
         log.error("a traceback")
     log.warning("three")
     assert capsys.readouterr() == ("one\n", "bulkinfer run: two\na traceback\nthree\n")
+
+
+def test_a_command_within_a_command_leaves_the_printing_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    print_log_lines()
+
+    @contextlib.contextmanager
+    def marked(mark: str) -> Iterator[None]:
+        sys.stdout.write(mark)
+        yield
+
+    with naming_command("outer"), printing_within(lambda: marked("o")), data_on_stdout(False):
+        with naming_command("inner"), printing_within(lambda: marked("i")), data_on_stdout(True):
+            logging.getLogger("bulkinfer").warning("one")
+            say("two")
+        logging.getLogger("bulkinfer").warning("three")
+        say("four")
+    say("five")
+    assert capsys.readouterr() == ("iioofour\nfive\n", "inner: one\ntwo\nouter: three\n")
 
 
 def test_names_that_the_terminal_cannot_show_are_escaped() -> None:

@@ -70,6 +70,14 @@ def test_numbers_are_whole_beside_long_texts(monkeypatch: pytest.MonkeyPatch, co
     )
 
 
+def test_wide_characters_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_terminal(monkeypatch, 20)
+    lines = table_lines(["job", "a", "b"], [["名" * 12, "日" * 4, "月" * 4]], breaks=False)
+    assert lines == ["名" * 12, "  a: " + "日" * 4, "  b: " + "月" * 4]  # in one line they are 26 characters wide
+    lines = table_lines(["job", "a", "b"], [["名" * 12, "日" * 2, "月" * 2]], breaks=False)
+    assert lines == ["名" * 12, "  a: 日日; b: 月月"]
+
+
 def test_a_row_is_one_line_in_a_file_if_asked() -> None:
     name = "efficientnet_lite0-a4a9af10" * 5
     assert len(table_lines(["job", "state"], [[name, "finished"]])) > 2

@@ -163,6 +163,28 @@ def test_a_job_whose_output_another_job_overwrote(home: Path) -> None:
     assert find_job("out").job.num_records == 2
 
 
+def test_a_job_that_has_nothing_of_what_is_asked(home: Path) -> None:
+    (logs,) = planned("out", what="logs")
+    (output,) = planned("out", what="output")
+    remove(output)
+    message = "the job of out has no results: give --what logs to remove its log folder"
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        planned("out", what="output")
+    assert planned("out", what="logs") == planned("out") == [logs]
+
+
+def test_a_job_without_a_log_folder(home: Path) -> None:
+    (logs,) = planned("out", what="logs")
+    remove(logs)
+    message = "the job of out has no log folder: give --what output to remove its results"
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        planned("out", what="logs")
+    (output,) = planned("out", what="output")
+    assert [output] == planned("out")
+    remove(output)
+    assert "out" not in left(home)
+
+
 def test_by_the_link_to_the_newest(home: Path) -> None:
     folder = log_dir(home, is_default=True)
     remove(planned("logs/latest")[0])

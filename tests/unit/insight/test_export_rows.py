@@ -27,6 +27,7 @@ from tests.launches import config_of
 from tests.made_jobs import without_classes, write_job
 from tests.pictures import write_files
 from tests.shown_job import LATIN, NUM_ERRORS, NUM_OK, ODD, finished_job
+from tests.temporaries import temporary_name
 
 
 def written(output: Path, folder: Path, **options: Any) -> Written:
@@ -243,6 +244,18 @@ def test_text_to_stdout(shown: Path, tmp_path: Path, format: str, capfdbinary: p
     assert written(shown, tmp_path, format=format, to="-").num_rows > 0
     assert capfdbinary.readouterr().out == (tmp_path / "rows").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} <= {"rows", "rows.interface.xml"}, "stdout has nothing beside it"
+
+
+def test_stdout_leaves_the_working_folder_alone(
+    shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (abandoned := tmp_path / temporary_name("abc")).touch()
+    monkeypatch.chdir(tmp_path)
+    written(shown, tmp_path, to="-")
+    assert list(tmp_path.iterdir()) == [abandoned]
+    assert capfdbinary.readouterr().out.startswith(b"key,status,")
+    written(shown, tmp_path, to="rows")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -105,8 +106,11 @@ def test_the_newest_run_wrote_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_newest_that_saved_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"no job in logs saved embedding or logits: run one with --save topk embedding"):
-        newest_with(("embedding", "logits"), "logs")
+    for log_path, more in (("logs", ""), ("my logs", " --log_path 'my logs'")):
+        command = f"bulkinfer run PHOTOS --save topk embedding{more} (PHOTOS: a folder of pictures)"
+        message = re.escape(f"no job in {log_path} saved embedding or logits: run {command}")
+        with pytest.raises(UsageError, match=f"^{message}$"):
+            newest_with(("embedding", "logits"), log_path)
     for name, save in (("first", ("logits",)), ("second", ("topk", "embedding")), ("third", ("topk",))):
         made = config_of(tmp_path, photos=3, engine="inline", output=name, save=save)
         assert launch(replace(made, log_path="logs")).exit_code == 0

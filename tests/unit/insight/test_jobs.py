@@ -13,11 +13,14 @@ import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.files.output_lock import output_lock, results_lock
 from bulkinfer.files.own_folder import own_folder
+from bulkinfer.insight import jobs, published
 from bulkinfer.insight.jobs import LoggedJob, list_jobs
 from bulkinfer.insight.watch import job_status
 from bulkinfer.launch.launcher import launch
 from bulkinfer.results.job_file import JobFile
+from bulkinfer.results.part_names import part_name
 from bulkinfer.results.status_file import read_status, write_status
+from bulkinfer.types import Step
 
 from tests.launches import config_of
 from tests.shown_job import NUM_ERRORS, NUM_OK, finished_job
@@ -92,6 +95,40 @@ def test_errors_in_parts_of_a_launch_that_was_killed_are_counted(home: Path) -> 
     (home / "last").rename(part)
     sorted(output.glob("part-*"))[-1].write_bytes(b"damaged")
     assert only(home).errors <= NUM_ERRORS
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_parts_of_a_launch_that_was_killed_are_listed_and_read_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    output = only(home).output
+    assert output is not None
+    if not is_whole:
+        sorted(output.glob("part-*"))[-1].unlink()
+    job = JobFile.read(output)
+    assert job is not None
+    for name in list(job.parts):
+        job.forget_part(name)
+    job.write(output)
+    report = read_status(only(home).log_dir)
+    assert report is not None
+    write_status(only(home).log_dir, report.launcher, replace(report.status, state="running"))
+    read, listed = list[str](), list[Path]()
+    counting, listing = published.count_stages, published.listed_steps
+
+    def noted_count(folder: Path, step: Step) -> dict[str, int]:
+        read.append(part_name(step))
+        return counting(folder, step)
+
+    def noted_list(folder: Path) -> dict[Step, bool]:
+        listed.append(folder)
+        return listing(folder)
+
+    monkeypatch.setattr(published, "count_stages", noted_count)
+    for module in (published, jobs):
+        monkeypatch.setattr(module, "listed_steps", noted_list)
+    assert only(home).state == ("finished" if is_whole else "killed")
+    assert (sorted(read), listed) == (sorted(path.name for path in output.glob("part-*")), [output])
 
 
 def test_a_job_with_rows_to_do(home: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -27,6 +29,13 @@ def test_options_of_other_formats(name: str, format: str) -> None:
     else:
         with pytest.raises(UsageError, match=f"--{name} belongs to --format .*: leave it out with --format {format}"):
             RowsConfig(**options)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_the_help_of_an_option_names_its_formats(name: str) -> None:
+    (field,) = (field for field in fields(RowsConfig) if field.name == name)
+    named = field.metadata["doc"].partition(":")[0]
+    assert set(re.findall(r"\w+", named)) - {"of", "and"} == USED[name][1]
 
 
 @pytest.mark.parametrize("order", ["least_sure", "most_sure"])

@@ -17,7 +17,7 @@ from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, ranked
 from bulkinfer.results.reader import Results
 
 
-def write_coco(results: Results, final: Path, config: RowsConfig) -> int:
+def write_coco(results: Results, final: Path | None, config: RowsConfig) -> int:
     """Write the ok rows: `id` of an image is its number in the file, from 1, and `category_id` the number of the class.
 
     Every image has one annotation for each class, best first. The parts are read twice, once for the images and once for the

@@ -52,7 +52,7 @@ def _flat(table: pa.Table, count: int) -> pa.Table:
     return pa.table(columns | {name: table[name] for name in ("stage", "error")})
 
 
-def write_csv(results: Results, final: Path, config: RowsConfig) -> int:
+def write_csv(results: Results, final: Path | None, config: RowsConfig) -> int:
     """Write `final` as CSV (RFC 4180, with line feeds): texts in quotes, so that keys may hold anything; null is empty.
 
     Returns the number of rows.
@@ -71,7 +71,7 @@ def write_csv(results: Results, final: Path, config: RowsConfig) -> int:
     return count
 
 
-def write_jsonl(results: Results, final: Path, config: RowsConfig) -> int:
+def write_jsonl(results: Results, final: Path | None, config: RowsConfig) -> int:
     """Write `final` with one JSON object a line, its names those of the CSV; NaN is null. Returns the number of rows."""
     count = 0
     with written_file(final) as file:

@@ -17,7 +17,7 @@ from bulkinfer.insight.output_files import written_file
 
 
 @contextmanager
-def written_text(path: Path) -> Iterator[TextIO]:
+def written_text(path: Path | None) -> Iterator[TextIO]:
     """As written_file, for text in UTF-8."""
     with written_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")

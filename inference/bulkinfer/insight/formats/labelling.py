@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from bulkinfer.errors import escaped
 from bulkinfer.insight.formats.json_text import float_values, write_items, written_text
 from bulkinfer.insight.options import RowsConfig
-from bulkinfer.insight.output_files import STDOUT
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.answers import ANSWER_COLUMNS, class_texts, num_ranked, ranked
 from bulkinfer.results.reader import Results
@@ -32,7 +31,7 @@ class _Best(NamedTuple):
     is_utf8: bool
 
 
-def write_label_studio(results: Results, final: Path, config: RowsConfig) -> int:
+def write_label_studio(results: Results, final: Path | None, config: RowsConfig) -> int:
     """Write tasks with predictions, as Label Studio imports them, and beside them the labelling interface that it needs first.
 
     The address of a picture is --prefix and its key, with the characters escaped that addresses cannot hold. Returns the
@@ -50,7 +49,7 @@ def write_label_studio(results: Results, final: Path, config: RowsConfig) -> int
         file.write("[\n")
         count = write_items(file, tasks())
         file.write("\n]\n")
-        if str(final) != STDOUT:  # before the tasks are published: they are never without it
+        if final is not None:  # before the tasks are published: they are never without it
             _write_interface(interface_path(final), sorted(names))
     return count
 
@@ -75,7 +74,7 @@ def _task(best: _Best, version: str, prefix: str) -> dict[str, Any]:
     return {"data": {"image": prefix + quote(best.key_bytes), "key": best.key}, "predictions": [prediction]}
 
 
-def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
+def write_fiftyone(results: Results, final: Path | None, _: RowsConfig) -> int:
     """Write labels as FiftyOneImageClassificationDataset has them: key without its extension -> class and confidence.
 
     Rows with names that FiftyOne cannot find are left out, with one warning: with one such name it takes none. Returns the
@@ -95,7 +94,7 @@ def write_fiftyone(results: Results, final: Path, _: RowsConfig) -> int:
         file.write("}}\n")
     if num_left_out:
         log.warning(
-            f"bulkinfer rows: warning: left out {counted(num_left_out, 'row')}, the first of which is "
+            f"warning: left out {counted(num_left_out, 'row')}, the first of which is "
             f"{escaped(first_left_out)}: FiftyOne cannot find pictures whose names hold a backslash or are not UTF-8"
         )
     return count

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from bulkinfer.errors import UsageError, escaped
 from bulkinfer.files.atomic import publishing
 from bulkinfer.insight.options import RowsConfig
+from bulkinfer.insight.rows_format import FORMATS
 from bulkinfer.insight.saving import again_with
 from bulkinfer.results.reader import Results
 from bulkinfer.types import Array
-
-DEFAULT = ("embedding", "logits")  # the outputs that are written without --column: the first one that was saved
 
 
 def keys_path(final: Path) -> Path:
@@ -37,7 +36,7 @@ def write_npy(results: Results, final: Path, config: RowsConfig) -> int:
         values_file = stack.enter_context(stack.enter_context(publishing(final)).open("wb+"))
         keys_file = stack.enter_context(stack.enter_context(publishing(keys_path(final))).open("w", encoding="utf-8"))
         for table in results.tables():
-            name = name or next((name for name in DEFAULT if name in table.column_names), "")
+            name = name or next((name for name in FORMATS["npy"].columns if name in table.column_names), "")
             ok = table.filter(pc.is_null(table["stage"]))
             values = _values(results, ok, name)
             if not header_bytes:  # before the first part, also if that holds error rows only
@@ -59,7 +58,7 @@ def _values(results: Results, table: pa.Table, name: str) -> Array:
     field = next((field for field in saved if field.name == name), None)
     if field is None:
         there = f"there are {', '.join(field.name for field in saved)}; " if saved else ""
-        wanted = [name] if name else DEFAULT
+        wanted = [name] if name else FORMATS["npy"].columns
         raise UsageError(f"the job saved no output {wanted[0]!r}: {there}{again_with(results, *wanted)}")
     shape = json.loads((field.metadata or {}).get(b"shape", json.dumps([field.type.list_size])))
     values: Array = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)

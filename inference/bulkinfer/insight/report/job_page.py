@@ -28,6 +28,7 @@ from bulkinfer.insight.report.row_scan import NUM_BINS, RowScan, Sample, scan_ro
 from bulkinfer.insight.report.stages import stage_times
 from bulkinfer.insight.report.throughput import Curve, throughput_curve
 from bulkinfer.insight.report.thumbnails import Thumbnail, Thumbnails
+from bulkinfer.insight.saving import again_with
 from bulkinfer.records.archives.archive_dataset import is_archive_file
 from bulkinfer.records.sources.folder import counted
 from bulkinfer.results.reader import Results, read_results
@@ -73,6 +74,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
     scan = scan_rows(results, config.pictures)
     curve = throughput_curve(found.log_dir) if found.log_dir else None
     column = embedding_column(found.job.identity)
+    could_have = "embedding" in found.job.identity.get("outputs", {}).values()
     near = find_near_duplicates(results, column, min(_PAIRS, config.pictures)) if column else None
     figures, no_figures = _accuracy(found, results, config) if config.labels or scan.labelled else (None, "")
     return render(
@@ -96,7 +98,7 @@ def job_page(found: FoundJob, config: ReportConfig) -> str:
         no_figures=no_figures,
         worst=figures.worst(_WORST) if figures else [],
         near=near,
-        could_have_embeddings="embedding" in found.job.identity.get("outputs", {}).values(),
+        to_save_embeddings=again_with(results, "embedding") if could_have else "",
         least_cosine=LEAST_COSINE,
         **_with_pictures(found, results, scan, near, config),
     )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
+from bulkinfer.host.console import STDOUT
 from bulkinfer.insight.find_job import find_job
 from bulkinfer.insight.options import ReportConfig
-from bulkinfer.insight.output_files import STDOUT, require_file_place, written_file
+from bulkinfer.insight.output_files import require_file_place, written_file
 from bulkinfer.insight.report.training_files import training_folder
 from bulkinfer.types import printable_path
 
 FILE = "report.html"  # in the log folder
 
 
-def write_report(config: ReportConfig) -> tuple[Path, int]:
-    """Write the page; returns its path and size in bytes.
+def write_report(config: ReportConfig) -> tuple[Path | None, int]:
+    """Write the page; returns its path (None: stdout) and size in bytes.
 
     Raises UsageError if there is no such job, or the page cannot be written there; RunError if files are damaged.
     """
@@ -37,15 +38,15 @@ def write_report(config: ReportConfig) -> tuple[Path, int]:
     return path, _publish(path, job_page(found, config))
 
 
-def _place(config: ReportConfig, log_dir: Path, output: Path | None) -> Path:
+def _place(config: ReportConfig, log_dir: Path, output: Path | None) -> Path | None:
     if config.to == STDOUT:
-        return Path(STDOUT)
+        return None
     if not config.to:
         return require_file_place(str(log_dir / FILE), output, overwrite=True)  # that name is ours
     return require_file_place(config.to, output, overwrite=config.overwrite)
 
 
-def _publish(path: Path, text: str) -> int:
+def _publish(path: Path | None, text: str) -> int:
     content = text.encode(errors="backslashreplace")
     with written_file(path) as file:
         file.write(content)

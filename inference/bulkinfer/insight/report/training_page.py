@@ -59,6 +59,7 @@ def training_page(folder: Path) -> str:
         options=_changed_options(config),
         num_starts=len(_starts(folder)),
         last=last,
+        has_accuracy=math.isfinite(last.get("accuracy", math.nan)),  # --nometrics measures none
         best=best,
         validated=validation[-1] if validation else None,
         loss=_chart("Loss", "loss", curves),

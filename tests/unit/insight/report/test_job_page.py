@@ -49,6 +49,16 @@ def test_numbers_are_those_of_the_rows(tmp_path: Path) -> None:
     assert "2 workers, each 2 streams x 1 threads and 3 loader threads" in page.text
 
 
+def test_times_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
+    log_dir = write_job(tmp_path, [Row(b"one.png")])
+    for lacks, shown in (
+        ({"running_s"}, "Rate 123.4 images/sec without start-up and warm-up Mean best score"),
+        ({"startup_s"}, "Running time 1 min 5 s Mean best score"),
+    ):
+        write_logs(log_dir, [(1010.0, 1, 10.0)], summary={name: SUMMARY[name] for name in SUMMARY if name not in lacks})
+        assert shown in Page(page_of(log_dir)).text
+
+
 def test_names_are_text_and_nothing_is_loaded(tmp_path: Path) -> None:
     keys = write_shapes(tmp_path / "photos", 12)
     rows = [Row(key, (i % 4, (i + 1) % 4), (0.9 - i / 50, 0.05), embedding=(1.0, i / 90)) for i, key in enumerate(keys)]
@@ -72,7 +82,9 @@ def test_a_job_without_logs_pictures_and_rows(tmp_path: Path) -> None:
     assert "The logs of the workers hold no steps" in text
     assert "no longer" not in text
     assert "The pictures are not in" in text
-    assert "Near duplicates are found by embeddings, which this job did not save: --save topk embedding saves them." in text
+    command = "to save embedding, run: infer_launch --data_dir "
+    assert f"Near duplicates are found by embeddings, which this job did not save: {command}" in text
+    assert re.search(r" --output shapes-\w+-2 --save topk embedding What ran ", text)
 
 
 def test_pictures_that_are_gone_are_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

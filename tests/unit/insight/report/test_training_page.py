@@ -49,6 +49,17 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "Confusion" not in text
 
 
+def test_an_accuracy_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", epochs=6)
+    head, *rows = [line.split(",") for line in (folder / "training.csv").read_text().splitlines()]
+    for row in rows:
+        row[head.index("accuracy")] = "nan"
+    (folder / "training.csv").write_text("".join(f"{','.join(row)}\n" for row in (head, *rows)))
+    text = Page(training_page(folder)).text
+    assert "Last training loss 0.3333 Speed" in text
+    assert "nan" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("training.csv", "step,epoch,loss\n1,one,2\n"), ("confusion-step-00000060.csv", "1,2\nx,3\n")]
 )
