@@ -42,9 +42,9 @@ def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> lis
     blocks, stages = blocks_of(network), config.stages
     if stages == 1:
         return []
-    found = {given: block_named(given, blocks) for given in config.splits}
-    unknown = [given for given, block in found.items() if not block]
-    order = [blocks.index(block) for block in found.values() if block]
+    found = [(given, block_named(given, blocks)) for given in config.splits]
+    unknown = [given for given, block in found if not block]
+    order = [blocks.index(block) for _, block in found if block]
     is_wrong_number = len(config.splits) + 1 != stages
     if unknown or is_wrong_number or any(one >= other for one, other in pairwise(order)):
         reason = (
@@ -63,7 +63,7 @@ def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> lis
             f"{reason}: give --pipeline_splits {proposal}, which takes about the same time for each of the {stages} stages, or "
             f"other blocks of {', '.join(blocks)}"
         )
-    return [Split(block, given) for given, block in found.items()]
+    return [Split(block, given) for given, block in found]
 
 
 def blocks_of(network: nn.Module) -> list[str]:

@@ -69,6 +69,7 @@ def test_networks_without_residual_connections_have_layers() -> None:
             {"pipeline_splits": ("layer3.0", "layer2.0")},
             "--pipeline_splits must be in the order of the network, each block once",
         ),
+        ({"pipeline_splits": ("layer2.0", "layer2.0")}, "--pipeline_splits must be in the order of the network, each block "),
         ({"pipeline_splits": ("layer2.0", "layer2.0.conv2")}, "--pipeline_splits must be in the order of the network, each "),
         ({"shards": 9}, "the network has 3 blocks, too few for 9 stages: give --shards 3 or fewer"),
     ],
