@@ -113,16 +113,20 @@ def propose(network: nn.Module, blocks: Sequence[str], stages: int, example: Ten
 @torch.no_grad()
 def seconds_of_blocks(network: nn.Module, blocks: Sequence[str], example: Tensor) -> list[float]:
     """The time from the beginning of each block to that of the next, in seconds; the first and last have the rest as well."""
+
+    def now() -> float:
+        if example.device.type == "cuda":  # it is still at work when a call returns
+            torch.cuda.synchronize(example.device)
+        return time.perf_counter()
+
     marks: list[float] = []
-    hooks = [
-        network.get_submodule(block).register_forward_pre_hook(lambda *_: marks.append(time.perf_counter())) for block in blocks
-    ]
+    hooks = [network.get_submodule(block).register_forward_pre_hook(lambda *_: marks.append(now())) for block in blocks]
     try:
         for _ in range(_RUNS):
             marks.clear()
-            begin = time.perf_counter()
+            begin = now()
             network(example)
-            end = time.perf_counter()
+            end = now()
     finally:
         for hook in hooks:
             hook.remove()
