@@ -119,7 +119,7 @@ def model_for(
     """
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
     if config.norm_span > 1 and ranks.are_many:
-        share_statistics(network, ranks.group_of_replicas(config.norm_span))
+        share_statistics(network, ranks.make_group(config.norm_span))
     stage = None
     if example_NCHW is not None and ranks.are_many:
         from bulkinfer.train.ranks.stages import divide  # torch.export takes long to load

@@ -44,7 +44,7 @@ def train(ranks: Ranks, norm: str, name: str, *, is_sharded: bool, precision: Pr
     """Weights and the optimiser's state after ten updates of 8 samples, which the ranks share."""
     network, random = small_network(norm).to(precision.weights), torch.Generator().manual_seed(1)
     if norm == "batch" and ranks.are_many:
-        share_statistics(network, ranks.group_of_replicas(2))
+        share_statistics(network, ranks.make_group(2))
     updater = Updater(
         dict(network.named_parameters()), OptimiserOptions(name, l2=1e-4), rounding_seed=0,
         is_sharded=is_sharded and ranks.are_many,
@@ -68,7 +68,7 @@ def shared_norm(ranks: Ranks, sizes: tuple[int, int]) -> list[torch.Tensor]:
     images = (100 + torch.randn(sum(sizes), 3, 4, 4, generator=torch.Generator().manual_seed(1))).requires_grad_()
     weights = torch.randn(images.shape, generator=torch.Generator().manual_seed(2))
     if ranks.are_many:
-        share_statistics(norm, ranks.group_of_replicas(2))
+        share_statistics(norm, ranks.make_group(2))
         images, weights = (tensor.detach().split(sizes)[ranks.world.rank] for tensor in (images, weights))
         images.requires_grad_()
     for _ in range(2):

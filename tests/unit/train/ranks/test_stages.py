@@ -56,7 +56,7 @@ def train(ranks: Ranks, norm: str, schedule: str, bits: str, recompute: tuple[st
     precision, random = Precision(bits, "cpu"), torch.Generator().manual_seed(1)
     network = network_of(norm).to(precision.weights)
     if norm == "batch" and ranks.world.replicas > 1:
-        share_statistics(network, ranks.group_of_replicas(ranks.world.replicas))
+        share_statistics(network, ranks.make_group(ranks.world.replicas))
     stage = stage_of(network, ranks, schedule, recompute, precision)
     options = OptimiserOptions(name, l2=1e-4, weight_decay=0.01 if name == "adamw" else 0.0)
     updater = Updater(
