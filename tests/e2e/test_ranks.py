@@ -194,7 +194,7 @@ STAGES = ["--pipeline_splits", "layer2/0", "--pipeline_schedule", "1f1b", "--mic
 def test_stages_go_on_as_one_process_and_back(home: Path) -> None:
     """A run of two replicas of two stages is killed, and continued by one process, and by two other stages."""
     write_digits(home / "even", 256)  # 4 updates an epoch
-    words = [*RUN, *EVERY, "--data_dir", "even", "--lr", 0.002, "--pipeline", "--validation", "after"]
+    words = [*RUN, *EVERY, "--data_dir", "even", "--lr", 0.002, "--validation", "after"]
     one = run(home, "whole", *words, "--micro_batch_size", 8)
     ((accuracy,),) = table(one, "validation.csv", "accuracy")
     expected = float(accuracy)
