@@ -13,7 +13,7 @@ from bulkinfer.__main__ import COMMANDS
 from bulkinfer.host.number_text import size_text
 from bulkinfer.zoo import NETWORKS
 
-from tests.pages import DOCUMENTS
+from tests.pages import DOCUMENTS, PAGES
 from tests.rules.source import PACKAGE, ROOT, shown
 from tools.reference_pages import FOLDER, command, pages
 
@@ -121,6 +121,20 @@ def dead_links(path: Path) -> list[str]:
 
 def test_links_lead_somewhere() -> None:
     assert {shown(path): dead for path in DOCUMENTS if (dead := dead_links(path))} == {}
+
+
+def absent_tests(path: Path) -> list[str]:
+    """The tests that a page names, such as `test_train.py::test_plan` with or without folders, and that are not there."""
+    absent = []
+    for file, name in re.findall(r"((?:\w+/)*test_\w+\.py)(?:::(\w+))?", path.read_text()):
+        there = [each for each in (ROOT / "tests").rglob(Path(file).name) if each.as_posix().endswith(f"/{file}")]
+        if not any(f"def {name}" in each.read_text() for each in there):
+            absent.append(f"{file}::{name}")
+    return absent
+
+
+def test_tests_are_where_the_pages_say() -> None:
+    assert {shown(path): absent for path in PAGES if (absent := absent_tests(path))} == {}
 
 
 def test_pages_begin_with_what_they_are_for() -> None:

@@ -36,7 +36,7 @@ from bulkinfer.train.ranks.world import World, find_world
 from bulkinfer.train.runs import Log, Run, Silence, lock_run, new_run, write_arguments
 from bulkinfer.train.setup import device_of, set_up
 from bulkinfer.train.tracking.profiler import check_profile
-from bulkinfer.train.tracking.tracker import tracked
+from bulkinfer.train.tracking.tracker import identity_of, tracked
 from bulkinfer.train.training import Training
 from bulkinfer.train.update.step import Stop, never, warn_if_emulated
 from bulkinfer.types import shell_word
@@ -214,6 +214,7 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
         if found is not None:
             refuse_later(found.path)  # another process may have trained it since we looked
             checkpoint.clean(folder, done)
+        identity = identity_of(folder) if config.wandb else ""
         write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
         pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_progress else None
         run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
@@ -223,4 +224,4 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
     if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
         point_latest(folder)
     run.say(f"run: {folder}")
-    return tracked(run, config)
+    return tracked(run, config, identity)

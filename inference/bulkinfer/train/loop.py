@@ -80,9 +80,11 @@ def _run_updates(training: Training, run: Log, stop: Stop, window: Window) -> in
         if is_saved or is_validated:  # on all ranks
             progress.window = window.sums(training.ranks)
         progress.owes_validation = training.data.held_out is not None and is_validated
-        if progress.owes_validation and not code and validate(training, run, is_saved=is_planned):
-            end_at_target(training, run, window, rate, scale)
-            return 0
+        if progress.owes_validation and not code:
+            is_over = validate(training, run, is_saved=is_planned)
+            if is_over:
+                end_at_target(training, run, window, rate, scale)
+                return 0
         if is_saved:
             save(training, run)
         if code and (not last or progress.owes_validation):
@@ -117,7 +119,7 @@ def updates(training: Training, stop: Stop) -> Iterator[tuple[Outcome, float, fl
     model, plan = training.model, training.plan
     epochs, world = plan.epochs, plan.world
     skips = plan.config.on_nonfinite == "skip" or model.loss_scale.kind == "dynamic"
-    buffers = [] if not skips else list(model.network.buffers()) if model.stage is None else model.stage.buffers
+    buffers = model.buffers if skips else []
     shares_norms = plan.config.norm_span > 1  # the replicas that share statistics make the same passes
     pending: list[tuple[Work, Tensor]] = []
     for work, images_NHWC in training.data.samples.batches(plan_work(training)):

@@ -123,7 +123,6 @@ class TrainConfig:
         0, "stages of the network, each with a process of its own for every replica; 0: as many as --pipeline_splits makes",
         minimum=0,
     )  # fmt: skip
-    pipeline: bool = option(False, "let the stages work at the same time, on different micro batches, as they do in any case")
     pipeline_splits: tuple[str, ...] = option((), "blocks with which the second and further stages begin, or none", words=True)
     pipeline_schedule: str = option("gpipe", "order of the passes through the stages", choices=PIPELINE_SCHEDULES)
     epochs: float = option(

@@ -59,8 +59,7 @@ def plan_lines(training: Training, batches: Batches, data: Data, splits: Sequenc
 def _stages(config: TrainConfig, batches: Batches, splits: Sequence[Split]) -> dict[str, str]:
     """How the network is divided, and how many processes a run needs."""
     if not splits:
-        divides = "nothing, as the network has one stage: --pipeline_splits names the blocks with which others begin"
-        return {"pipeline": divides} if config.pipeline else {}
+        return {}
     count = batches.replicas * config.stages
     return {
         "stages": f"{config.stages}, by {config.pipeline_schedule}; they begin with the input, {', '.join(map(str, splits))}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import math
 import os
 import re
@@ -19,6 +20,8 @@ from bulkinfer.files.guarded import TEXT_BYTES, read_bytes, read_text
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.screen import Screen
 from bulkinfer.host.status import Pace, Status
+
+log = logging.getLogger("bulkinfer")
 
 TRAINING_COLUMNS = (
     "step",
@@ -69,6 +72,9 @@ class Log(Protocol):
     def say(self, line: str) -> None:
         """Write a line."""
 
+    def warn(self, line: str) -> None:
+        """Write a warning."""
+
     def advance(self, pictures: int) -> None:
         """Count pictures that were trained on."""
 
@@ -88,6 +94,9 @@ class Silence:
     folder = Path()
 
     def say(self, line: str) -> None:
+        """Nothing."""
+
+    def warn(self, line: str) -> None:
         """Nothing."""
 
     def advance(self, pictures: int) -> None:
@@ -134,6 +143,14 @@ class Run:
     def say(self, line: str) -> None:
         """Write a line to the screen and to log.txt."""
         self._screen.line(line)
+        self._write(line)
+
+    def warn(self, line: str) -> None:
+        """Log a warning, as others of bulkinfer are, and write it to log.txt."""
+        log.warning(f"warning: {line}")
+        self._write(f"warning: {line}")
+
+    def _write(self, line: str) -> None:
         with naming(self.folder / "log.txt"):
             self._log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 

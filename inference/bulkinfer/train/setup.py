@@ -28,7 +28,7 @@ from bulkinfer.train.plan import Batches, Epochs, solve, total_steps
 from bulkinfer.train.plan_text import plan_lines
 from bulkinfer.train.ranks.group import Ranks
 from bulkinfer.train.ranks.shared_norm import share_statistics
-from bulkinfer.train.ranks.split_names import find_splits
+from bulkinfer.train.ranks.split_names import Split, find_splits
 from bulkinfer.train.ranks.world import World
 from bulkinfer.train.training import Model, Plan, Progress, Training, TrainingData
 from bulkinfer.train.update.optimisers import optimiser_options
@@ -55,13 +55,14 @@ def set_up(config: TrainConfig, world: World, ranks: Ranks) -> tuple[Training, d
     torch.manual_seed(config.seed)
     options = network_options(config, model_of(config), len(data.train.class_names))
     network = network_of(config, options, device, precision)
-    check_span(config.norm_span, batches.replicas, has_batch_norm=any(moving_norms(network)))
-    if batches.micro_batch * config.norm_span == 1 and may_have_single_pictures(config) and any(moving_norms(network)):
-        check_single_values(network, config.input_channels, data.size)
-    example_NCHW = torch.zeros(batches.micro_batch, 3, data.size, data.size, dtype=precision.input, device=device)
-    splits = find_splits(network, config, example_NCHW)
-    model = model_for(config, network, precision, ranks, [split.block for split in splits], example_NCHW)
-    check_batches(config, batches, num_samples, has_batch_norm=any(moving_norms(model.network)))
+    parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
+    check_batches(config, batches, epochs, network, data.size)
+    splits: list[Split] = []
+    example_NCHW: torch.Tensor | None = None
+    if config.stages > 1:
+        example_NCHW = torch.zeros(batches.micro_batch, 3, data.size, data.size, dtype=precision.input, device=device)
+        splits = find_splits(network, config, example_NCHW)
+    model = model_for(config, network, parameters, precision, ranks, splits, example_NCHW)
     facts = {
         "config": asdict(config),
         "network": asdict(options),
@@ -106,24 +107,27 @@ def epochs_of(config: TrainConfig, batches: Batches, num_samples: int) -> Epochs
 def model_for(
     config: TrainConfig,
     network: torch.nn.Module,
+    parameters: dict[str, torch.nn.Parameter],
     precision: Precision,
     ranks: Ranks,
-    splits: Sequence[str],
-    example_NCHW: torch.Tensor,
+    splits: Sequence[Split],
+    example_NCHW: torch.Tensor | None,
 ) -> Model:
-    """The network with its optimiser, and, if that is asked for, its average; divided, recomputed or compiled."""
-    parameters = freeze(network, train_only=config.train_only, train_from=config.train_from)
+    """The network with an optimiser of its trained `parameters`, and, if that is asked for, its average.
+
+    It is recomputed or compiled as the options say; with `splits` it is divided for micro batches such as `example_NCHW`.
+    """
     ema = Ema(network, config.ema) if config.ema else None  # a copy, made before modules are wrapped
     if config.norm_span > 1 and ranks.are_many:
-        share_statistics(network, ranks.group_of_replicas(config.norm_span))
+        share_statistics(network, ranks.make_group(config.norm_span))
     stage = None
-    if splits and ranks.are_many:
+    if example_NCHW is not None and ranks.are_many:
         from bulkinfer.train.ranks.stages import divide  # torch.export takes long to load
 
         if config.channels_last:
             example_NCHW = example_NCHW.contiguous(memory_format=torch.channels_last)
-        schedule, recomputed = config.pipeline_schedule, config.recompute
-        stage = divide(network, splits, example_NCHW, ranks, precision.autocast, schedule=schedule, recompute=recomputed)
+        schedule, recomputed, blocks = config.pipeline_schedule, config.recompute, [split.block for split in splits]
+        stage = divide(network, blocks, example_NCHW, ranks, precision.autocast, schedule=schedule, recompute=recomputed)
     else:
         recompute(network, config.recompute)
     return Model(
@@ -194,20 +198,28 @@ def check_options(config: TrainConfig) -> None:
         raise UsageError("--dataset_percentage 0 leaves nothing to train on")
 
 
-def check_batches(config: TrainConfig, batches: Batches, num_samples: int, *, has_batch_norm: bool) -> None:
-    """Raises UsageError for batch sizes that do not work with mixing, batch norm or the data."""
+def check_batches(config: TrainConfig, batches: Batches, epochs: Epochs, network: torch.nn.Module, size: int) -> None:
+    """Raises UsageError for batch sizes that do not work with mixing, the data, or batch norm where that is trained.
+
+    `size` is the side of the pictures, in pixels.
+    """
     if mixing_of(config).is_used and batches.micro_batch % 2:
         raise UsageError(f"mixup and cutmix mix pictures in pairs: --micro_batch_size {batches.micro_batch} must be even")
-    together = batches.micro_batch * config.norm_span  # pictures of which batch norm takes the statistics
-    if has_batch_norm and together == 1 and not may_have_single_pictures(config):
-        raise UsageError(
-            "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
-            "value has no variance"
-        )
-    epochs = epochs_of(config, batches, num_samples)
+    has_batch_norm = any(moving_norms(network))
+    check_span(config.norm_span, batches.replicas, has_batch_norm=has_batch_norm)
+    if not has_batch_norm:
+        return
+    if batches.micro_batch * config.norm_span == 1:
+        if not may_have_single_pictures(config):
+            raise UsageError(
+                "batch norm needs --micro_batch_size 2 or more, or --norm group, which --like tf1 sets for ImageNet: a single "
+                "value has no variance"
+            )
+        check_single_values(network, size)
+        return
     start, end = epochs.window(epochs.steps_per_pass - 1)
     groups = batches.replicas // config.norm_span
-    if has_batch_norm and together > 1 and groups > 1 and end - start < 2 * groups:
+    if groups > 1 and end - start < 2 * groups:
         of = f"{groups} groups of {config.norm_span} replicas" if config.norm_span > 1 else f"{groups} replicas"
         raise UsageError(
             f"the last update of an epoch has {end - start} pictures for {of}, and batch norm needs 2 each: choose another "
@@ -236,12 +248,12 @@ def may_have_single_pictures(config: TrainConfig) -> bool:
     return config.like != TrainConfig.like or bool(config.resume)
 
 
-def check_single_values(network: torch.nn.Module, channels: int, size: int) -> None:
+def check_single_values(network: torch.nn.Module, size: int) -> None:
     """Raises UsageError if batch norm gets a single value of a channel from one picture, which has no variance."""
     on_meta = copy.deepcopy(network).to("meta")  # shapes alone
     weight = next(on_meta.parameters())
     try:
-        on_meta(torch.empty(1, channels, size, size, dtype=weight.dtype, device=weight.device))
+        on_meta(torch.empty(1, 3, size, size, dtype=weight.dtype, device=weight.device))
     except ValueError:
         raise UsageError(
             f"batch norm needs --micro_batch_size 2 or more here: at {size} x {size} pixels it gets a single value of a picture"

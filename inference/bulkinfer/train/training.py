@@ -43,6 +43,11 @@ class Model:
     ema: Ema | None = None
     stage: Stage | None = None
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """The buffers of the network, such as averages of batch norm; with a stage, those of its part."""
+        return list(self.network.buffers()) if self.stage is None else self.stage.buffers
+
 
 @dataclass(frozen=True)
 class TrainingData:

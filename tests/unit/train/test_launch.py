@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import torch
 from bulkinfer.errors import UsageError
 from bulkinfer.train import launch, loop, setup
 from bulkinfer.train.data.opening import augmentation_of, model_of, with_data_found
+from bulkinfer.train.network.freezing import freeze
+from bulkinfer.train.network.networks import NetworkOptions, build
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.plan import Batches
 from bulkinfer.train.setup import check_batches, check_span, device_of, epochs_of
+from torch import nn
 
 from tests.training import assert_same_weights, checkpoints, config_of, one_thread, table, trained, weights, write_digits
 
@@ -42,13 +46,50 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=reason), one_thread():
             launch.train(config_of(tmp_path, **options))
     assert not (tmp_path / "logs").exists()
-    with pytest.raises(UsageError, match="has 3 pictures for 2 replicas, and batch norm needs 2 each"):
-        check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=True)
-    check_batches(TrainConfig(), Batches(4, 1, 2), 11, has_batch_norm=False)
-    check_batches(TrainConfig(), Batches(4, 1, 2), 12, has_batch_norm=True)
-    check_batches(TrainConfig(norm_span=2), Batches(1, 4, 2), 11, has_batch_norm=True)
-    with pytest.raises(UsageError, match="has 3 pictures for 2 groups of 2 replicas, and batch norm needs 2 each"):
-        check_batches(TrainConfig(norm_span=2), Batches(2, 1, 4), 11, has_batch_norm=True)
+
+
+@pytest.mark.parametrize(
+    ("batches", "span", "num_samples", "reason"),
+    [
+        (Batches(4, 1, 2), 1, 11, "has 3 pictures for 2 replicas, and batch norm needs 2 each"),
+        (Batches(4, 1, 2), 1, 12, ""),
+        (Batches(1, 4, 2), 2, 11, ""),
+        (Batches(2, 1, 4), 2, 11, "has 3 pictures for 2 groups of 2 replicas, and batch norm needs 2 each"),
+    ],
+)
+def test_batch_norm_needs_two_pictures(batches: Batches, span: int, num_samples: int, reason: str) -> None:
+    config = TrainConfig(norm_span=span)
+    epochs = epochs_of(config, batches, num_samples)
+    refused = pytest.raises(UsageError, match=reason) if reason else nullcontext()
+    with refused:
+        check_batches(config, batches, epochs, nn.BatchNorm2d(3), 8)
+    if span == 1:
+        check_batches(config, batches, epochs, nn.BatchNorm2d(3).eval(), 8)  # that is frozen
+        check_batches(config, batches, epochs, nn.GroupNorm(1, 3), 8)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_batch_norm_of_single_values_is_refused(channels: int) -> None:
+    """Of one picture of 4 x 4 pixels the last norms get maps of 1 x 1; frozen ones take their averages in place of them."""
+    network = build(NetworkOptions("cifar_resnet8", 10, input_channels=channels))
+    config, batches = TrainConfig(like="tf1"), Batches(1, 1, 1)
+    epochs = epochs_of(config, batches, 11)
+    check_batches(config, batches, epochs, network, 8)
+    with pytest.raises(UsageError, match="at 4 x 4 pixels it gets a single value of a picture$"):
+        check_batches(config, batches, epochs, network, 4)
+    freeze(network, train_only=r"conv|layer1.*bn")
+    check_batches(config, batches, epochs, network, 4)
+
+
+def test_a_span_needs_batch_norm_that_is_trained(tmp_path: Path) -> None:
+    frozen = config_of(tmp_path, replicas=2, norm_span=2, train_only="fc", dry_run=True)
+    with pytest.raises(UsageError, match=r"^--norm_span 2: the network has no batch norm that is trained: leave it out$"):
+        launch.train(frozen)
+    launch.train(replace(frozen, train_only="bn|fc"))
+
+
+def test_a_plan_takes_no_memory_for_a_batch(tmp_path: Path) -> None:
+    launch.train(config_of(tmp_path, micro_batch_size=10**12, dry_run=True))  # pictures that no machine could hold
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,6 @@ def plan(home: Path, **options: Any) -> dict[str, str]:
             },
         ),
         (
-            {"pipeline": True},
-            {"pipeline": "nothing, as the network has one stage: --pipeline_splits names the blocks with which others begin"},
-        ),
-        (
             {"precision": "16.16", "stochastic_rounding": "off"},
             {"precision": "16.16 (bfloat16) on cpu, rounding to the nearest"},
         ),

@@ -114,6 +114,7 @@ def test_arguments_of_each_start_are_kept(tmp_path: Path) -> None:
 def test_other_replicas_are_silent(tmp_path: Path, capsys: Any) -> None:
     log = Silence()
     log.say("x")
+    log.warn("x")
     log.advance(1)
     log.training({})
     log.validation({})

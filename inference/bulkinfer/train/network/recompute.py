@@ -8,9 +8,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from bulkinfer.errors import UsageError
+from bulkinfer.train.network.freezing import moving_norms
 
 BLOCKS, NONE = "blocks", "none"
 _AVERAGES = ("running_mean", "running_var", "num_batches_tracked")
@@ -60,12 +62,12 @@ def _names_like(network: nn.Module, pattern: str) -> list[str]:
 
 @contextmanager
 def _frozen_averages(module: nn.Module) -> Iterator[None]:
-    """Keep batch norm from counting a batch again when it passes for the second time.
+    """Keep batch norm from counting a batch again when it passes for the second time; a frozen one counts none.
 
     A network that is divided into parts was exported: there batch norm is no module of its class, but has its buffers.
     """
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
-    own = {id(buffer) for norm in norms for buffer in norm.buffers()}
+    norms = [norm for norm in moving_norms(module) if norm.track_running_stats]
+    own = {id(buffer) for norm in module.modules() if isinstance(norm, _BatchNorm) for buffer in norm.buffers()}
     exported = [
         (buffer, buffer.clone())
         for name, buffer in module.named_buffers()

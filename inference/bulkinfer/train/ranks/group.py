@@ -69,9 +69,12 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
-    def group_of_replicas(self, span: int) -> dist.ProcessGroup:
-        """The group of this rank, of `span` consecutive replicas; with stages, of the ranks that have the same part in them."""
-        return _group_of_replicas(self.world, span)
+    def make_group(self, span: int) -> dist.ProcessGroup:
+        """Make groups of `span` consecutive replicas; with stages, of the ranks that have the same part in them.
+
+        Returns the group of this rank. All ranks call it, since all make all groups.
+        """
+        return _make_group_of_replicas(self.world, span)
 
     def wait_for_all(self) -> None:
         """Wait until all ranks have come to this point."""
@@ -88,9 +91,9 @@ def _add(tensors: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         tensor.copy_(part.view_as(tensor))
 
 
-def _group_of_replicas(world: World, span: int) -> dist.ProcessGroup:
+def _make_group_of_replicas(world: World, span: int) -> dist.ProcessGroup:
     firsts = range(0, world.replicas, span)
-    return _own_of(
+    return _make_groups(
         [
             [replica * world.stages + stage for replica in range(first, first + span)]
             for first in firsts
@@ -99,8 +102,8 @@ def _group_of_replicas(world: World, span: int) -> dist.ProcessGroup:
     )
 
 
-def _own_of(rows: list[list[int]]) -> dist.ProcessGroup:
-    """The group of this rank, of groups of these ranks; all ranks make all of them."""
+def _make_groups(rows: list[list[int]]) -> dist.ProcessGroup:
+    """Make groups of these ranks, on all ranks; returns the one of this rank."""
     own, _ = dist.new_subgroups_by_enumeration(rows, timeout=_LONGEST_WAIT)
     assert isinstance(own, dist.ProcessGroup), "each rank is in a row"
     return own
@@ -111,7 +114,7 @@ def _ranks_of(world: World) -> Ranks:
     if world.stages == 1:
         return Ranks(world)
     rows = [list(range(first, first + world.stages)) for first in range(0, world.size, world.stages)]
-    return Ranks(world, stages=_own_of(rows), replicas=_group_of_replicas(world, world.replicas))
+    return Ranks(world, stages=_make_groups(rows), replicas=_make_group_of_replicas(world, world.replicas))
 
 
 @contextmanager

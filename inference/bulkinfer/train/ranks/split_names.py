@@ -37,14 +37,12 @@ class Split:
 def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> list[Split]:
     """The splits that the options name, in the order of the network; a name inside of a block stands for that block.
 
-    Raises UsageError, with the legal names and a proposal, if there are too few or too many, or one that is unknown.
+    `example` is a micro batch, N x C x H x W, for which blocks are timed if that is necessary. Raises UsageError, with the legal names and a proposal, if there are too few or too many, or one that is unknown.
     """
     blocks, stages = blocks_of(network), config.stages
-    if stages == 1:
-        return []
-    found = {given: block_named(given, blocks) for given in config.splits}
-    unknown = [given for given, block in found.items() if not block]
-    order = [blocks.index(block) for block in found.values() if block]
+    found = [(given, block_named(given, blocks)) for given in config.splits]
+    unknown = [given for given, block in found if not block]
+    order = [blocks.index(block) for _, block in found if block]
     is_wrong_number = len(config.splits) + 1 != stages
     if unknown or is_wrong_number or any(one >= other for one, other in pairwise(order)):
         reason = (
@@ -63,7 +61,7 @@ def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> lis
             f"{reason}: give --pipeline_splits {proposal}, which takes about the same time for each of the {stages} stages, or "
             f"other blocks of {', '.join(blocks)}"
         )
-    return [Split(block, given) for given, block in found.items()]
+    return [Split(block, given) for given, block in found]
 
 
 def blocks_of(network: nn.Module) -> list[str]:
@@ -113,16 +111,20 @@ def propose(network: nn.Module, blocks: Sequence[str], stages: int, example: Ten
 @torch.no_grad()
 def seconds_of_blocks(network: nn.Module, blocks: Sequence[str], example: Tensor) -> list[float]:
     """The time from the beginning of each block to that of the next, in seconds; the first and last have the rest as well."""
+
+    def now() -> float:
+        if example.device.type == "cuda":  # it is still at work when a call returns
+            torch.cuda.synchronize(example.device)
+        return time.perf_counter()
+
     marks: list[float] = []
-    hooks = [
-        network.get_submodule(block).register_forward_pre_hook(lambda *_: marks.append(time.perf_counter())) for block in blocks
-    ]
+    hooks = [network.get_submodule(block).register_forward_pre_hook(lambda *_: marks.append(now())) for block in blocks]
     try:
         for _ in range(_RUNS):
             marks.clear()
-            begin = time.perf_counter()
+            begin = now()
             network(example)
-            end = time.perf_counter()
+            end = now()
     finally:
         for hook in hooks:
             hook.remove()

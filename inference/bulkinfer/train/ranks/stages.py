@@ -69,6 +69,7 @@ class Stage:
         self._module, self._device = _Contiguous(parts[self._stage], memory_format, autocast), next(network.parameters()).device
         self._edges = _edges_of(parts)
         self._kind, self._schedules = schedule, dict[int, PipelineScheduleSingle]()
+        self._loss: Loss | None = None  # of the update in run(): a schedule serves many updates
         tensors = dict(_tensors_of(network))
         # torch.export makes buffers of constants, which are none of the network's
         self._parts = [{name: tensors[name] for name, _ in _tensors_of(part) if name in tensors} for part in parts]
@@ -115,11 +116,13 @@ class Stage:
             output_args=self._edges[self._stage],
             group=self._group,
         )
-        made = _SCHEDULES[self._kind](
-            stage, count, loss_fn=lambda logits_NK, answers: self._loss(logits_NK, answers), scale_grads=False
-        )
+        made = _SCHEDULES[self._kind](stage, count, loss_fn=self._loss_of, scale_grads=False)
         self._schedules[count] = made
         return made
+
+    def _loss_of(self, logits_NK: Tensor, answers: Sequence[Tensor]) -> Tensor:
+        assert self._loss is not None, "schedules work within run()"
+        return self._loss(logits_NK, answers)
 
     @torch.no_grad()
     def make_whole(self) -> None:

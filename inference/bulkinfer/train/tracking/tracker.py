@@ -18,12 +18,26 @@ IDENTITY = "wandb.json"  # in the folder of a run: the id that a run which is co
 _FINISH_S = 120.0  # for what is still to be sent when a run ends; the rest stays in the folder
 
 
-def tracked(run: Log, config: TrainConfig) -> Log:
-    """The log of a run, which --wandb sends to Weights & Biases as well; the run goes on without it where that fails."""
+def identity_of(folder: Path) -> str:
+    """The id of the run of wandb that belongs to a run, made for a new one. Raises RunError if its file holds none."""
+    path = folder / IDENTITY
+    if not path.exists():
+        write_json(path, {"id": secrets.token_hex(4)})
+    found = read_json(path).get("id")
+    if not isinstance(found, str) or not found.isalnum():
+        raise RunError(f"{path} has no id of a run: remove it, and a new one is begun")
+    return found
+
+
+def tracked(run: Log, config: TrainConfig, identity: str) -> Log:
+    """The log of a run, which --wandb sends to Weights & Biases as well; the run goes on without it where that fails.
+
+    `identity` is that of identity_of().
+    """
     if not config.wandb:
         return run
     try:
-        tracker = _begin(run.folder, config)
+        tracker = _begin(run.folder, config, identity)
     except Exception as error:
         _give_up(run, error, "with WANDB_MODE=offline it keeps the rows here, to be sent later")
         return run
@@ -41,6 +55,10 @@ class _Tracked:
     def say(self, line: str) -> None:
         """Write a line to the run's own log."""
         self._run.say(line)
+
+    def warn(self, line: str) -> None:
+        """Write a warning to the run's own log."""
+        self._run.warn(line)
 
     def advance(self, pictures: int) -> None:
         """Count pictures that were trained on."""
@@ -78,7 +96,7 @@ class _Tracked:
             _give_up(self._run, error, f"{_sync_command(self.folder)} sends what it has written")
 
 
-def _begin(folder: Path, config: TrainConfig) -> Any:
+def _begin(folder: Path, config: TrainConfig, identity: str) -> Any:
     """Begin a run of wandb, or go on with the one of this folder. WANDB_MODE, WANDB_ENTITY and others are its own."""
     import wandb
 
@@ -88,7 +106,7 @@ def _begin(folder: Path, config: TrainConfig) -> Any:
         tags=list(config.wandb_tags),
         config=asdict(config),
         dir=str(folder),
-        id=_identity(folder),
+        id=identity,
         resume="allow",
         settings=wandb.Settings(console="off", silent=True, finish_timeout=_FINISH_S, finish_timeout_raises=True),
     )
@@ -96,20 +114,9 @@ def _begin(folder: Path, config: TrainConfig) -> Any:
     return tracker
 
 
-def _identity(folder: Path) -> str:
-    """The id of the run of wandb, which is made for a new run."""
-    path = folder / IDENTITY
-    if not path.exists():
-        write_json(path, {"id": secrets.token_hex(4)})
-    found = read_json(path)["id"]
-    if not isinstance(found, str) or not found.isalnum():
-        raise RunError(f"{path} has no id of a run: remove it, and a new one is begun")
-    return found
-
-
 def _give_up(run: Log, error: Exception, advice: str) -> None:
-    """Say once why nothing more is sent, and what to do."""
-    run.say(f"warning: --wandb: {first_line(error).rstrip('.')}: the run goes on without it; {advice}")
+    """Warn once that nothing more is sent: why, and what to do."""
+    run.warn(f"--wandb: {first_line(error).rstrip('.')}: the run goes on without it; {advice}")
 
 
 def _sync_command(folder: Path) -> str:

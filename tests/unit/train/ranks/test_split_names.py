@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,6 +70,7 @@ def test_networks_without_residual_connections_have_layers() -> None:
             {"pipeline_splits": ("layer3.0", "layer2.0")},
             "--pipeline_splits must be in the order of the network, each block once",
         ),
+        ({"pipeline_splits": ("layer2.0", "layer2.0")}, "--pipeline_splits must be in the order of the network, each block "),
         ({"pipeline_splits": ("layer2.0", "layer2.0.conv2")}, "--pipeline_splits must be in the order of the network, each "),
         ({"shards": 9}, "the network has 3 blocks, too few for 9 stages: give --shards 3 or fewer"),
     ],
@@ -92,6 +94,30 @@ def test_blocks_are_timed() -> None:
     seconds = seconds_of_blocks(network, blocks_of(network), EXAMPLE)
     assert len(seconds) == 3
     assert min(seconds) > 0
+
+
+def test_work_that_a_gpu_has_not_done_counts_for_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call returns at once; the clock moves on where somebody waits for the GPU."""
+    clock, waiting = [0.0], [0.0]
+
+    class Layer(nn.Module):
+        def __init__(self, seconds: float) -> None:
+            super().__init__()
+            self.seconds = seconds
+
+        def forward(self, inputs: object) -> object:
+            waiting[0] += self.seconds
+            return inputs
+
+    def synchronize(device: torch.device) -> None:
+        assert device == torch.device("cuda:1")
+        clock[0], waiting[0] = clock[0] + waiting[0], 0.0
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(split_names, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    network = nn.Sequential(Layer(1.0), Layer(2.0), Layer(4.0), Layer(8.0))
+    on_gpu = SimpleNamespace(device=torch.device("cuda:1"))
+    assert seconds_of_blocks(network, ["1", "2"], on_gpu) == [1.0 + 2.0, 4.0 + 8.0]  # type: ignore[arg-type]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 8))

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
+from bulkinfer.files.json_file import write_json
 
+from tests.forms import long
 from tests.training import checkpoints, command, config_of, cut_back, table, trained
 
 OPTIONS: dict[str, Any] = {"steps": 10, "validation": "during", "keep_last": 0, "logs_per_epoch": 1.0}  # two epochs
@@ -95,15 +97,19 @@ def test_a_run_that_is_continued_keeps_its_id(tmp_path: Path, made: list[Any]) -
     assert made[2].given["name"] == "mine"
 
 
-def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(tmp_path: Path, made: list[Any]) -> None:
+def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
+    tmp_path: Path, made: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     plain = trained(tmp_path / "plain", **OPTIONS)
     made.append(Unreachable)
     run = trained(tmp_path / "tracked", wandb=True, **OPTIONS)
     (tracker,) = made
     assert (len(tracker.rows), tracker.finished) == (2, 0)
-    log = (run / "log.txt").read_text()
-    assert log.count("warning: --wandb: the server is gone: the run goes on without it; wandb sync ") == 1
-    assert "and more" not in log
+    said = f"warning: --wandb: the server is gone: the run goes on without it; wandb sync {run / 'wandb'}/*run-* sends what it "
+    lines = (run / "log.txt").read_text().splitlines()
+    assert [line.partition(" ")[2] for line in lines if "warning" in line] == [f"{said}has written"]
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in logged if "note: " not in line] == [f"{said}has written"]
     assert checkpoints(run) == checkpoints(plain)
     assert table(run, "training.csv", "step", "loss") == table(plain, "training.csv", "step", "loss")
 
@@ -124,6 +130,22 @@ def test_a_tracker_that_does_not_begin_warns_once(
     ]
 
 
+def test_a_file_without_an_id_ends_the_start(tmp_path: Path, made: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows would go to another run of wandb; nothing is locked or changed then."""
+    run = trained(tmp_path, wandb=True, **OPTIONS)
+    path = run / "wandb.json"
+    write_json(path, {"id": ""})
+    before = {each: each.read_bytes() for each in run.rglob("*") if each.is_file()}
+    assert command("--resume", run, "--steps", 15) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"bulkinfer train: {path} has no id of a run: remove it, and a new one is begun"
+    )
+    assert {each: each.read_bytes() for each in run.rglob("*") if each.is_file()} == before
+    path.unlink()
+    assert command("--resume", run, "--steps", 15) == 0
+    assert made[1].id != made[0].id
+
+
 def test_nothing_is_imported_without_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # an import would raise ImportError
     run = trained(tmp_path, **OPTIONS)
@@ -142,7 +164,7 @@ def test_its_options_belong_to_it(tmp_path: Path) -> None:
         config_of(tmp_path, wandb_tags=("a",))
 
 
-@pytest.mark.long
+@long
 def test_offline_the_file_of_the_run_has_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package itself, which writes to the folder of the run and sends nothing."""
     monkeypatch.setenv("WANDB_MODE", "offline")
