@@ -33,7 +33,7 @@ from bulkinfer.launch.jobs.output_place import (
 )
 from bulkinfer.launch.jobs.saved_manifest import listed_before
 from bulkinfer.launch.jobs.shards import refuse_other_job, shard_of, shards_beside, with_shard
-from bulkinfer.launch.jobs.skip_done import check_settled, without_done
+from bulkinfer.launch.jobs.skip_done import check_settled, with_earlier_folders, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
@@ -62,7 +62,7 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
-    config = check_at_once(config)
+    config = with_earlier_folders(check_at_once(config))
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
     asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
@@ -112,7 +112,7 @@ def require_fast_decoder() -> None:
 
 
 def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
-    """The pictures of the job, without those that --skip_done names.
+    """The pictures of the job, without those that --skip_done names (see with_earlier_folders).
 
     An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
