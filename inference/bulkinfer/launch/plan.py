@@ -118,7 +118,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
+    dataset = open_dataset(resolve_data_dir(config), labels=config.labels_of_rows)
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
