@@ -41,7 +41,7 @@ def _check_annotations(config: RunConfig) -> None:
     from bulkinfer.records.data_dir import resolve_data_dir
     from bulkinfer.records.sources.coco import read_annotations
 
-    read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config)), "--labels")
+    read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config.data_dir, config.command)), "--labels")
 
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
@@ -75,7 +75,7 @@ def _make_missing_network(config: RunConfig) -> None:
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":
-        resolve_data_dir(config)
+        resolve_data_dir(config.data_dir, config.command)
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
     from bulkinfer.launch.plan import check_at_once

@@ -65,7 +65,7 @@ def plan_launch(config: LaunchConfig) -> Plan:
     config = with_earlier_folders(check_at_once(config))
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
-    asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
+    asked = open_network(config, (lambda: resolve_data_dir(config.data_dir, config.command)) if has_pictures else (lambda: None))
     if not has_pictures:
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
@@ -118,7 +118,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config), labels=config.labels_of_rows)
+    dataset = open_dataset(resolve_data_dir(config.data_dir, config.command), labels=config.labels_of_rows)
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:

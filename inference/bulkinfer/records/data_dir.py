@@ -7,7 +7,6 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.user_path import did_you_mean, find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
@@ -21,8 +20,27 @@ def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
     """`data_dir`, else $DATA_DIR. Raises UsageError with an example: `command_to_type`, with a folder of pictures."""
     if found := data_dir or os.environ.get("DATA_DIR", ""):
         return found
+    raise _no_pictures(command_to_type)
+
+
+def resolve_data_dir(data_dir: str, command_to_type: str) -> Path:
+    """The folder or archive that find_data_dir finds for --data_dir.
+
+    Raises UsageError if there is none, with an example as data_dir_or_environment has it, or if it is neither.
+    """
+    found = find_data_dir(data_dir)
+    if found is None:
+        raise _no_pictures(command_to_type)
+    if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
+        what = "is not a folder" if found.exists() else "does not exist"
+        meant = did_you_mean(found) or "give a folder of pictures or of partitions, or an archive"
+        raise UsageError(f"{printable_path(found)} {what}: {meant}")
+    return found
+
+
+def _no_pictures(command_to_type: str) -> UsageError:
     command = f"{command_to_type} --data_dir {shell_word(pictures_here() or 'PHOTOS')}"
-    raise UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {explained(command)}")
+    return UsageError(f"no folder of pictures given: use --data_dir or set DATA_DIR, as in: {explained(command)}")
 
 
 def pictures_here() -> str:
@@ -44,16 +62,3 @@ def _has_pictures(folder: str, depth: int) -> bool:
         folders = (entry.path for entry in first if depth > 1 and entry.is_dir())
         return any(_has_pictures(inner, depth - 1) for inner in islice(folders, _MOST_FOLDERS))
     return False
-
-
-def resolve_data_dir(config: LaunchConfig) -> Path:
-    """The folder or archive that find_data_dir finds for --data_dir. Raises UsageError if there is none, or it is neither."""
-    found = find_data_dir(config.data_dir)
-    if found is None:
-        photos = shell_word(pictures_here()) if pictures_here() else "PHOTOS"
-        raise UsageError(f"no pictures given: {explained(f'{config.command} {photos}')}")
-    if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
-        what = "is not a folder" if found.exists() else "does not exist"
-        meant = did_you_mean(found) or "give a folder of pictures or of partitions, or an archive"
-        raise UsageError(f"{printable_path(found)} {what}: {meant}")
-    return found
