@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,56 @@ def test_a_working_folder_that_is_gone_holds_none(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert pictures_here() == ""
+
+
+def filled(folder: Path, count: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"{number:04d}.txt").touch()
+    return folder
+
+
+def test_where_too_much_would_have_to_be_read_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(filled(tmp_path, 999))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    assert pictures_here() == "photos"
+    (tmp_path / "one more.txt").touch()
+    assert pictures_here() == "", "among so many entries another folder could hold pictures, too"
+    monkeypatch.chdir(filled(tmp_path / "home", 0))
+    (tmp_path / "photos").rename(tmp_path / "home" / "a photos")
+    for number in range(4):
+        for inner in range(10):
+            filled(tmp_path / "home" / f"{number}" / f"{inner}", 80)
+    assert pictures_here() == "a photos"
+    for inner in range(10):
+        filled(tmp_path / "home" / "5" / f"{inner}", 80)
+    assert pictures_here() == "", "4000 entries were read before all folders were"
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_what_is_read_does_not_depend_on_the_order_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_reversed: bool
+) -> None:
+    class InOrder:
+        """os.scandir, with the entries by name, or the other way round."""
+
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def __enter__(self) -> Iterator[os.DirEntry[str]]:
+            with scandir(self.folder) as entries:
+                return iter(sorted(entries, key=lambda entry: entry.name, reverse=is_reversed))
+
+        def __exit__(self, *_: object) -> None: ...
+
+    scandir = os.scandir
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "scandir", InOrder)
+    for name in "abcdefghijk":
+        (tmp_path / "set" / name).mkdir(parents=True)
+    picture = tmp_path / "set" / "k" / "1.png"
+    picture.touch()
+    assert pictures_here() == "", "it lies in the eleventh folder"
+    picture.rename(tmp_path / "set" / "a" / "1.png")
+    assert pictures_here() == "set"
