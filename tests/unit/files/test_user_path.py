@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
-from bulkinfer.files.user_path import made_folder, real_path, require_folder_place, require_utf8, unused_beside, user_path
+from bulkinfer.files import user_path as user_path_module
+from bulkinfer.files.user_path import did_you_mean, made_folder, real_path, require_folder_place, require_utf8, unused_beside, user_path
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])
@@ -79,3 +80,19 @@ def test_an_output_for_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "a" / "out-3").symlink_to("nowhere")
     assert unused_beside(Path("a/out")) == Path("a/out-4")
     assert unused_beside(Path("logs/tiny-12345678/results")) == Path("tiny-12345678-2"), "not among the logs"
+
+
+def test_names_are_compared_unless_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_path_module, "_MOST_NAMES", 20)
+    for number in range(20):
+        (tmp_path / f"photos-of-may-{number:02d}").touch()
+    meant = f"did you mean {tmp_path}/photos-of-may-07?"
+    assert did_you_mean(tmp_path / "photos-of-may.07") == meant
+    (tmp_path / "link").symlink_to("link")
+    (tmp_path / "photos-of-may-00").unlink()
+    assert did_you_mean(tmp_path / "link") == "", "a name of itself: the link leads nowhere"
+    (tmp_path / ".hidden").touch()
+    assert did_you_mean(tmp_path / "photos-of-may.07") == ""
+    zebras = [f"{tmp_path}/zebra-{number}" for number in range(20)]
+    assert did_you_mean(tmp_path / "zebra_7", zebras) == f"did you mean {tmp_path}/zebra-7?"
+    assert did_you_mean(tmp_path / "zebra_7", [*zebras, "more"]) == ""
