@@ -65,7 +65,9 @@ def plan_launch(config: LaunchConfig) -> Plan:
     config = with_earlier_folders(check_at_once(config))
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
-    asked = open_network(config, (lambda: resolve_data_dir(config.data_dir, config.command)) if has_pictures else (lambda: None))
+    asked = open_network(
+        config, (lambda: resolve_data_dir(config.data_dir, config.command)) if has_pictures else (lambda: None)
+    )
     if not has_pictures:
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from bulkinfer.errors import UsageError
 from bulkinfer.files import user_path as user_path_module
-from bulkinfer.files.user_path import did_you_mean, made_folder, real_path, require_folder_place, require_utf8, unused_beside, user_path
+from bulkinfer.files.user_path import (
+    did_you_mean,
+    made_folder,
+    real_path,
+    require_folder_place,
+    require_utf8,
+    unused_beside,
+    user_path,
+)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"x", 1.5, ["x"], "a\0b", Path("a\0b")])

@@ -193,7 +193,11 @@ def test_the_command_for_a_missing_shard_keeps_the_rows_that_it_has(tmp_path: Pa
     command = str(refused.value).partition(": run ")[2].removesuffix(", and so the others")
     words = shlex.split(command)
     assert "--overwrite" not in words
-    assert (words[0], words[words.index("--shard") + 1], words[words.index("--output") + 1]) == ("infer_launch", "2/3", str(out))
+    assert (words[0], words[words.index("--shard") + 1], words[words.index("--output") + 1]) == (
+        "infer_launch",
+        "2/3",
+        str(out),
+    )
     assert infer_launch.main(words[1:]) == 3
     assert kept.items() < {path.name: path.stat().st_ino for path in (out / "shard-2-of-3").glob("part-*")}.items()
 
