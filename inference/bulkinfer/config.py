@@ -263,11 +263,6 @@ class LaunchConfig:
         """Where the network's input comes from: pictures, generated or synthetic; rows are written for pictures only."""
         return "synthetic" if self.synthetic else "generated" if self.generated else "pictures"
 
-    @property
-    def labels_of_rows(self) -> str:
-        """What fills the column label of the rows."""
-        return self.labels
-
 
 @dataclass(frozen=True)
 class RunConfig(LaunchConfig):
@@ -281,16 +276,6 @@ class RunConfig(LaunchConfig):
         "names and labels, or COCO annotations (JSON)",
     )
     model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
-
-    @property
-    def has_annotations(self) -> bool:
-        """True if --labels is a file of COCO annotations."""
-        return self.labels.lower().endswith(".json")
-
-    @property
-    def labels_of_rows(self) -> str:
-        """What fills the column label of the rows: not annotations, where a picture may have several categories."""
-        return "" if self.has_annotations else self.labels
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RunConfig) -> int:
-    if config.has_annotations and config.input == "pictures":
+    if config.labels and config.input == "pictures":
         _check_annotations(config)
     if not config.dry_run:
         _make_missing_network(config)
@@ -34,14 +34,16 @@ def _run(config: RunConfig) -> int:
 
 
 def _check_annotations(config: RunConfig) -> None:
-    """Raises UsageError, before pictures are run, if --labels holds no annotations of them."""
+    """Raises UsageError, before pictures are run, if --labels is a file of annotations and holds none of them."""
     import os
     from pathlib import Path
 
     from bulkinfer.records.data_dir import resolve_data_dir
     from bulkinfer.records.sources.coco import read_annotations
+    from bulkinfer.records.sources.labels import is_annotations
 
-    read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config.data_dir, config.command)), "--labels")
+    if is_annotations(config.labels):
+        read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config.data_dir, config.command)), "--labels")
 
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
@@ -51,11 +53,12 @@ def _print_accuracy(config: RunConfig, output: str) -> bool:
     from bulkinfer.commands.score import score_job
     from bulkinfer.errors import BulkinferError
     from bulkinfer.insight.options import ScoreConfig
+    from bulkinfer.records.sources.labels import is_annotations
     from bulkinfer.results.find_output import require_job
 
     try:
         has_names = "label_classes" in require_job(Path(output)).content  # else an earlier version began the job
-        labels = "" if has_names and not config.has_annotations else config.labels
+        labels = "" if has_names and not is_annotations(config.labels) else config.labels
         score_job(ScoreConfig(job=output, labels=labels, model_path=config.model_path, log_path=config.log_path))
     except BulkinferError as error:
         say(f"bulkinfer run: no accuracy: {error}", is_error=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.config import LaunchConfig
+from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
@@ -38,6 +38,7 @@ from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Dataset, open_dataset
+from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
@@ -120,7 +121,7 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config.data_dir, config.command), labels=config.labels_of_rows)
+    dataset = open_dataset(resolve_data_dir(config.data_dir, config.command), labels=_labels_of_rows(config))
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
@@ -137,6 +138,11 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         f"{leaving_out(config, Path(config.output))}"
     )
     return listed
+
+
+def _labels_of_rows(config: LaunchConfig) -> str:
+    """What fills the column label: not annotations of bulkinfer run, where a picture may have several categories."""
+    return "" if isinstance(config, RunConfig) and is_annotations(config.labels) else config.labels
 
 
 def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "") -> Plan:

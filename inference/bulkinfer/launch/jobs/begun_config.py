@@ -10,6 +10,7 @@ from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.user_path import unused_beside
+from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.types import shell_word
 
@@ -25,7 +26,7 @@ def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
         if fault := mismatch(value, kinds[name], f"config.{name}"):
             raise RunError(f"{job_path(output)} is damaged ({fault}): run the job with --overwrite, or into another --output")
     again: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    if RunConfig(labels=again.get("labels", "")).has_annotations:
+    if is_annotations(again.get("labels", "")):
         del again["labels"]
     return LaunchConfig(**again)
 

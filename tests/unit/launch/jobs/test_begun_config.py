@@ -37,11 +37,9 @@ def test_the_command_to_continue_is_the_one_that_was_typed() -> None:
 
 def test_annotations_stay_in_the_command_that_takes_them(tmp_path: Path) -> None:
     typed = RunConfig(data_dir="photos", labels="Instances.JSON", model_name="resnext101_32x4d", top_k=3)
-    assert (typed.labels_of_rows, typed.has_annotations) == ("", True)
     assert continuing(typed) == "bulkinfer run photos --labels Instances.JSON --model_name resnext101_32x4d --top_k 3"
     assert continuing(begun_config(JobFile({"config": asdict(typed)}), tmp_path)) == "infer_launch --data_dir photos --top_k 3"
     table = RunConfig(data_dir="photos", labels="classes.csv")
-    assert (table.labels_of_rows, table.has_annotations) == ("classes.csv", False)
     assert "--labels classes.csv" in continuing(begun_config(JobFile({"config": asdict(table)}), tmp_path))
 
 
