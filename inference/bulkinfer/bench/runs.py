@@ -33,6 +33,7 @@ from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
 log = logging.getLogger("bulkinfer")
 
+_COMMAND = "bulkinfer bench"
 _PICTURES = 1000  # different pictures at most; they are spread evenly over the data set
 _RECORDS_PER_CORE_S = 1000  # more than one core prepares in a second
 _WARM_UP_S = 0.5  # gives the rate from which the length of a step follows; the first step warms up the rest
@@ -41,11 +42,11 @@ FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measu
 
 def open_job(config: LaunchConfig) -> Job:
     """The job that is measured, on the device and in the precision that a launch of `config` would take."""
-    asked = open_network(config, lambda: resolve_data_dir(config))
-    dataset = open_dataset(resolve_data_dir(config))
+    asked = open_network(config, lambda: resolve_data_dir(config.data_dir, _COMMAND))
+    dataset = open_dataset(resolve_data_dir(config.data_dir, _COMMAND))
     counts = count_records(dataset, config.limit)
     settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
-    return Job(config, settled.model, settled.choice, dataset, counts, identity_of(asked, dataset), "bulkinfer bench")
+    return Job(config, settled.model, settled.choice, dataset, counts, identity_of(asked, dataset), _COMMAND)
 
 
 @dataclass(frozen=True)

@@ -19,35 +19,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RunConfig) -> int:
-    asked = _without_annotations(config) if _is_annotations(config.labels) else config
-    if not asked.dry_run:
-        _make_missing_network(asked)
+    if config.labels and config.input == "pictures":
+        _check_annotations(config)
+    if not config.dry_run:
+        _make_missing_network(config)
     if is_own_process():
         hide_pandas()  # only now: packages of networks need it
     from bulkinfer.launch.launcher import launch
 
-    result = launch(asked, shows_progress=True)
+    result = launch(config, shows_progress=True)
     if config.labels and has_rows(result) and _print_accuracy(config, str(result.output)):
         return print_next(result, "report")
     return print_next(result)
 
 
-def _is_annotations(labels: str) -> bool:
-    """True for COCO annotations: a picture may have several categories, which the column label of the rows cannot hold."""
-    return labels.lower().endswith(".json")
-
-
-def _without_annotations(config: RunConfig) -> RunConfig:
-    """The launch without --labels. Raises UsageError, before pictures are run, if they are no annotations."""
+def _check_annotations(config: RunConfig) -> None:
+    """Raises UsageError, before pictures are run, if --labels is a file of annotations and holds none of them."""
     import os
-    from dataclasses import replace
     from pathlib import Path
 
     from bulkinfer.records.data_dir import resolve_data_dir
     from bulkinfer.records.sources.coco import read_annotations
+    from bulkinfer.records.sources.labels import is_annotations
 
-    read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config)), "--labels")
-    return replace(config, labels="")
+    if is_annotations(config.labels):
+        read_annotations(Path(config.labels), os.fsencode(resolve_data_dir(config.data_dir, config.command)), "--labels")
 
 
 def _print_accuracy(config: RunConfig, output: str) -> bool:
@@ -57,11 +53,12 @@ def _print_accuracy(config: RunConfig, output: str) -> bool:
     from bulkinfer.commands.score import score_job
     from bulkinfer.errors import BulkinferError
     from bulkinfer.insight.options import ScoreConfig
+    from bulkinfer.records.sources.labels import is_annotations
     from bulkinfer.results.find_output import require_job
 
     try:
         has_names = "label_classes" in require_job(Path(output)).content  # else an earlier version began the job
-        labels = "" if has_names and not _is_annotations(config.labels) else config.labels
+        labels = "" if has_names and not is_annotations(config.labels) else config.labels
         score_job(ScoreConfig(job=output, labels=labels, model_path=config.model_path, log_path=config.log_path))
     except BulkinferError as error:
         say(f"bulkinfer run: no accuracy: {error}", is_error=True)
@@ -81,7 +78,7 @@ def _make_missing_network(config: RunConfig) -> None:
     from bulkinfer.records.data_dir import resolve_data_dir
 
     if config.input == "pictures":
-        resolve_data_dir(config)
+        resolve_data_dir(config.data_dir, config.command)
     if (named_folder(config.model_path, config.model_name)[0] / CARD).exists():
         return
     from bulkinfer.launch.plan import check_at_once

@@ -36,7 +36,7 @@ def _run(config: VerifyConfig) -> int:
     verdicts = []
     for output in outputs:
         verdicts.append(verify(output, with_ok_rows=len(outputs) > 1))
-        _print_verdict(output, verdicts[-1])
+        _print_verdict(output, verdicts[-1], _commands(output, verdicts[-1]))
     faults = [fault for verdict in verdicts for fault in verdict.faults]
     if len(outputs) > 1:
         together = compare_outputs(outputs, verdicts)
@@ -60,7 +60,19 @@ def _output_of(word: str, log_path: str) -> Path:
     return folder if word and (folder / SHARDS_FILE).exists() else place_and_output(word, log_path)[1]
 
 
-def _print_verdict(output: Path, verdict: Verdict) -> None:
+def _commands(output: Path, verdict: Verdict) -> list[str]:
+    """The commands that run again what has to be; options in _job.json that cannot be read are another fault of the verdict."""
+    from bulkinfer.errors import RunError
+    from bulkinfer.launch.jobs.begun_config import begun_config, continuing
+
+    try:
+        return [continuing(begun_config(job, output)) for job in verdict.to_run]
+    except RunError as error:
+        verdict.add_faults(str(error))
+        return []
+
+
+def _print_verdict(output: Path, verdict: Verdict, commands: list[str]) -> None:
     errors = verdict.errors_by_stage
     stages = ", ".join(f"{count} at {stage}" for stage, count in sorted(errors.items()))
     say(f"{output}: fingerprint {verdict.job.fingerprint}")
@@ -70,10 +82,8 @@ def _print_verdict(output: Path, verdict: Verdict) -> None:
         say(note)
     for fault in verdict.faults:
         say(f"bulkinfer verify: {fault}", is_error=True)
-    if any("run the job again" in fault for fault in verdict.faults):
-        from bulkinfer.launch.jobs.begun_config import begun_config, continuing
-
-        say(f"to run the job again: {continuing(begun_config(verdict.job, output))}")
+    for command in commands:
+        say(f"to run the job again: {command}")
     if not verdict.faults:
         say("sound: every record has one row, keys and order are the manifest's, every file is as it was published")
 

@@ -13,7 +13,6 @@ from bulkinfer import zoo
 from bulkinfer.config import GetModelConfig
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
-from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
 from bulkinfer.model.recipe import Recipe
@@ -38,7 +37,7 @@ class TrainedNetwork:
     instead: str = ""
 
     @property
-    def _recipe(self) -> Recipe:
+    def recipe(self) -> Recipe:
         return Recipe(**self.checkpoint.state["recipe"])
 
     @property
@@ -47,14 +46,13 @@ class TrainedNetwork:
 
     def differences(self, existing: ModelCard) -> list[str]:
         """Why an export is not the one of this checkpoint; empty if it is."""
-        reasons = model_folder.differences(existing, self._recipe, self.config.input)
+        reasons = model_folder.differences(existing, self.recipe, self.config.input)
         if existing.weights.sha256 != self._sha256:
             reasons.append(f"its weights are from {existing.weights.origin}, not from {self.checkpoint.path}")
         return reasons
 
     def export(self) -> tuple[ModelCard, Export]:
         """Rebuild the network with its weights and export it. Raises RunError if torch cannot export it."""
-        require_batch_fits(self.config.batch_size, self._recipe)
         with zoo.quiet():
             from bulkinfer.export.torch_export import export_network
             from bulkinfer.train.network.networks import rebuild
@@ -62,11 +60,11 @@ class TrainedNetwork:
         weights = found.tensors(self.weights_file)
         shown = f"{self.weights_file} of {found.path}" if found.ema else f"the weights of {found.path}"
         log.info(f"exporting {self.name} with {shown}, {found.step} updates")
-        log_input_range(self._recipe)
-        export = export_network(rebuild(state["network"], weights, found.path), self._recipe, self.config.input)
+        log_input_range(self.recipe)
+        export = export_network(rebuild(state["network"], weights, found.path), self.recipe, self.config.input)
         card = ModelCard(
             name=self.name,
-            recipe=self._recipe,
+            recipe=self.recipe,
             weights=Weights(self.weights_file, self._sha256, os.path.abspath(found.path)),
             licence=self.config.licence or NO_LICENCE,
             origin=f"trained on {state['dataset']}, {state['num_samples']} pictures, {found.step} updates",

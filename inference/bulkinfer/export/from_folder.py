@@ -11,6 +11,7 @@ from bulkinfer.model.card import CARD, ModelCard, read_card
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.made_with import made_again, made_again_from, unknown_source
 from bulkinfer.model.names import named_folder
+from bulkinfer.model.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class ExistingNetwork:
     @property
     def kind(self) -> str:
         return self.card.source
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.card.recipe
 
     def differences(self, existing: ModelCard) -> list[str]:
         """Always empty. Raises UsageError for flags that would need another export."""

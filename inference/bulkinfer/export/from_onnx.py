@@ -25,11 +25,11 @@ from bulkinfer.export.onnx_import.rewrite import GraphOutput
 from bulkinfer.export.onnx_import.user_files import read_labels, read_recipe, refuse_other_count
 from bulkinfer.export.onnx_import.user_golden import check_user_golden, read_user_golden
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import NO_LICENCE, ModelCard, Weights
 from bulkinfer.model.graph_checks import Golden, golden_images
 from bulkinfer.model.graph_file import IR_VERSION, Export, make_reproducible, move_weights_out
 from bulkinfer.model.made_with import recorded_options
+from bulkinfer.model.recipe import Recipe
 
 log = logging.getLogger("bulkinfer")
 
@@ -43,6 +43,10 @@ class AdoptedGraph:
     rewritten: Export
     kind: str = "onnx"
     instead: str = ""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.card.recipe
 
     def differences(self, existing: ModelCard) -> list[str]:
         """The fields in which the card of an export differs from this one."""
@@ -66,7 +70,6 @@ def _read_and_rewrite(config: GetModelConfig) -> tuple[ModelCard, Export]:
     path = Path(config.onnx)
     foreign = open_foreign(path, read_recipe(config.recipe), config.input, config.output_name)
     log.info(f"input {foreign.picture.name}: {foreign.picture.dtype} {foreign.picture.layout} {list(foreign.picture.shape)}")
-    require_batch_fits(config.batch_size, foreign.recipe)
     log_input_range(foreign.recipe)
     fixed_batch, observed = find_batch(foreign, config)
     classified = ""

@@ -13,9 +13,9 @@ from bulkinfer.config import GetModelConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.export import model_folder
 from bulkinfer.export.input_range import log_input_range
-from bulkinfer.model.batch_memory import require_batch_fits
 from bulkinfer.model.card import ModelCard, Weights
 from bulkinfer.model.made_with import recorded_options
+from bulkinfer.model.recipe import Recipe
 from bulkinfer.zoo import weights
 from bulkinfer.zoo.weights import Found, Request
 
@@ -41,6 +41,10 @@ class ZooNetwork:
     @property
     def name(self) -> str:
         return self.request.name
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.request.spec.recipe
 
     def differences(self, existing: ModelCard) -> list[str]:
         """Why an export is not the one asked for; empty if it is."""
@@ -116,6 +120,5 @@ def find(config: GetModelConfig) -> ZooNetwork:
         if spec.test_recipe is None:
             raise UsageError(f"--use_test_size: {name} is tested at the size at which it was trained: leave it out")
         spec = replace(spec, recipe=spec.test_recipe)
-    require_batch_fits(config.batch_size, spec.recipe)
     cache = Path(config.model_path) / weights.CACHE
     return ZooNetwork(config, Request(name, spec, config.weights, config.weights_sha256, cache))

@@ -23,6 +23,7 @@ from bulkinfer.model.card import ModelCard
 from bulkinfer.model.graph_checks import Golden
 from bulkinfer.model.graph_file import Export
 from bulkinfer.model.integrity import damage
+from bulkinfer.model.recipe import Recipe
 
 log = logging.getLogger("bulkinfer")
 
@@ -32,14 +33,17 @@ _KINDS = {"zoo": "the zoo", "checkpoint": "a training run", "onnx": "an ONNX fil
 class Source(Protocol):
     """A network that was found and is not exported yet.
 
-    `name` is the name of its folder. `kind` is the `source` of its card: zoo, checkpoint or onnx. `card` is the card that it
-    will get, None if only the export shows it. `instead` is the command to run if it cannot be exported from here, else empty.
+    `name` is the name of its folder. `kind` is the `source` of its card: zoo, checkpoint or onnx. `recipe` is how its pictures
+    are prepared. `card` is the card that it will get, None if only the export shows it. `instead` is the command to run if it
+    cannot be exported from here, else empty.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def recipe(self) -> Recipe: ...
     @property
     def card(self) -> ModelCard | None: ...
     @property
@@ -93,6 +97,7 @@ def make_network(config: GetModelConfig) -> ModelFolder:
     start = time.monotonic()
     try:
         source = _find(config)
+        require_batch_fits(config.batch_size, source.recipe)
         with model_folder.locked_folder(config.model_path, source.name) as folder:
             card, done = _keep_or_export(config, source, folder)
             return model_folder.finished(folder, card, config.batch_size, done, start)
@@ -120,8 +125,6 @@ def _find(config: GetModelConfig) -> Source:
 def _keep_or_export(config: GetModelConfig, source: Source, folder: Path) -> tuple[ModelCard, str]:
     """Checked: a sound export that is as asked for stays. Otherwise exported, and published in its place."""
     existing = model_folder.existing_card(folder)
-    if (known := source.card or existing) is not None:
-        require_batch_fits(config.batch_size, known.recipe)
     reasons = _why_replace(source, existing, folder)
     check_before_export(config, source.card, existing, folder, reasons)
     if existing is not None and not reasons:

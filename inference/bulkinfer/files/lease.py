@@ -105,6 +105,8 @@ def check(path: Path, token: str) -> None:
 
 
 def _lost(path: Path) -> RunError:
+    if not path.parent.is_dir():
+        return RunError(f"{path.parent} was removed or renamed while it was in use: run the same command again")
     return RunError(
         f"{path} was lost: its holder has ended, or did not renew it for {LEASE_S:g} s; nothing more is published here: "
         f"find out which process uses {path.parent}"

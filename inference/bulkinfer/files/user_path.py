@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bulkinfer.errors import UsageError, os_error_sentence
 from bulkinfer.types import expanded_home, printable, printable_path, shell_word
 
 _ALIKE = 0.7  # of difflib: a letter or two are wrong
+_MOST_NAMES = 5000  # that difflib compares, in about a second; a folder of pictures may hold a million
 
 
 def user_path(value: Any, name: str) -> Path:
@@ -95,15 +96,23 @@ def require_folder_place(path: Path, option: str) -> None:
 def did_you_mean(path: Path, others: Iterable[str] = ()) -> str:
     """A question that names what was probably meant by `path`, which is not there: its neighbour with nearly that name.
 
-    `others` are further names that could be meant. Empty if none is near.
+    `others` are further names that could be meant. Empty if none is near, or there are too many to compare.
     """
     names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = [name for name in os.listdir(path.parent) if not name.startswith(".") and name != path.name]
-    if near := difflib.get_close_matches(path.name, names, 1, _ALIKE):
-        return f"did you mean {shell_word(path.parent / near[0])}?"
-    near = difflib.get_close_matches(str(path), [*others], 1, _ALIKE)
-    return f"did you mean {shell_word(near[0])}?" if near else ""
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, _MOST_NAMES + 1)]
+    if len(names) > _MOST_NAMES:  # which of them are the first ones depends on the file system
+        names = []
+    if near := _nearest(path.name, [name for name in names if not name.startswith(".") and name != path.name]):
+        return f"did you mean {shell_word(path.parent / near)}?"
+    near = _nearest(str(path), [*others])
+    return f"did you mean {shell_word(near)}?" if near else ""
+
+
+def _nearest(name: str, others: list[str]) -> str:
+    """The most similar of `others`; empty if none is near, or there are more than can be compared at once."""
+    near = difflib.get_close_matches(name, others, 1, _ALIKE) if len(others) <= _MOST_NAMES else []
+    return near[0] if near else ""
 
 
 def example_path(folder: Path, pattern: str, otherwise: Path) -> Path:

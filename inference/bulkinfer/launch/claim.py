@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from bulkinfer.launch.jobs.shards import join_shards
 from bulkinfer.launch.plan import Plan
 from bulkinfer.results.find_output import find_record
 from bulkinfer.results.job_file import JOB_FILE, JobFile, PartEntry, are_parts_gone, job_path
-from bulkinfer.results.log_folder import LAUNCH_FILE, RESULTS, take_log_dir
+from bulkinfer.results.log_folder import RESULTS, forgotten_if_unused, removed_if_empty, restore_record, take_log_dir
 from bulkinfer.results.parquet_parts import MOST_PART_BYTES, Part, inspect_part, published_steps, set_aside
 from bulkinfer.results.part_names import STAGING, by_partition, is_set_aside, missing_ranges, part_name
 from bulkinfer.types import Step
@@ -62,12 +62,14 @@ def claim(plan: Plan) -> Iterator[Launch]:
     is_launch = job.command != RETRY  # a retry works in the folders of its job
     flag = "--log_path" if output is None else "--output"  # each output has logs of its own
     with (
-        _removed_if_unused(log_dir),
+        removed_if_empty(log_dir),
         output_lock(log_dir, flag=flag if is_launch else "", replaces_damaged=replaces) as log_lease,
+        forgotten_if_unused(log_dir),
     ):
         if output is None:
             yield Launch(job, plan.threads, log_dir, None, None, [], (log_lease,))
             return
+        restore_record(log_dir, job.fingerprint, _given_output(job))
         with results_lock(output, flag="--output" if is_launch else "", replaces_damaged=replaces) as lease:
             if _is_gone(output) or are_parts_gone(output):
                 forget_gone_results(output)
@@ -82,28 +84,19 @@ def claim(plan: Plan) -> Iterator[Launch]:
             yield Launch(job, plan.threads, log_dir, output, job_file, todo, (log_lease, lease))
 
 
-@contextmanager
-def _removed_if_unused(log_dir: Path) -> Iterator[None]:
-    """If the block fails before anything is logged, the log folder is removed: nothing would say what it is of."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # what failed is raised, and may have failed here too
-            if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE}:
-                (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
-                remove_if_empty(log_dir)
-        raise
-
-
 def _made_folders(plan: Plan) -> tuple[Path, Path | None]:
     """The log folder, made, and the output: by default in the log folder, which another launch may have made by now."""
     job = plan.job
     if plan.output is None:
         plan.log_dir.mkdir(parents=True, exist_ok=True)
         return plan.log_dir, None
-    given = Path(job.config.output) if job.config.output else None
+    given = _given_output(job)
     log_dir = take_log_dir(plan.log_dir, job.name, job.fingerprint, given)
     return log_dir, given or log_dir / RESULTS
+
+
+def _given_output(job: Job) -> Path | None:
+    return Path(job.config.output) if job.config.output else None
 
 
 def claim_output(job: Job, output: Path) -> JobFile:

@@ -27,7 +27,7 @@ from bulkinfer.files.output_lock import launcher_in, results_lock
 from bulkinfer.files.own_folder import own_folder, require_outside_results
 from bulkinfer.files.user_path import real_path, require_folder_place
 from bulkinfer.launch.claim import forget_gone_results, remove_temporaries
-from bulkinfer.launch.jobs.begun_config import begun_config, command_with
+from bulkinfer.launch.jobs.begun_config import begun_config, continuing
 from bulkinfer.launch.options import MergeConfig
 from bulkinfer.launch.reporting.summary import OK, WITH_ERRORS
 from bulkinfer.results.job_file import JobFile, RowCounts
@@ -133,7 +133,7 @@ def _complete_jobs(shards: ShardSet) -> list[JobFile]:
         numbers = name_some([str(shard) for shard in unfinished])
         config = replace(begun_config(shards.job, shards.folder), output=str(shards.folder), shard=str(unfinished[0]))
         shown = f"{len(unfinished)} of {shards.count} shards are not complete ({numbers})"
-        faults.insert(0, f"{shown}: run {command_with(config)}{', and so the others' if len(unfinished) > 1 else ''}")
+        faults.insert(0, f"{shown}: run {continuing(config)}{', and so the others' if len(unfinished) > 1 else ''}")
     if faults:
         raise RunError(f"{printable_path(shards.folder)} cannot be merged: {name_some(faults)}")
     return jobs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.config import LaunchConfig
+from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
@@ -33,11 +33,12 @@ from bulkinfer.launch.jobs.output_place import (
 )
 from bulkinfer.launch.jobs.saved_manifest import listed_before
 from bulkinfer.launch.jobs.shards import refuse_other_job, shard_of, shards_beside, with_shard
-from bulkinfer.launch.jobs.skip_done import check_settled, without_done
+from bulkinfer.launch.jobs.skip_done import check_settled, with_earlier_folders, without_done
 from bulkinfer.launch.tuned_flags import warn_if_tuned_elsewhere
 from bulkinfer.model.recipe import Recipe
 from bulkinfer.records.data_dir import resolve_data_dir
 from bulkinfer.records.dataset import Dataset, open_dataset
+from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
 from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
@@ -62,10 +63,12 @@ class Plan:
 
 def plan_launch(config: LaunchConfig) -> Plan:
     """The plan of a launch of `config`. Raises UsageError or RunError if it cannot run, or its output is another job's."""
-    config = check_at_once(config)
+    config = with_earlier_folders(check_at_once(config))
     # before the pictures are scanned: what cannot run is refused at once
     has_pictures = config.input == "pictures"
-    asked = open_network(config, (lambda: resolve_data_dir(config)) if has_pictures else (lambda: None))
+    asked = open_network(
+        config, (lambda: resolve_data_dir(config.data_dir, config.command)) if has_pictures else (lambda: None)
+    )
     if not has_pictures:
         return plan_job(asked, None, None)
     begun = read_begun(Path(config.output), config.log_path) if config.output and not config.overwrite else None
@@ -112,13 +115,13 @@ def require_fast_decoder() -> None:
 
 
 def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
-    """The pictures of the job, without those that --skip_done names.
+    """The pictures of the job, without those that --skip_done names (see with_earlier_folders).
 
     An unfinished job, `begun` in --output or the one found without that option, goes on with what it listed, if only its folder
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config), labels=config.labels)
+    dataset = open_dataset(resolve_data_dir(config.data_dir, config.command), labels=_labels_of_rows(config))
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:
@@ -135,6 +138,11 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
         f"{leaving_out(config, Path(config.output))}"
     )
     return listed
+
+
+def _labels_of_rows(config: LaunchConfig) -> str:
+    """What fills the column label: not annotations of bulkinfer run, where a picture may have several categories."""
+    return "" if isinstance(config, RunConfig) and is_annotations(config.labels) else config.labels
 
 
 def plan_job(asked: Unsettled, dataset: Dataset | None, begun: JobFile | None, command: str = "") -> Plan:

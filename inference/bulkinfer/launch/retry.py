@@ -20,6 +20,7 @@ from bulkinfer.launch.jobs.begun_config import begun_config
 from bulkinfer.launch.jobs.job import RETRY, new_job_file
 from bulkinfer.launch.jobs.result_files import remove_if_empty, result_files
 from bulkinfer.launch.jobs.saved_manifest import kept_dataset
+from bulkinfer.launch.jobs.skip_done import with_earlier_folders
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.plan import Plan, announce, open_network, open_pictures, plan_job
 from bulkinfer.launch.reporting.summary import LaunchResult, clear_log, planned_result
@@ -32,7 +33,7 @@ from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.job_place import place_and_output
 from bulkinfer.results.part_names import STAGING, part_name, part_step
-from bulkinfer.types import Step
+from bulkinfer.types import Step, shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -146,6 +147,9 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
     again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
-    asked = open_network(again, lambda: resolve_data_dir(again))
-    dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again)) or open_pictures(asked, None)
+    command = f"{RETRY} {shell_word(output)}"
+    asked = open_network(again, lambda: resolve_data_dir(again.data_dir, command))
+    dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again.data_dir, command))
+    if dataset is None:
+        dataset = open_pictures(replace(asked, config=with_earlier_folders(again)), None)
     return plan_job(asked, dataset, begun, RETRY)

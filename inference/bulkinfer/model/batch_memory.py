@@ -16,7 +16,9 @@ def require_batch_fits(batch_size: int, recipe: Recipe) -> None:
     """Raises UsageError if the input of the network alone, in batches of this size, takes more memory than there is."""
     memory, picture = usable_memory(), recipe.height * recipe.width * 3 * _BYTES_PER_VALUE
     if memory is not None and batch_size * picture > memory:
+        most = memory // picture
+        todo = f"give {most} or fewer" if most else "this network needs a machine with more memory"
         raise UsageError(
-            f"--batch_size {batch_size}: pictures for its batches take {batch_size * picture / _GIB:,.0f} GiB, and there are "
-            f"{memory / _GIB:.1f} GiB of memory: give a smaller one, such as 64"
+            f"--batch_size {batch_size}: pictures for its batches take {batch_size * picture / _GIB:,.1f} GiB, and there are "
+            f"{memory / _GIB:.1f} GiB of memory: {todo}"
         )

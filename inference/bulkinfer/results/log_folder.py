@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -18,7 +20,7 @@ from bulkinfer.files.atomic import safe_name
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.files.json_file import read_json, write_json
 from bulkinfer.files.json_validation import mismatch
-from bulkinfer.files.own_folder import JOB_FILE, own_folder
+from bulkinfer.files.own_folder import JOB_FILE, LOCK_FILE, own_folder
 from bulkinfer.files.user_path import real_path
 from bulkinfer.results.parquet_parts import listed_steps
 from bulkinfer.types import printable_path
@@ -129,9 +131,48 @@ def take_log_dir(planned: Path, name: str, fingerprint: str, output: Path | None
             return found
         folder = next(filter(_is_empty, named_folders(log_path, name)), None) or unused(planned)  # of a killed launcher
         folder.mkdir(exist_ok=True)
-        place = RESULTS if output is None else str(real_path(output))
-        write_json(folder / LAUNCH_FILE, {"fingerprint": fingerprint, "output": place})
+        _write_record(folder, fingerprint, output)
         return folder
+
+
+def restore_record(folder: Path, fingerprint: str, output: Path | None) -> None:
+    """Write the record of a log folder, which is locked and as take_log_dir returned it, again if it holds nothing any more.
+
+    A launch that failed has removed it then, after this one had found it.
+    """
+    if all(entry == LOCK_FILE for entry in os.listdir(folder)):
+        _write_record(folder, fingerprint, output)
+
+
+@contextmanager
+def removed_if_empty(log_dir: Path) -> Iterator[None]:
+    """If the block fails and leaves the log folder empty, it is removed, unless another launch begins in it meanwhile."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it holds something, or what failed fails here too: that is raised
+            log_dir.rmdir()
+        raise
+
+
+@contextmanager
+def forgotten_if_unused(log_dir: Path) -> Iterator[None]:
+    """If the block fails before anything is logged, the locked log folder names no job: it holds nothing of one.
+
+    A launch that found the folder before that, and has locked it since, names its job there again.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # as above
+            if {path.name for path in log_dir.iterdir()} <= {LAUNCH_FILE, LOCK_FILE}:
+                (log_dir / LAUNCH_FILE).unlink(missing_ok=True)
+        raise
+
+
+def _write_record(folder: Path, fingerprint: str, output: Path | None) -> None:
+    place = RESULTS if output is None else str(real_path(output))
+    write_json(folder / LAUNCH_FILE, {"fingerprint": fingerprint, "output": place})
 
 
 def _is_empty(folder: Path) -> bool:

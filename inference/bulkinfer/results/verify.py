@@ -34,6 +34,7 @@ NAMED = 3  # of many things, which a message names
 class Verdict:
     """What was found. `faults` are sentences; if there are none, every record of the job has its row. `notes` are no faults.
 
+    `to_run` are the jobs, or shards of one job, whose launch mends some of the faults, or has to follow what they ask for.
     `keys` are digests over the keys of the sound parts of each partition, in order. `ok_rows` are the keys and sizes of the ok
     rows; None unless they were asked for.
     """
@@ -42,6 +43,7 @@ class Verdict:
     parts: list[Part] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    to_run: list[JobFile] = field(default_factory=list)
     keys: dict[int, Any] = field(default_factory=dict)
     ok_rows: list[pa.Table] | None = None
 
@@ -52,6 +54,12 @@ class Verdict:
     @property
     def errors_by_stage(self) -> Counter[str]:
         return sum((Counter(part.stages) for part in self.parts), Counter())
+
+    def add_faults(self, *faults: str, run_again: bool = False) -> None:
+        """Add sentences. `run_again`: they say that the job has to be run again."""
+        self.faults += faults
+        if faults and run_again and self.job not in self.to_run:
+            self.to_run.append(self.job)
 
 
 def verify(output: str | os.PathLike[str], *, with_ok_rows: bool = False) -> Verdict:
@@ -86,6 +94,7 @@ def _verify_shards(shards: ShardSet, with_ok_rows: bool) -> Verdict:
         verdict.parts += found.parts
         verdict.faults += [f"{name}: {fault}" for fault in found.faults]
         verdict.notes += [f"{name}: {note}" for note in found.notes]
+        verdict.to_run += found.to_run
         if verdict.ok_rows is not None:
             verdict.ok_rows += found.ok_rows or []
     return verdict
@@ -100,23 +109,20 @@ def _verify_output(output: Path, with_ok_rows: bool) -> Verdict:
     found = listed_steps(output)
     steps = [step for step, is_folder in found.items() if not is_folder]
     verdict.faults += [f"{part_name(step)} is a folder with the name of a part: move it away" for step in found if found[step]]
-    verdict.faults += _overlapping(job, steps)
+    verdict.add_faults(*_overlapping(job, steps), run_again=True)
     for step in steps:
-        verdict.faults += _check_part(output, step, verdict)
+        _check_part(output, step, verdict)
     for name in sorted(set(job.parts) - {part_name(step) for step in steps}):
-        verdict.faults.append(f"{name} was published, and is gone: run the job again, its records run again")
+        verdict.add_faults(f"{name} was published, and is gone: run the job again, its records run again", run_again=True)
     shares = by_partition(part.step for part in verdict.parts)
     mixed = {one.partition for one, _ in overlaps(part.step for part in verdict.parts)}  # their records cannot be added up
     ranges = job.ranges()
     for index, expected in sorted(job.partitions.items()):
         if index not in mixed:
-            todo = "wait for the launcher" if launcher else "run the job again to complete it"
-            gaps = list(_missing_records(ranges[index], shares.get(index, []), todo))
-            wrong = [] if gaps else list(_wrong_keys(verdict, index, expected))
-            verdict.faults += gaps + wrong
-            mixed |= {index} if wrong else set()
+            is_whole = _check_records(ranges[index], shares.get(index, []), verdict, is_at_work=bool(launcher))
+            mixed |= {index} if is_whole and _has_wrong_keys(verdict, index, expected) else set()
     for index in sorted(mixed):
-        verdict.faults += _doubled_keys(output, job.fingerprint, shares.get(index, []))
+        verdict.add_faults(*_doubled_keys(output, job.fingerprint, shares.get(index, [])), run_again=True)
     _check_rest(output, verdict)
     return verdict
 
@@ -129,50 +135,55 @@ def _overlapping(job: JobFile, steps: list[Step]) -> Iterator[str]:
         yield f"{part_name(one)} and {part_name(other)} overlap: {advice}, then run the job again"
 
 
-def _check_part(output: Path, step: Step, verdict: Verdict) -> Iterator[str]:
-    """The faults of one file; a sound part is added to the verdict."""
+def _check_part(output: Path, step: Step, verdict: Verdict) -> None:
+    """Add one file to the verdict: its faults, or a sound part."""
     name = part_name(step)
     if step.partition not in verdict.job.partitions:
-        yield f"{name} belongs to no partition of the job: move it away"
+        verdict.add_faults(f"{name} belongs to no partition of the job: move it away")
         return
     try:
         part, table = read_part(output, step, verdict.job.fingerprint)
     except ForeignError as error:
-        yield f"{error}: move it to the results folder of that job, then run this job again"
+        verdict.add_faults(f"{error}: move it to the results folder of that job, then run this job again", run_again=True)
         return
     except BulkinferError as error:
-        yield f"{error}: {_RUN_AGAIN}"
+        verdict.add_faults(f"{error}: {_RUN_AGAIN}", run_again=True)
         return
     recorded = verdict.job.parts.get(name)
     if recorded is not None and recorded["sha256"] not in (part.sha256, part.replaces):
         changed = f"sha256 {part.sha256[:12]}, recorded {recorded['sha256'][:12]}"
-        yield f"{name} was changed after it was published ({changed}): {_RUN_AGAIN}"
+        verdict.add_faults(f"{name} was changed after it was published ({changed}): {_RUN_AGAIN}", run_again=True)
         return
     is_as_recorded = recorded is not None and recorded["sha256"] == part.sha256
     if recorded is not None and is_as_recorded and (recorded["ok"], recorded["stages"]) != (part.num_ok, part.stages):
         counts = f"{name} holds other numbers of ok and error rows than {JOB_FILE} counts"
-        yield f"{counts}: one of them was changed; remove the part and run the job again"
+        verdict.add_faults(f"{counts}: one of them was changed; remove the part and run the job again", run_again=True)
     verdict.parts.append(part)
     add_keys(verdict.keys.setdefault(step.partition, hashlib.sha256()), table)
     if verdict.ok_rows is not None:
         verdict.ok_rows.append(ok_rows_of(table))
 
 
-def _missing_records(wanted: list[Step], done: list[Step], todo: str) -> Iterator[str]:
-    """Records of a partition that no sound part holds, and what to do about them."""
+def _check_records(wanted: list[Step], done: list[Step], verdict: Verdict, *, is_at_work: bool) -> bool:
+    """True if the sound parts hold all records of a partition; else faults say which are missing, and what to do."""
     try:
         missing = missing_ranges(wanted, done)
     except BulkinferError as error:
-        yield str(error)
-        return
-    for gap in missing:
-        yield f"partition {gap.partition}: records {gap.start} to {gap.end} have no row: {todo}"
+        verdict.add_faults(str(error))
+        return False
+    todo = "wait for the launcher" if is_at_work else "run the job again to complete it"
+    gaps = [f"partition {gap.partition}: records {gap.start} to {gap.end} have no row: {todo}" for gap in missing]
+    verdict.add_faults(*gaps, run_again=not is_at_work)
+    return not gaps
 
 
-def _wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> Iterator[str]:
-    """A fault if the keys of a partition that has all its rows are not those of the manifest, in order."""
-    if verdict.keys.get(index, hashlib.sha256()).hexdigest() != expected["keys_sha256"]:
-        yield f"partition {index}: the keys of the rows are not those of the manifest: remove its parts and run the job again"
+def _has_wrong_keys(verdict: Verdict, index: int, expected: PartitionEntry) -> bool:
+    """True, with a fault, if the keys of a partition that has all its rows are not those of the manifest, in order."""
+    if verdict.keys.get(index, hashlib.sha256()).hexdigest() == expected["keys_sha256"]:
+        return False
+    wrong = f"partition {index}: the keys of the rows are not those of the manifest"
+    verdict.add_faults(f"{wrong}: remove its parts and run the job again", run_again=True)
+    return True
 
 
 def _doubled_keys(output: Path, fingerprint: str, steps: list[Step]) -> Iterator[str]:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from bulkinfer.errors import RunError
 from bulkinfer.files import lease
 from bulkinfer.host.console import step_line
 from bulkinfer.host.usage import cpu_seconds, peak_memory_bytes
-from bulkinfer.results.parquet_parts import write_part
+from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.rows import StepRows
-from bulkinfer.types import Batch, Step
+from bulkinfer.types import Batch, Step, printable_path
 from bulkinfer.worker.metrics import Meter, Metrics
 from bulkinfer.worker.pipeline import Tally
 from bulkinfer.worker.protocol import Event, RunSpec, StepDone, Totals
@@ -59,7 +60,7 @@ class Publisher:
         return rows
 
     def publish(self, rows: Rows) -> None:
-        """Publish a complete step. Raises RunError if the launcher has lost its lock to another one."""
+        """Publish a complete step. Raises RunError if the launcher has lost its lock to another one, or the output is gone."""
         self._publish(rows, len(rows.step))
 
     def publish_unfinished(self) -> None:
@@ -72,8 +73,7 @@ class Publisher:
         del self._open[rows.step]
         ok, stages, sha256 = count, dict[str, int](), ""
         if isinstance(rows, StepRows):
-            assert self._spec.output is not None
-            part = write_part(Path(self._spec.output), rows, count, self._metadata, before_rename=self._check_locks)
+            part = self._write(rows, count)
             ok, stages, sha256 = part.num_ok, part.stages, part.sha256
         warm_up = self._of_warm_up(count)
         total_s, wait_s, compute_s = self._since_last_line()
@@ -82,6 +82,20 @@ class Publisher:
             self._say(f"warm-up: {warm_up} pictures")
         if warm_up < count:
             self._say(step_line(total_s, wait_s, compute_s, count - warm_up))
+
+    def _write(self, rows: StepRows, count: int) -> Part:
+        """Publish rows as a part. Raises RunError if the results folder is gone, which a user may have removed."""
+        assert self._spec.output is not None, "what has rows has an output"
+        output = Path(self._spec.output)
+        try:
+            return write_part(output, rows, count, self._metadata, before_rename=self._check_locks)
+        except FileNotFoundError:
+            if output.is_dir():
+                raise
+            raise RunError(
+                f"{printable_path(output)} was removed or renamed while the job ran: run the same command again, which begins "
+                "the job from the start"
+            ) from None
 
     def _check_locks(self) -> None:
         """Raise RunError if another launcher has taken over. The worker checks, since its own launcher may be suspended."""

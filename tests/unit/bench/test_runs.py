@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from bulkinfer.bench import runs as bench_runs
 from bulkinfer.bench.measurement import Measurement
-from bulkinfer.bench.runs import Bench, decoding_plan, enough_records, repeated
+from bulkinfer.bench.runs import Bench, decoding_plan, enough_records, open_job, repeated
 from bulkinfer.commands import partition_dataset
-from bulkinfer.errors import RunError
+from bulkinfer.errors import RunError, UsageError
 from bulkinfer.host.cores import CoreBudget, ThreadPlan
 from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.manifest import Manifest
@@ -21,6 +21,14 @@ from bulkinfer.worker.protocol import RunSpec
 from tests.launches import config_of, job_of, plan_of, write_photos
 
 BUDGET = CoreBudget((0, 1, 2, 3), None)
+
+
+def test_without_pictures_the_command_that_was_typed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(config_of(tmp_path), data_dir="")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    with pytest.raises(UsageError, match=r"^no folder of pictures given: .*, as in: bulkinfer bench --data_dir photos$"):
+        open_job(config)
 
 
 def test_few_pictures_come_again_and_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.export import from_checkpoint, from_zoo
 from bulkinfer.export.get_model import get_model, make_model, make_network
 from bulkinfer.host.console import PlainHandler
+from bulkinfer.model import batch_memory
 from bulkinfer.model.card import check_graph_files, read_card, write_card
 from bulkinfer.model.lookup import find_model
 from bulkinfer.zoo.spec import NetworkSpec
@@ -109,7 +110,7 @@ def test_a_damaged_card_says_what_to_do(tmp_path: Path) -> None:
 class Trained:
     """A checkpoint that cannot be exported: nothing here comes to that."""
 
-    name, kind, card, instead = "net", "checkpoint", None, ""
+    name, kind, card, instead, recipe = "net", "checkpoint", None, "", HALVES
 
     def differences(self, existing: object) -> list[str]:
         return ["its weights are others"]
@@ -129,6 +130,22 @@ def test_a_checkpoint_is_not_exported_for_a_variant_that_is_refused(
     told = r"would be exported again \(its weights are others\)" if is_there else r"net/int8 does not exist"
     with pytest.raises(UsageError, match=rf"{told}.*--calibration_dir PHOTOS"):
         make_model(GetModelConfig(checkpoint="logs/run", model_path=str(tmp_path / "models"), precision="int8"))
+
+
+def test_a_batch_that_cannot_fit_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the network comes from: an ONNX file, its folder, a training run, the zoo."""
+    made = get_model(**adopted(tmp_path)).folder
+    before = sorted(path.name for path in made.iterdir())
+    adopts = {name: str(value) for name, value in adopted(tmp_path, name="other").items()}
+    models = str(made.parent)
+    patched_zoo(monkeypatch)
+    monkeypatch.setattr(from_checkpoint, "find", lambda config: Trained())
+    monkeypatch.setattr(batch_memory, "usable_memory", lambda: 1 << 20)
+    for options in (adopts, {"model_name": "net"}, {"checkpoint": "logs/run"}, {"model_name": "timm:small"}):
+        with pytest.raises(UsageError, match=r"--batch_size 1000000: .* memory: give \d+ or fewer$"):
+            make_network(GetModelConfig(**{**options, "model_path": models}, batch_size=1_000_000))
+    assert [path.name for path in made.parent.iterdir()] == ["net"]
+    assert sorted(path.name for path in made.iterdir()) == before
 
 
 def patched_zoo(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:

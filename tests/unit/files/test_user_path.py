@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import UsageError
+from bulkinfer.files import user_path as user_path_module
 from bulkinfer.files.user_path import (
+    did_you_mean,
     example_path,
     made_folder,
     real_path,
@@ -96,3 +98,19 @@ def test_an_example_is_the_first_path_that_fits(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.json").touch()
     assert example_path(tmp_path, "*/x.json", otherwise) == tmp_path / "a" / "x.json"
+
+
+def test_names_are_compared_unless_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_path_module, "_MOST_NAMES", 20)
+    for number in range(20):
+        (tmp_path / f"photos-of-may-{number:02d}").touch()
+    meant = f"did you mean {tmp_path}/photos-of-may-07?"
+    assert did_you_mean(tmp_path / "photos-of-may.07") == meant
+    (tmp_path / "link").symlink_to("link")
+    (tmp_path / "photos-of-may-00").unlink()
+    assert did_you_mean(tmp_path / "link") == "", "a name of itself: the link leads nowhere"
+    (tmp_path / ".hidden").touch()
+    assert did_you_mean(tmp_path / "photos-of-may.07") == ""
+    zebras = [f"{tmp_path}/zebra-{number}" for number in range(20)]
+    assert did_you_mean(tmp_path / "zebra_7", zebras) == f"did you mean {tmp_path}/zebra-7?"
+    assert did_you_mean(tmp_path / "zebra_7", [*zebras, "more"]) == ""

@@ -12,11 +12,13 @@ import pytest
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import file_sha256
-from bulkinfer.files.own_folder import make_own_folder, own_folder
+from bulkinfer.files.lease import Lease, take
+from bulkinfer.files.own_folder import LOCK_FILE, make_own_folder, own_folder
+from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch import claim as claim_module
 from bulkinfer.launch import plan as plan_module
 from bulkinfer.launch.auto.choose import find_network
-from bulkinfer.launch.claim import claim_output, preview, remaining_steps, remove_results
+from bulkinfer.launch.claim import claim, claim_output, preview, remaining_steps, remove_results
 from bulkinfer.launch.jobs.job import Job, joined_identity, new_job_file, resolved_there
 from bulkinfer.launch.plan import Plan, plan_job
 from bulkinfer.model.card import read_card, write_card
@@ -25,6 +27,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JOB_FILE, JobFile, job_path
+from bulkinfer.results.log_folder import LAUNCH_FILE, find_log_dir, recorded_output, take_log_dir
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.part_names import part_name
 from bulkinfer.runtime.providers import PROVIDERS
@@ -425,3 +428,65 @@ def test_a_part_of_no_partition(job: Job, output: Path) -> None:
     job_file = begun(output, job, Step(2, 0, 3))
     with pytest.raises(RunError, match=r"part-00002-.* belongs to no partition of this job"):
         remaining_steps(job, output, job_file)
+
+
+def begins_elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let another launcher lock `folder` in the moment in which its lock is released."""
+    release = Lease.release
+
+    def released(lease: Lease) -> None:
+        release(lease)
+        if lease.path.parent == folder and not locked:
+            locked.append(True)
+            assert isinstance(take(folder / LOCK_FILE), Lease)
+
+    locked = list[bool]()
+    monkeypatch.setattr(Lease, "release", released)
+
+
+def first_plan(job: Job, output: Path) -> Plan:
+    """The plan of a job into `output`, with its logs beside that."""
+    logs = output.parent / "logs"
+    job = replace(job, config=replace(job.config, log_path=str(logs), output=str(output)))
+    return Plan(job, ThreadPlan(1, 1, 1, 1, ((),), (0,)), logs / f"{job.name}-20260101T000000Z", output, None)
+
+
+def is_refused(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise UsageError("the job of somebody else")
+
+    monkeypatch.setattr(claim_module, "claim_output", refuse)
+    with pytest.raises(UsageError, match="somebody else"), claim(plan):
+        pass
+
+
+def test_a_launch_that_is_refused_leaves_no_log_folder(job: Job, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = first_plan(job, output)
+    is_refused(plan, monkeypatch)
+    assert not plan.log_dir.exists()
+
+
+def test_a_log_folder_that_another_launch_locks_meanwhile_is_left_to_it(
+    job: Job, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(job, output)
+    begins_elsewhere(monkeypatch, plan.log_dir)
+    is_refused(plan, monkeypatch)
+    assert [path.name for path in plan.log_dir.iterdir()] == [LOCK_FILE], "the record was removed under the own lock"
+
+
+def test_a_log_folder_that_a_failed_launch_emptied_names_its_job(
+    job: Job, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(job, output)
+
+    def found_and_emptied(*words: Any) -> Path:
+        folder = take_log_dir(*words)
+        (folder / LAUNCH_FILE).unlink()
+        return folder
+
+    monkeypatch.setattr(claim_module, "take_log_dir", found_and_emptied)
+    with claim(plan) as claimed:
+        pass
+    assert recorded_output(claimed.log_dir) == claimed.output == output
+    assert find_log_dir(plan.log_dir.parent, plan.job.name, plan.job.fingerprint, output) == claimed.log_dir

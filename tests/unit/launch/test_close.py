@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bulkinfer.errors import RunError
+from bulkinfer.files.json_file import read_json
 from bulkinfer.files.output_lock import LOCK_FILE, output_lock
 from bulkinfer.launch import close as close_module
 from bulkinfer.launch.close import close, note_parts
 from bulkinfer.launch.jobs.job import Job
+from bulkinfer.launch.launcher import launch as launch_job
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import job_path
 from bulkinfer.results.parquet_parts import Part, write_part
 from bulkinfer.results.part_names import part_name
+from bulkinfer.results.verify import verify
 from bulkinfer.types import Step
+from bulkinfer.worker import publisher as publisher_module
 
-from tests.launches import launch_of
+from tests.launches import config_of, launch_of
 from tests.rows import filled_rows, task
 from tests.temporaries import temporary_name
 
@@ -57,6 +62,33 @@ def test_a_refusal_is_raised_even_if_the_books_cannot_be_closed(tmp_path: Path, 
         close(made, Outcome(Aggregate(0.0)))
     with pytest.raises(RunError, match="the network is gone"):
         close(made, Outcome(Aggregate(0.0), None, RunError("the network is gone")))
+
+
+def test_rows_of_an_output_that_was_removed_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(tmp_path, engine="inline", batches_per_step=1)
+    output, written = Path(config.output), list[Part]()
+
+    def then_removed(*words: Any, **options: Any) -> Part:
+        written.append(write_part(*words, **options))
+        shutil.rmtree(output)
+        return written[-1]
+
+    with monkeypatch.context() as during:
+        during.setattr(publisher_module, "write_part", then_removed)
+        with pytest.raises(RunError, match=rf"^{output} was removed or renamed while the job ran: run the same command again"):
+            launch_job(config)
+    assert len(written) == 1
+    printed = capsys.readouterr()
+    assert "records: 10 = 0 ok + 0 errors + 10 not done\n" in printed.out
+    assert "results: " not in printed.out
+    assert printed.err == "", "the error that is raised says it"
+    summary = read_json(next((tmp_path / "logs").glob("tiny-*/summary.json")))
+    assert (summary["ok"], summary["exit_code"]) == (0, 1)
+    assert launch_job(config).exit_code == 0, "the same command"
+    assert verify(output).faults == []
+    assert verify(output).num_ok == 10
 
 
 def test_a_launch_whose_lock_is_anothers_keeps_no_books(tmp_path: Path) -> None:

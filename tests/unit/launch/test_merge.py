@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bulkinfer.commands import infer_launch
 from bulkinfer.commands import merge as command
 from bulkinfer.errors import LockedError, RunError, UsageError
 from bulkinfer.files.output_lock import results_lock
@@ -175,6 +177,29 @@ def test_gaps_overlaps_and_other_jobs_are_refused(out: Path, change: Callable[[P
     assert not (out / "merged").exists()
     assert left_overs(out) == []
     assert verify(out).faults or not require_job(out / "shard-2-of-3").is_complete, "verify sees it too"
+
+
+def test_the_command_for_a_missing_shard_keeps_the_rows_that_it_has(tmp_path: Path) -> None:
+    config = replace(shard_config(tmp_path), overwrite=True)
+    for index in (1, 2):
+        launch_shard(config, index)
+    out = tmp_path / "out"
+    forget(FIRST)(out)
+    content(complete=False)(out)  # as a shard that was interrupted
+    kept = {path.name: path.stat().st_ino for path in (out / "shard-2-of-3").glob("part-*")}
+    assert kept
+    with pytest.raises(RunError, match=r"2 of 3 shards are not complete \(2/3; 3/3\): run ") as refused:
+        merge(out)
+    command = str(refused.value).partition(": run ")[2].removesuffix(", and so the others")
+    words = shlex.split(command)
+    assert "--overwrite" not in words
+    assert (words[0], words[words.index("--shard") + 1], words[words.index("--output") + 1]) == (
+        "infer_launch",
+        "2/3",
+        str(out),
+    )
+    assert infer_launch.main(words[1:]) == 3
+    assert kept.items() < {path.name: path.stat().st_ino for path in (out / "shard-2-of-3").glob("part-*")}.items()
 
 
 def test_a_shard_that_runs_is_waited_for(out: Path) -> None:

@@ -63,6 +63,17 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
     return good
 
 
+def test_a_retry_without_pictures_names_its_own_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, engine="inline")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATA_DIR", config.data_dir)
+    next(iter(Path(config.data_dir).iterdir())).write_bytes(b"no picture")
+    assert launch(replace(config, data_dir="")).exit_code == 3
+    monkeypatch.delenv("DATA_DIR")
+    with pytest.raises(UsageError, match=rf", as in: bulkinfer retry {config.output} --data_dir photos$"):
+        retry(RetryConfig(config.output))
+
+
 def mend(folder: Path, good: dict[str, bytes], *numbers: int) -> None:
     for number, (name, data) in enumerate(good.items()):
         if number in numbers:

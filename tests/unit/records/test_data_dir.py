@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.records.data_dir import pictures_here, resolve_data_dir
+
+COMMAND = "bulkinfer bench"
 
 
 def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,15 +18,16 @@ def test_where_pictures_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("DATA_DIR", raising=False)
     for name in ("given", "environment", "datasets"):
         (tmp_path / name).mkdir()
-    with pytest.raises(UsageError, match=r"no pictures given: infer_launch PHOTOS \(PHOTOS: a folder of pictures\)$"):
-        resolve_data_dir(LaunchConfig())
+    advice = r"use --data_dir or set DATA_DIR, as in: bulkinfer bench --data_dir PHOTOS \(PHOTOS: a folder of pictures\)$"
+    with pytest.raises(UsageError, match=rf"^no folder of pictures given: {advice}"):
+        resolve_data_dir("", COMMAND)
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "environment"))
-    assert resolve_data_dir(LaunchConfig()) == tmp_path / "environment"
+    assert resolve_data_dir("", COMMAND) == tmp_path / "environment"
     (tmp_path / "datasets" / "dataset.json").touch()
-    assert resolve_data_dir(LaunchConfig()) == Path("datasets")
-    assert resolve_data_dir(LaunchConfig(data_dir="given")) == Path("given")
+    assert resolve_data_dir("", COMMAND) == Path("datasets")
+    assert resolve_data_dir("given", COMMAND) == Path("given")
     with pytest.raises(UsageError, match="missing does not exist: give a folder of pictures or of partitions, or an archive"):
-        resolve_data_dir(LaunchConfig(data_dir="missing"))
+        resolve_data_dir("missing", COMMAND)
 
 
 def test_the_one_folder_of_pictures_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,10 +43,10 @@ def test_the_one_folder_of_pictures_is_named(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "my photos" / "cats").mkdir(parents=True)
     (tmp_path / "my photos" / "cats" / "a.JPG").touch()
     assert pictures_here() == "my photos"
-    with pytest.raises(UsageError, match=r"no pictures given: bulkinfer run 'my photos'$"):
-        resolve_data_dir(RunConfig())
+    with pytest.raises(UsageError, match=r"no folder of pictures given: .*, as in: bulkinfer bench --data_dir 'my photos'$"):
+        resolve_data_dir("", COMMAND)
     with pytest.raises(UsageError, match=r"my phtos does not exist: did you mean 'my photos'\?"):
-        resolve_data_dir(RunConfig(data_dir="my phtos"))
+        resolve_data_dir("my phtos", COMMAND)
     (tmp_path / "others").mkdir()
     (tmp_path / "others" / "b.png").touch()
     assert pictures_here() == "", "which of them is not known"
@@ -53,3 +57,56 @@ def test_a_working_folder_that_is_gone_holds_none(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert pictures_here() == ""
+
+
+def filled(folder: Path, count: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"{number:04d}.txt").touch()
+    return folder
+
+
+def test_where_too_much_would_have_to_be_read_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(filled(tmp_path, 999))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    assert pictures_here() == "photos"
+    (tmp_path / "one more.txt").touch()
+    assert pictures_here() == "", "among so many entries another folder could hold pictures, too"
+    monkeypatch.chdir(filled(tmp_path / "home", 0))
+    (tmp_path / "photos").rename(tmp_path / "home" / "a photos")
+    for number in range(4):
+        for inner in range(10):
+            filled(tmp_path / "home" / f"{number}" / f"{inner}", 80)
+    assert pictures_here() == "a photos"
+    for inner in range(10):
+        filled(tmp_path / "home" / "5" / f"{inner}", 80)
+    assert pictures_here() == "", "4000 entries were read before all folders were"
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_what_is_read_does_not_depend_on_the_order_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_reversed: bool
+) -> None:
+    class InOrder:
+        """os.scandir, with the entries by name, or the other way round."""
+
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def __enter__(self) -> Iterator[os.DirEntry[str]]:
+            with scandir(self.folder) as entries:
+                return iter(sorted(entries, key=lambda entry: entry.name, reverse=is_reversed))
+
+        def __exit__(self, *_: object) -> None: ...
+
+    scandir = os.scandir
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "scandir", InOrder)
+    for name in "abcdefghijk":
+        (tmp_path / "set" / name).mkdir(parents=True)
+    picture = tmp_path / "set" / "k" / "1.png"
+    picture.touch()
+    assert pictures_here() == "", "it lies in the eleventh folder"
+    picture.rename(tmp_path / "set" / "a" / "1.png")
+    assert pictures_here() == "set"

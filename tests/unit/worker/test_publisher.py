@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,22 @@ def test_nothing_is_told_of_a_part_that_could_not_be_written(place: Place, monke
     rows = place.publisher.new_rows(Step(0, 0, 4))
     place.fill(rows, 0)
     with pytest.raises(OSError, match="No space left"):
+        place.publisher.publish(rows)
+    assert (place.events, place.lines) == ([], [])
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_an_output_that_a_user_removes_is_named(place: Place, is_renamed: bool) -> None:
+    output = Path(str(place.spec.output))
+    rows = place.publisher.new_rows(Step(0, 0, 4))
+    place.fill(rows, 0)
+    if is_renamed:
+        output.rename(output.with_name("elsewhere"))
+    else:
+        shutil.rmtree(output)
+    with pytest.raises(
+        RunError, match=rf"^{output} was removed or renamed while the job ran: run the same command again, which"
+    ):
         place.publisher.publish(rows)
     assert (place.events, place.lines) == ([], [])
 

@@ -10,18 +10,24 @@ from bulkinfer.config import LaunchConfig, RunConfig
 from bulkinfer.errors import RunError
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.user_path import unused_beside
+from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.types import shell_word
 
 
 def begun_config(begun: JobFile, output: Path) -> LaunchConfig:
-    """The options that the job in `output` began with; an option that did not exist then has its default."""
+    """The options of infer_launch that the job in `output` began with; an option that did not exist then has its default.
+
+    Annotations are left out: only bulkinfer run takes them, and the rows do not depend on them.
+    """
     kinds, stored = get_type_hints(LaunchConfig), begun.config
     values = {option.name: stored[option.name] for option in fields(LaunchConfig) if option.name in stored}
     for name, value in values.items():
         if fault := mismatch(value, kinds[name], f"config.{name}"):
             raise RunError(f"{job_path(output)} is damaged ({fault}): run the job with --overwrite, or into another --output")
     again: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if is_annotations(again.get("labels", "")):
+        del again["labels"]
     return LaunchConfig(**again)
 
 

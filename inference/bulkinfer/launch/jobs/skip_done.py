@@ -31,15 +31,24 @@ from bulkinfer.types import shell_word
 log = logging.getLogger("bulkinfer")
 
 
+def with_earlier_folders(config: LaunchConfig) -> LaunchConfig:
+    """`config` whose --skip_done names results folders by their absolute paths, each once.
+
+    What a user types may mean another job later: the newest one, or the only one with such a name. Raises UsageError if a word
+    names no job.
+    """
+    outputs = (str(real_path(_output_of(word, config.log_path))) for word in config.skip_done)
+    return replace(config, skip_done=tuple(dict.fromkeys(outputs)))
+
+
 def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dataset) -> Dataset:
     """`dataset` without the pictures that have an ok row in an output of --skip_done.
 
-    A picture is the same if its key is, and its size where both sides know it. `identity` is that of the job on `dataset`.
-    Raises UsageError if one of those folders is no output, is this job's own, or its rows are of another kind; RunError if it
-    is damaged.
+    A picture is the same if its key is, and its size where both sides know it. `config` is as with_earlier_folders returns it,
+    `identity` that of the job on `dataset`. Raises UsageError if one of those folders is no output, is this job's own, or its
+    rows are of another kind; RunError if it is damaged.
     """
-    outputs = tuple(config.skip_done)
-    folders = [_output_of(output, config) for output in outputs]
+    folders = [Path(output) for output in config.skip_done]
     earlier = [(output, check_alike(config, identity, output)) for output in folders]
     for output, found in earlier:
         _warn_of_gone_parts(output, found)
@@ -53,14 +62,14 @@ def without_done(config: LaunchConfig, identity: Mapping[str, Any], dataset: Dat
         left_out.append((partition.index, len(numbers), content_hash(PickedLines(lines, numbers))))
         partitions.append(Partition(partition.index, partition.manifest.only(np.flatnonzero(~is_done)), partition.root))
     sha256 = hashlib.sha256(canonical_json(left_out).encode()).hexdigest()
-    skipped = Skipped(outputs, sum(count for _, count, _ in left_out), sha256)
+    skipped = Skipped(config.skip_done, sum(count for _, count, _ in left_out), sha256)
     return replace(dataset, partitions=tuple(partitions), skipped=skipped, is_listed=False)
 
 
-def _output_of(word: str, config: LaunchConfig) -> Path:
+def _output_of(word: str, log_path: str) -> Path:
     """The results folder of a job that --skip_done names."""
     try:
-        return place_and_output(word, config.log_path)[1]
+        return place_and_output(word, log_path)[1]
     except UsageError as error:
         raise UsageError(f"--skip_done: {error}") from None
 
@@ -98,7 +107,7 @@ def check_alike(config: LaunchConfig, identity: Mapping[str, Any], output: Path)
 
 def check_settled(job: Job) -> None:
     """The part of check_alike that needs to know what `auto` became. Raises UsageError as that does."""
-    for output in (_output_of(word, job.config) for word in job.config.skip_done):
+    for output in map(Path, job.config.skip_done):
         found = JobFile.read(output)
         if found is None:
             raise UsageError(f"--skip_done {output}: its {JOB_FILE} is gone; give the results folder of a job")

@@ -77,7 +77,8 @@ def finish(launch: Launch, outcome: Outcome) -> LaunchResult:
     aggregate, engine, refusal = outcome.aggregate, outcome.engine, outcome.refusal
     if aggregate.line_is_due:
         log.info(aggregate.line())
-    counts, path = count_rows(launch.job_file), launch.log_dir / SUMMARY_FILE
+    counts = RowCounts() if is_output_gone(launch) else count_rows(launch.job_file)
+    path = launch.log_dir / SUMMARY_FILE
     code = exit_code(launch, counts, engine) if refusal is None else refusal.exit_code
     if engine is None and refusal is None and _is_of_this_output(path, launch):  # nothing was run: what was measured stays
         _amend(path, rows_as_json(counts) | {"exit_code": code, "refusal": None})
@@ -156,6 +157,11 @@ def count_rows(job_file: JobFile | None) -> RowCounts:
     return RowCounts() if job_file is None else job_file.count_rows()
 
 
+def is_output_gone(launch: Launch) -> bool:
+    """True if the results folder was removed or renamed while the job ran. _job.json still records the parts that it held."""
+    return launch.output is not None and not launch.output.is_dir()
+
+
 def rows_as_json(counts: RowCounts) -> dict[str, Any]:
     """The counts under the names of summary.json."""
     return {"ok": counts.ok, "errors": counts.errors, "errors_by_stage": counts.errors_by_stage}
@@ -223,6 +229,10 @@ def log_records(launch: Launch, counts: RowCounts, *, quiet: bool, shows_rows: b
         failed_again = launch.job.command == RETRY
         when = "once these files are repaired or replaced" if failed_again else "to run the error rows again"
         log.info(f"  {when}: bulkinfer retry {shell_word(output)}")
+    if is_output_gone(launch):
+        if not quiet:
+            log.warning(f"results: none: {output} was removed or renamed while the job ran")
+        return
     log.info(f"results: {output}")
     for line in ok_lines(output, job_file) if shows_rows else ():
         log.info(line)

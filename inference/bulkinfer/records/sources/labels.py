@@ -27,6 +27,11 @@ _MOST = (1 << 31) - 1  # of int32
 _MOST_DIGITS = 20
 
 
+def is_annotations(wanted: str) -> bool:
+    """True if --labels names a file of COCO annotations, by its ending."""
+    return wanted.lower().endswith(".json")
+
+
 @dataclass(frozen=True)
 class Labels:
     """The label of each picture by its key, None if it is not known; facts for dataset.json, and lines for the user."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def test_the_command_to_continue_is_the_one_that_was_typed() -> None:
     assert continuing(RunConfig(model_name="resnext101_32x4d")) == "bulkinfer run --model_name resnext101_32x4d"
     assert continuing(RunConfig(data_dir="-x")) == "bulkinfer run --data_dir -x"
     assert continuing(LaunchConfig(model_name="efficientnet_lite0")) == "infer_launch --model_name efficientnet_lite0"
+
+
+def test_annotations_stay_in_the_command_that_takes_them(tmp_path: Path) -> None:
+    typed = RunConfig(data_dir="photos", labels="Instances.JSON", model_name="resnext101_32x4d", top_k=3)
+    assert continuing(typed) == "bulkinfer run photos --labels Instances.JSON --model_name resnext101_32x4d --top_k 3"
+    assert continuing(begun_config(JobFile({"config": asdict(typed)}), tmp_path)) == "infer_launch --data_dir photos --top_k 3"
+    table = RunConfig(data_dir="photos", labels="classes.csv")
+    assert "--labels classes.csv" in continuing(begun_config(JobFile({"config": asdict(table)}), tmp_path))
 
 
 def test_what_has_no_ok_row_yet_goes_where_the_options_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,16 @@ from bulkinfer.commands import verify as verify_command
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError, UsageError
 from bulkinfer.files.atomic import canonical_json
+from bulkinfer.launch.jobs.begun_config import begun_config, continuing
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import retry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import job_path
+from bulkinfer.results.job_place import place_and_output
 from bulkinfer.results.parquet_parts import METADATA_KEY
 from bulkinfer.results.verify import verify
+from bulkinfer.types import shell_word
 
 from tests.commands import records
 from tests.launches import config_of, write_photos
@@ -215,12 +218,33 @@ def test_what_cannot_be_skipped(first: LaunchConfig, tmp_path: Path) -> None:
         LaunchConfig(synthetic=True, skip_done=("out",))
 
 
-def test_several_words(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_word_for_the_newest_job_is_kept_as_the_folder_that_it_named(
+    first: LaunchConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(first.output).parent)
+    second = grown(first, skip_done=("latest", Path(first.output).name))
+    assert launch(second).exit_code == 0
+    assert place_and_output("latest", second.log_path)[1] == Path(second.output), "it is the second job by now"
+    described = require_job(Path(second.output))
+    assert described.config["skip_done"] == [first.output]
+    assert described.content["skipped"]["outputs"] == [first.output]
+    again = begun_config(described, Path(second.output))
+    assert f"--skip_done {shell_word(first.output)} " in f"{continuing(again)} "
+    before = records(Path(second.output))
+    next(Path(second.output).glob("part-*")).unlink()
+    capsys.readouterr()
+    monkeypatch.chdir("/")
+    assert launch(again).exit_code == 0
+    assert f"--skip_done: 9 records have ok rows in {first.output}\n" in capsys.readouterr().out
+    assert records(Path(second.output)) == before
+
+
+def test_one_folder_by_several_words(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) -> None:
     second = grown(first)
     words = ["--batch_size=4", "--model_name=tiny", "--device=cpu", "--precision=fp32", "--save=topk,embedding", "--dry_run"]
     words += [f"--{name}={getattr(second, name)}" for name in ("model_path", "log_path", "data_dir", "output", "engine")]
     assert infer_launch.main([*words, "--skip_done", first.output, f"{first.output}/../out"]) == 0
-    assert f"9 records have ok rows in {first.output}, {first.output}/../out" in capsys.readouterr().out
+    assert f"9 records have ok rows in {first.output}\n" in capsys.readouterr().out
 
 
 def test_parts_that_are_gone_or_damaged_are_told(first: LaunchConfig, capsys: pytest.CaptureFixture[str]) -> None:
