@@ -75,7 +75,7 @@ def test_batch_norm_of_single_values_is_refused(channels: int) -> None:
     config, batches = TrainConfig(like="tf1"), Batches(1, 1, 1)
     epochs = epochs_of(config, batches, 11)
     check_batches(config, batches, epochs, network, 8)
-    with pytest.raises(UsageError, match="at 4 x 4 pixels it gets a single value of a picture$"):
+    with pytest.raises(UsageError, match=r"at 4 x 4 pixels it gets a single value of a picture$"):
         check_batches(config, batches, epochs, network, 4)
     freeze(network, train_only=r"conv|layer1.*bn")
     check_batches(config, batches, epochs, network, 4)

@@ -11,7 +11,9 @@ from bulkinfer.train.network.recompute import recompute
 from torch import nn
 
 
-def gradients(patterns: tuple[str, ...], *, train_only: str = "", **options: float) -> tuple[list[str], dict[str, torch.Tensor]]:
+def gradients(
+    patterns: tuple[str, ...], *, train_only: str = "", **options: float
+) -> tuple[list[str], dict[str, torch.Tensor]]:
     """What two forward and backward passes leave: gradients and buffers."""
     torch.manual_seed(0)
     network = build(NetworkOptions("cifar_resnet8", 10, **options))  # type: ignore[arg-type]
