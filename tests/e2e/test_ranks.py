@@ -106,10 +106,10 @@ def two_hosts(home: Path, *words: object, data: tuple[str, str], is_torchrun: bo
             sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node_rank={number}", "--nproc_per_node=1",
             "--master_addr=127.0.0.1", f"--master_port={port}", "--no_python",
         )  # fmt: skip
-        env = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
-        how = {"before": agent} if is_torchrun else {"env": env}
-        started.append(start(home, *words, "--data_dir", folder, **how))  # type: ignore[arg-type]
+        variables = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
+        before, env = agent if is_torchrun else (), {} if is_torchrun else variables
+        started.append(start(home, *words, "--data_dir", folder, before=before, env=env))
     return [ended(process) for process in started]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,8 @@ def test_b55_what_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
 def test_batch_norm_needs_two_pictures(batches: Batches, span: int, num_samples: int, reason: str) -> None:
     config = TrainConfig(norm_span=span)
     epochs = epochs_of(config, batches, num_samples)
-    refused = pytest.raises(UsageError, match=reason) if reason else nullcontext()
-    with refused:
+    expected: AbstractContextManager[object] = pytest.raises(UsageError, match=reason) if reason else nullcontext()
+    with expected:
         check_batches(config, batches, epochs, nn.BatchNorm2d(3), 8)
     if span == 1:
         check_batches(config, batches, epochs, nn.BatchNorm2d(3).eval(), 8)  # that is frozen

@@ -37,7 +37,8 @@ class Split:
 def find_splits(network: nn.Module, config: TrainConfig, example: Tensor) -> list[Split]:
     """The splits that the options name, in the order of the network; a name inside of a block stands for that block.
 
-    `example` is a micro batch, N x C x H x W, for which blocks are timed if that is necessary. Raises UsageError, with the legal names and a proposal, if there are too few or too many, or one that is unknown.
+    `example` is a micro batch, N x C x H x W, for which blocks are timed if that is necessary. Raises UsageError, with the
+    legal names and a proposal, if there are too few or too many, or one that is unknown.
     """
     blocks, stages = blocks_of(network), config.stages
     found = [(given, block_named(given, blocks)) for given in config.splits]

@@ -116,7 +116,7 @@ def everything(ranks: Ranks, folder: Path) -> None:
     cases = CASES if ranks.are_many else [case for case in CASES if not case[2]]
     sharded = (False, True) if ranks.are_many else ()
     found = {
-        "trained": {(*case, is_sharded): train(ranks, *case, is_sharded=is_sharded) for *case, is_sharded in cases},
+        "trained": {case: train(ranks, case[0], case[1], is_sharded=case[2]) for case in cases},
         "in 16 bits": [train(ranks, "group", "nesterov", is_sharded=shards, precision=BF16) for shards in sharded],
         "validated": validate(ranks),
         "shared norm": {sizes: shared_norm(ranks, sizes) for sizes in SHARES},
