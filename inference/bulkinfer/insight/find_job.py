@@ -72,9 +72,8 @@ def newest_with(outputs: Sequence[str], log_path: str) -> FoundJob:
         if (job := _job_of(log_dir)) is not None and not set(outputs).isdisjoint(job.job.identity.get("save", [])):
             return job
     wanted = " or ".join(outputs)
-    words = ["bulkinfer run PHOTOS --save topk", outputs[0]]
-    words += [] if log_path == LaunchConfig.log_path else ["--log_path", shell_word(folder)]
-    command = explained(" ".join(words))
+    there = [] if log_path == LaunchConfig.log_path else ["--log_path", shell_word(folder)]
+    command = explained(" ".join(["bulkinfer run PHOTOS --save topk", outputs[0], *there]))
     raise UsageError(f"no job in {printable_path(folder)} saved {wanted}: run {command}")
 
 

@@ -101,8 +101,10 @@ def made_again_from(path: Path, name: str) -> Again | None:
 
 def unknown_source(name: str) -> str:
     """What to do about a network of which nothing says what it was made of."""
-    of_run = f"get_model --checkpoint RUN --name {shell_word(name)}"
-    made = explained(f"{of_run}, or get_model --onnx FILE --name {shell_word(name)} --recipe RECIPE")
+    word = shell_word(name)
+    made = explained(
+        " ".join(["get_model --checkpoint RUN --name", f"{word},", "or get_model --onnx FILE --name", word, "--recipe RECIPE"])
+    )
     return f"make {name} again from what it was made of: {made}{_REST}"
 
 
