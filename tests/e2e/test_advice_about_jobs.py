@@ -77,7 +77,7 @@ def test_shards(place: Path) -> None:
     says(place, *LAUNCH[:-2], "--data_dir", "my photos", *named(told, r"give (--shard .*)"))
     told = says(place, "bulkinfer", "show", "my shards", code=2)
     says(place, "bulkinfer", "show", *named(told, r"such as (.*)"))
-    says(place, *named(told, r"(bulkinfer merge .*) makes one output"), "--output", "elsewhere")
+    says(place, *named(told, r"(bulkinfer merge .*) joins them"), "--output", "elsewhere")
     told = says(place, "bulkinfer", "merge", "my shards/shard-1-of-2", code=2)
     merged = says(place, *named(told, r"one of the shards: (bulkinfer merge .*)"))
     says(place, *named(merged, r"next: (bulkinfer verify .*)"))

@@ -347,9 +347,10 @@ def test_an_error_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     place = place_of(tmp_path)
     job_path(tmp_path / "out").unlink()
     (tmp_path / "out").rmdir()
+    (tmp_path / "out").touch()
     refusal = refused(place, RunStep(STEPS[0]))
     assert refusal.exit_code == 1
-    assert refusal.message.startswith(f"No such file or directory: {tmp_path / 'out'}")
+    assert refusal.message.startswith(f"Not a directory: {tmp_path / 'out'}")
 
 
 def test_a_bug_of_ours_ends_the_run_and_is_told_as_one(
