@@ -282,6 +282,8 @@ def test_worker_logs_tell_the_command_the_lines_and_the_modules(place: Path, tmp
     told_modules = []
     for index in (0, 1):
         text = (log_dir / f"worker-{index}.log").read_text()
+        if not text:  # it was starting when the other one had done all
+            continue
         assert text.startswith("$ ")
         assert "bulkinfer.worker.process" in text.splitlines()[0]
         events = [json.loads(line) for line in (log_dir / f"worker-{index}.jsonl").read_text().splitlines()]

@@ -105,4 +105,4 @@ def test_a_variant_that_does_not_pass_is_refused_with_its_figures(home: Path, tm
     assert (home / "models" / "bad" / "card.json").exists()
     assert not (home / "models" / "bad" / "int8").exists()
     refused = launch(home, "--model_name", "bad", "--batch_size", 6, "--precision", "int8", code=2)
-    assert "run get_model --model_name bad --batch_size 6 --precision int8 --calibration_dir PHOTOS" in refused.stderr
+    assert "run get_model --model_name bad --batch_size 6 --precision int8 --calibration_dir photos" in refused.stderr
