@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.host.process_setup import hide_wandb, keep_freed_memory, spin_briefly
 from bulkinfer.train.averages.options import AverageConfig
 
 
@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: AverageConfig) -> int:
     spin_briefly()
+    hide_wandb()
     keep_freed_memory()
     from bulkinfer.train.averages.average import average
     from bulkinfer.train.ranks.group import share_cores

@@ -12,7 +12,7 @@ from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import EXACT, GetModelConfig
 from bulkinfer.host.console import say
 from bulkinfer.host.number_text import size_text
-from bulkinfer.host.process_setup import spin_briefly
+from bulkinfer.host.process_setup import hide_wandb, spin_briefly
 from bulkinfer.types import explained, shell_word
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def _get_model(config: GetModelConfig) -> int:
         _print_networks()
         return 0
     spin_briefly()
+    hide_wandb()
     from bulkinfer.export.get_model import make_model
 
     _print_result(config, make_model(config))

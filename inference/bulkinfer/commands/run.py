@@ -9,7 +9,7 @@ from bulkinfer.commands.after_launch import has_rows, print_next
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.config import RunConfig
 from bulkinfer.host.console import say
-from bulkinfer.host.process_setup import hide_pandas, spin_briefly
+from bulkinfer.host.process_setup import hide_pandas, hide_wandb, spin_briefly
 from bulkinfer.host.stop_signals import is_own_process
 
 
@@ -88,6 +88,7 @@ def _make_missing_network(config: RunConfig) -> None:
     find(config.model_name)  # a wrong name is refused before anything is said to be made
     say(f"model: {config.model_name} is not in {config.model_path}: it is made first, as get_model does")
     spin_briefly()
+    hide_wandb()
     from bulkinfer.export.get_model import make_network
 
     made = make_network(

@@ -13,7 +13,7 @@ from bulkinfer.commands import validate
 from bulkinfer.commands.run_command import run_command
 from bulkinfer.commands.train_words import options_of_run, read, resolve
 from bulkinfer.commands.words import asks_for_help, boolean, split_flag
-from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.host.process_setup import hide_wandb, keep_freed_memory, spin_briefly
 from bulkinfer.train.compat.translation import rivals
 from bulkinfer.train.compat.validation_words import without_training
 from bulkinfer.train.options import TrainConfig, refuse_beside_resume
@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: TrainConfig) -> int:
     spin_briefly()
+    hide_wandb()
     keep_freed_memory()
     from bulkinfer.train.launch import train
     from bulkinfer.train.ranks.group import share_cores

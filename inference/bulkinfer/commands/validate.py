@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bulkinfer.commands.run_command import Translate, run_command
 from bulkinfer.commands.train_words import options_of_set
 from bulkinfer.commands.words import asks_for_help, read_words
-from bulkinfer.host.process_setup import keep_freed_memory, spin_briefly
+from bulkinfer.host.process_setup import hide_wandb, keep_freed_memory, spin_briefly
 from bulkinfer.train.compat.reference_flags import foreign_flags
 from bulkinfer.train.compat.validation_words import as_validation, validation_rows
 from bulkinfer.train.validation.options import ValidateConfig
@@ -39,6 +39,7 @@ def _as_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _run(config: ValidateConfig) -> int:
     spin_briefly()
+    hide_wandb()
     keep_freed_memory()
     from bulkinfer.train.ranks.group import share_cores
     from bulkinfer.train.validation.validate import validate

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _SPINS = 5000  # some tens of microseconds: most waits between the layers of a small network are shorter
@@ -68,3 +69,19 @@ def hide_pandas() -> None:
     takes longer than all other imports of a launch together. For processes that run nothing but a command or a worker.
     """
     sys.meta_path.insert(0, _NoPandas())
+
+
+def hide_wandb() -> None:
+    """Make wandb look as if it were not installed, to this process, until show_wandb.
+
+    timm imports it where it is installed. That takes a second, and leaves two temporary folders, since a command ends without
+    the shutdown of the interpreter that would remove them.
+    """
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault("wandb", None)
+
+
+def show_wandb() -> None:
+    """Undo hide_wandb, before an import of wandb that is wanted."""
+    if sys.modules.get("wandb", sys) is None:
+        del sys.modules["wandb"]

@@ -70,3 +70,22 @@ assert pa.table({"a": ["x", None], "b": [1, 2]}).num_rows == 2
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_wandb_is_hidden_until_it_is_wanted() -> None:
+    code = """
+from bulkinfer.host.process_setup import hide_wandb, show_wandb
+hide_wandb()
+try:
+    import wandb
+except ImportError:
+    print("hidden")
+show_wandb()
+show_wandb()
+import wandb
+print(wandb.__name__)
+hide_wandb()
+import wandb
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("hidden\nwandb\n", "")

@@ -20,7 +20,7 @@ from bulkinfer.errors import RankLostError
 from bulkinfer.files.json_file import read_json
 from bulkinfer.host.console import make_printing_safe, naming_command, print_log_lines
 from bulkinfer.host.failure import sentence_and_code
-from bulkinfer.host.process_setup import die_with_parent, keep_freed_memory, spin_briefly
+from bulkinfer.host.process_setup import die_with_parent, hide_wandb, keep_freed_memory, spin_briefly
 from bulkinfer.host.stop_signals import stopping_signal, watch_signals, work_begins, work_ends
 from bulkinfer.train.ranks.world import is_first_rank
 from bulkinfer.train.stopping import COMMAND, stop_signals
@@ -53,6 +53,7 @@ def main() -> None:
 
 def _train(options: Path) -> dict[str, Any]:
     spin_briefly()
+    hide_wandb()
     keep_freed_memory()
     from bulkinfer.train.launch import train
     from bulkinfer.train.options import TrainConfig

@@ -10,6 +10,7 @@ from typing import Any
 
 from bulkinfer.errors import RunError, first_line
 from bulkinfer.files.json_file import read_json, write_json
+from bulkinfer.host.process_setup import show_wandb
 from bulkinfer.train.options import TrainConfig
 from bulkinfer.train.runs import Log
 from bulkinfer.types import shell_word
@@ -98,6 +99,7 @@ class _Tracked:
 
 def _begin(folder: Path, config: TrainConfig, identity: str) -> Any:
     """Begin a run of wandb, or go on with the one of this folder. WANDB_MODE, WANDB_ENTITY and others are its own."""
+    show_wandb()
     import wandb
 
     tracker = wandb.init(
