@@ -140,6 +140,20 @@ def take(
     is called before this wait, `on_takeover` after it. Raises LockedError if the lock is damaged.
     """
     content, token = _new_lock()
+    try:
+        return _take(path, content, token, on_watch, on_takeover)
+    except BaseException:  # a signal may come when the lock is ours already
+        Lease(path, token).release()
+        raise
+
+
+def _take(
+    path: Path,
+    content: bytes,
+    token: str,
+    on_watch: Callable[[Holder], None] | None,
+    on_takeover: Callable[[Holder], None] | None,
+) -> Lease | Holder:
     deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
         with naming(path):

@@ -209,8 +209,9 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
         folder = new_run(place, facts["network"]["model"], facts["dataset"], config.name_suffix)
     else:
         folder = found.path.parent.parent
-    lock = lock_run(folder)
+    lock = None
     try:
+        lock = lock_run(folder)
         if found is not None:
             refuse_later(found.path)  # another process may have trained it since we looked
             checkpoint.clean(folder, done)
@@ -219,7 +220,8 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
         pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_progress else None
         run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
     except BaseException:
-        lock.release()
+        if lock is not None:
+            lock.release()
         raise
     if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
         point_latest(folder)
