@@ -128,10 +128,7 @@ def is_busy(path: Path, holder: Holder) -> bool:
 
 
 def take(
-    path: Path,
-    *,
-    on_watch: Callable[[Holder], None] | None = None,
-    on_takeover: Callable[[Holder], None] | None = None,
+    path: Path, *, on_watch: Callable[[Holder], None] | None = None, on_takeover: Callable[[Holder], None] | None = None
 ) -> Lease | Holder:
     """Take the lock, or return its holder. The lock of a dead holder is taken over, by exactly one of those that try.
 
@@ -147,13 +144,8 @@ def take(
         raise
 
 
-def _take(
-    path: Path,
-    content: bytes,
-    token: str,
-    on_watch: Callable[[Holder], None] | None,
-    on_takeover: Callable[[Holder], None] | None,
-) -> Lease | Holder:
+def _take(path: Path, content: bytes, token: str, *calls: Callable[[Holder], None] | None) -> Lease | Holder:
+    on_watch, on_takeover = calls
     deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
         with naming(path):
