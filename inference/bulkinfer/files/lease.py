@@ -82,8 +82,7 @@ class Lease:
     def release(self) -> None:
         """Remove the lock, unless another process has taken it over.
 
-        If the file system fails, the lock file stays and a warning is logged: nobody renews it any more, so the next process
-        takes it over.
+        If the file system fails, the lock file stays, with a warning: nobody renews it, and the next process takes it over.
         """
         self._end.set()
         if self._thread is not None:
