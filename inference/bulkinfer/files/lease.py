@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 from bulkinfer.errors import DamagedError, DamagedLockError, LockedError, RunError, os_error_sentence
 from bulkinfer.files.atomic import FORMAT, NO_LINKS, naming, temporary_path
@@ -32,6 +32,7 @@ _WRITING_S = 2.0  # a lock that is just being written may look damaged for so lo
 _CONTENTION_S = 10.0  # several processes that want the same lock may take so long to agree
 _HEIR = ".heir-"
 _MOST_BYTES = 1 << 16  # of a lock file
+Call: TypeAlias = "Callable[[Holder], None] | None"  # what is done when something is seen of a holder
 
 
 class Holder(TypedDict):
@@ -51,14 +52,16 @@ class Lease:
 
     def __init__(self, path: Path, token: str) -> None:
         self.path, self.token = path, token
-        self._lost = threading.Event()
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lost, self._end = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"lease {path.name}", daemon=True)
 
     def keep(self) -> None:
-        """Start the thread that renews the lock."""
-        self._thread = threading.Thread(target=self._beat, name=f"lease {self.path.name}", daemon=True)
-        self._thread.start()
+        """Start the thread that renews the lock, or release the lock if that fails or a signal comes meanwhile."""
+        try:
+            self._thread.start()
+        except BaseException:
+            self.release()
+            raise
 
     def _beat(self) -> None:
         while not self._end.wait(BEAT_S):
@@ -85,7 +88,7 @@ class Lease:
         If the file system fails, the lock file stays, with a warning: nobody renews it, and the next process takes it over.
         """
         self._end.set()
-        if self._thread is not None:
+        if self._thread.is_alive():  # one that is just beginning ends by itself
             self._thread.join()
         try:
             if is_held(self.path, self.token):  # renewed within BEAT_S, so no other process is about to take it over
@@ -126,9 +129,7 @@ def is_busy(path: Path, holder: Holder) -> bool:
     return is_here(holder) and is_held(path, holder["token"]) and not _is_dead(path, holder, None)
 
 
-def take(
-    path: Path, *, on_watch: Callable[[Holder], None] | None = None, on_takeover: Callable[[Holder], None] | None = None
-) -> Lease | Holder:
+def take(path: Path, *, on_watch: Call = None, on_takeover: Call = None) -> Lease | Holder:
     """Take the lock, or return its holder. The lock of a dead holder is taken over, by exactly one of those that try.
 
     A holder in the process table of this process is dead when its process has ended. Any other holder (of another host or
@@ -143,8 +144,7 @@ def take(
         raise
 
 
-def _take(path: Path, content: bytes, token: str, *calls: Callable[[Holder], None] | None) -> Lease | Holder:
-    on_watch, on_takeover = calls
+def _take(path: Path, content: bytes, token: str, on_watch: Call, on_takeover: Call) -> Lease | Holder:
     deadline = time.monotonic() + _CONTENTION_S
     while time.monotonic() < deadline:
         with naming(path):
@@ -244,7 +244,7 @@ def read_holder(path: Path) -> Holder | None:
         time.sleep(0.05)
 
 
-def _is_dead(path: Path, holder: Holder, on_watch: Callable[[Holder], None] | None) -> bool:
+def _is_dead(path: Path, holder: Holder, on_watch: Call) -> bool:
     if is_here(holder):
         return holder["start_ticks"] is not None and not is_running(holder["pid"], holder["start_ticks"])
     if on_watch is not None:

@@ -116,8 +116,10 @@ def train(
         if config.dry_run or is_done:
             folder = None if found is None or config.dry_run else found.path.parent.parent
             return result_of(training, folder, 0)
-        run = open_log(training, found, plan_lines, shows_progress=shows_progress) if world.is_first else Silence()
+        run: Log = Silence()
         try:
+            if world.is_first:
+                run = open_log(training, found, plan_lines, shows_progress=shows_progress)
             with stopping() as stop, noticing_lost_ranks(lambda: how_to_go_on(training, run)):
                 code = run_updates(training, run, stop)
             if world.is_first and not code:
@@ -209,7 +211,7 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
         folder = new_run(place, facts["network"]["model"], facts["dataset"], config.name_suffix)
     else:
         folder = found.path.parent.parent
-    lock = None
+    lock, run = None, None
     try:
         lock = lock_run(folder)
         if found is not None:
@@ -219,11 +221,13 @@ def open_log(training: Training, found: Checkpoint | None, plan_lines: dict[str,
         write_arguments(folder, {"config": asdict(config), "plan": plan_lines, "from_step": done, "versions": versions()})
         pictures = epochs.pictures(epochs.total_steps) - epochs.pictures(done) if shows_progress else None
         run = Run(folder, from_step=done, tensorboard=config.tensorboard, pictures=pictures, lock=lock)
+        if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
+            point_latest(folder)
+        run.say(f"run: {folder}")
+        return tracked(run, config, identity)
     except BaseException:
-        if lock is not None:
+        if run is not None:
+            run.close()
+        elif lock is not None:
             lock.release()
         raise
-    if real_path(folder).parent == real_path(config.log_path):  # a run that is continued may lie elsewhere
-        point_latest(folder)
-    run.say(f"run: {folder}")
-    return tracked(run, config, identity)

@@ -60,11 +60,7 @@ def lock_run(folder: Path) -> lease.Lease:
     found = lease.take(folder / LOCK)
     if not isinstance(found, lease.Lease):
         raise UsageError(f"{folder} is being trained by pid {found['pid']} on {found['host']}, since {found['started']}")
-    try:
-        found.keep()
-    except BaseException:
-        found.release()
-        raise
+    found.keep()
     return found
 
 

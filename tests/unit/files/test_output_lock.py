@@ -85,6 +85,18 @@ def test_the_lock_goes_after_an_exception_too(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("where", ["_remove_heirs", "is_held", "threading.Thread.start"])
+def test_a_signal_while_the_lock_is_taken_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def interrupted(*_arguments: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"bulkinfer.files.lease.{where}", interrupted)
+    with pytest.raises(KeyboardInterrupt), output_lock(tmp_path, flag="--output"):
+        raise AssertionError("it was not interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_second_holder_is_refused(tmp_path: Path) -> None:
     process = contender(tmp_path)
     assert say_and_hear(process, "\n") == "won"

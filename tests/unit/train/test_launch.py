@@ -89,7 +89,8 @@ def test_a_span_needs_batch_norm_that_is_trained(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_no_memory_for_a_batch(tmp_path: Path) -> None:
-    launch.train(config_of(tmp_path, micro_batch_size=10**12, dry_run=True))  # pictures that no machine could hold
+    planned = launch.train(config_of(tmp_path, micro_batch_size=10**12, dry_run=True))  # pictures that no machine could hold
+    assert planned.folder is None
 
 
 @pytest.mark.parametrize(
