@@ -120,19 +120,27 @@ def train(
         try:
             if world.is_first:
                 run = open_log(training, found, plan_lines, shows_progress=shows_progress)
-            with stopping() as stop, noticing_lost_ranks(lambda: how_to_go_on(training, run)):
-                code = run_updates(training, run, stop)
-            if world.is_first and not code:
-                average_at_end(config, run)
-            if config.remove_checkpoints and not code:
-                remove_all(training, run)
-        except Exception as error:
-            if config.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
-                raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
-            raise
+            with blaming_compile(config.compile):
+                with stopping() as stop, noticing_lost_ranks(lambda: how_to_go_on(training, run)):
+                    code = run_updates(training, run, stop)
+                if world.is_first and not code:
+                    average_at_end(config, run)
+                if config.remove_checkpoints and not code:
+                    remove_all(training, run)
         finally:
             run.close()
     return result_of(training, run.folder if world.is_first else None, code)
+
+
+@contextmanager
+def blaming_compile(is_compiled: bool) -> Iterator[None]:
+    """Turn an error of torch's compiler into a RunError that names --compile."""
+    try:
+        yield
+    except Exception as error:
+        if is_compiled and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            raise RunError(f"--compile: the network cannot be compiled here ({first_line(error)}): leave it out") from error
+        raise
 
 
 def how_to_go_on(training: Training, run: Log) -> str:
