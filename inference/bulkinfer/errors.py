@@ -12,6 +12,10 @@ BulkinferError                one sentence for the user: what happened, where, w
 │   ├── PictureError          a picture cannot be trained or validated on; the caller adds what to do
 │   ├── RankLostError         another rank of a training run has ended, or does not answer
 │   ├── ShapeError            an output of a network has another shape than its graph declares
+│   ├── StoreError            a store of objects, such as a bucket, cannot be used
+│   ├── ObjectError           one object of a store cannot be read or written
+│   │   ├── AbsentObjectError the store has no such object
+│   │   └── ConflictError     the object is there already, or is not the one that was read
 │   └── DownloadError         a file could not be fetched, or is not the requested file
 └── RecordError     one row   one picture failed at a stage; becomes an error row, never stops a job
 
@@ -89,6 +93,22 @@ class RankLostError(RunError):
 
 class ShapeError(RunError):
     """A run of a network gave an output of another shape than its graph declares: its size depends on the pictures."""
+
+
+class StoreError(RunError):
+    """A store of objects, such as a bucket, cannot be used: it is not there, refuses the credentials, or does not answer."""
+
+
+class ObjectError(RunError):
+    """One object of a store cannot be read or written, while others perhaps can."""
+
+
+class AbsentObjectError(ObjectError):
+    """The store has no such object."""
+
+
+class ConflictError(ObjectError):
+    """A conditional put was refused: the object is there already, or is not the one that was read."""
 
 
 class DownloadError(RunError):

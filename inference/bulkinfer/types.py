@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -105,7 +105,7 @@ class Member:
     span: int
 
 
-Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, or a part of an archive
+Place: TypeAlias = bytes | Member  # where a picture lies: the path of its file, its address, or a part of an archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class Record:
     """One undecoded picture: its number within the partition, its key, and the place where its bytes lie.
 
     `key` is the path relative to the root of the data set, as bytes of the file system. `label` and `category_ids` are None if
-    the data set has none. A picture that ends every process has a `fault`: it must not be read again.
+    the data set has none. A picture that ends every process has a `fault`: it must not be read again. One that is being read
+    already has `ahead`, which gives its bytes once, and raises what reading them raised.
     """
 
     number: int
@@ -122,6 +123,7 @@ class Record:
     label: int | None = None
     category_ids: tuple[int, ...] | None = None
     fault: Fault | None = None
+    ahead: Callable[[], bytes] | None = None
 
     @property
     def name(self) -> str:

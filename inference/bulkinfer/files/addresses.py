@@ -1,9 +1,19 @@
-"""Addresses of files on the web: what of one may be shown, since it may hold a password."""
+"""Addresses of files on the web and in stores, and what of one may be shown, since it may hold a password."""
 
 from __future__ import annotations
 
+import os
 import re
+from urllib.parse import parse_qsl
 
+# Two slashes, or one: pathlib.Path takes one away.
+_ADDRESS = re.compile(r"(s3|gs|az|https?):/{1,2}(?!/)(.+)", re.DOTALL)
+ADDRESS_PATTERN = r"^(?:s3|gs|az|https?)://"
+# Names in the query of an address whose values are secrets, or signed by one, in lower case.
+_SECRET_NAMES = frozenset([
+    "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature", "x-goog-credential", "signature", "sig",
+    "awsaccesskeyid", "googleaccessid", "key-pair-id", "token", "access_token", "auth_token", "api_key", "apikey", "password",
+])  # fmt: skip
 _AUTHORITY_END = re.compile(r"[/?#]")
 
 
@@ -46,3 +56,28 @@ def _divided(rest: str) -> tuple[str, str]:
     """The authority (user, password, host and port), and what follows it."""
     found = _AUTHORITY_END.search(rest)
     return (rest[: found.start()], rest[found.start() :]) if found else (rest, "")
+
+
+def address_of(place: str | bytes | os.PathLike[str]) -> str:
+    """The address that a text or path is, as in s3://bucket/folder; empty if it is the path of a file of this machine.
+
+    A pathlib.Path of an address has lost one of its slashes, which is put back.
+    """
+    found = _ADDRESS.fullmatch(os.fsdecode(place))
+    return f"{found[1]}://{found[2]}" if found else ""
+
+
+def whole_path(place: str | bytes | os.PathLike[str]) -> bytes:
+    """An address, or the absolute path of a file; as bytes."""
+    address = address_of(place)
+    return os.fsencode(address.rstrip("/")) if address else os.path.abspath(os.fsencode(place))
+
+
+def secret_in(address: str) -> str:
+    """What an address holds that must not be stored, for a message; empty if there is nothing."""
+    authority, tail = _divided(address.partition("://")[2])
+    if "@" in authority or _may_hide_password(address.partition("://")[2]):
+        return "a user or password"
+    query = tail.partition("?")[2].partition("#")[0]
+    names = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name.lower() in _SECRET_NAMES]
+    return f"a signature or key ({names[0]})" if names else ""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bulkinfer.files.addresses import whole_path
 from bulkinfer.files.user_path import DATASETS, find_data_dir
-from bulkinfer.records.archives.archive_dataset import ArchiveLines, archive_root
+from bulkinfer.records.archives.archive_dataset import ArchiveLines, archive_root, is_archive_file
 from bulkinfer.records.archives.archive_index import open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
@@ -29,7 +30,7 @@ class PictureFiles:
     """Finds the pictures of rows below `data_dir`: a plain folder, archives, or partitions, which are opened when needed."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._root = os.path.abspath(os.fsencode(data_dir))
+        self._root = whole_path(data_dir)
         self._is_partitioned = carries_dataset(self._root)
         self._partitions: dict[int, Manifest] = {}
         self._archives: dict[bytes, Manifest] = {}
@@ -49,7 +50,7 @@ class PictureFiles:
         root = archive_root(self._root)
         ends = [at for at, byte in enumerate(key) if byte == ord("/")]
         for name in (key[:end] for end in ends if kind_by_name(key[:end])):
-            if name not in self._archives and os.path.isfile(os.path.join(root, name)):
+            if name not in self._archives and is_archive_file(os.fsdecode(os.path.join(root, name))):
                 index = open_index(root, [name])
                 self._archives[name] = Manifest(ArchiveLines(index, ArchiveLabels(())), root, "manifest", "", index.archives)
             if name in self._archives:

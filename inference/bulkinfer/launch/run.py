@@ -88,5 +88,7 @@ def _manifests_for_workers(dataset: Dataset | None, log_dir: Path) -> dict[int, 
         else:
             path = kept_manifest(log_dir, partition.index)
             partition.manifest.write(path, apart=True)
-        found[partition.index] = ManifestRef(str(real_path(path)), partition.manifest.content_hash, file_sha256(path))
+        found[partition.index] = ManifestRef(
+            str(real_path(path)), partition.manifest.content_hash, file_sha256(path), partition.manifest.is_stored
+        )
     return found

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.user_path import did_you_mean, find_data_dir
 from bulkinfer.records.sources.archive_names import kind_by_name
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS, extension_of
@@ -27,13 +28,15 @@ def data_dir_or_environment(data_dir: str, command_to_type: str) -> str:
 
 
 def resolve_data_dir(data_dir: str, command_to_type: str) -> Path:
-    """The folder or archive that find_data_dir finds for --data_dir.
+    """The folder or archive that find_data_dir finds for --data_dir, or an address, which is not looked at.
 
-    Raises UsageError if there is none, with an example as data_dir_or_environment has it, or if it is neither.
+    Raises UsageError if there is none, with an example as data_dir_or_environment has it, or if it is none of these.
     """
     found = find_data_dir(data_dir)
     if found is None:
         raise _no_pictures(command_to_type)
+    if address_of(found):
+        return found
     if not found.is_dir() and not (kind_by_name(os.fsencode(found)) and found.is_file()):
         what = "is not a folder" if found.exists() else "does not exist"
         meant = did_you_mean(found) or "give a folder of pictures or of partitions, or an archive"

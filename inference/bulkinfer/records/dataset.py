@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+import numpy as np
+
 from bulkinfer.errors import DamagedError, RunError, UsageError, advising
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
@@ -24,6 +27,7 @@ from bulkinfer.records.moved_pictures import changed_archives, found_again, warn
 from bulkinfer.records.sources.archive_names import COMPRESSED, kind_by_name
 from bulkinfer.records.sources.folder import Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import Labels, find_labels, named_classes
+from bulkinfer.records.sources.stored_folder import StoredLines, StoredPictures, list_stored
 from bulkinfer.types import printable
 
 log = logging.getLogger("bulkinfer")
@@ -114,6 +118,8 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     partition_dataset), UsageError if there are no pictures.
     """
     data_dir = user_path(data_dir, "data_dir")
+    if address := address_of(data_dir):
+        return _stored_dataset(data_dir, address, labels)
     root = os.fsencode(data_dir)
     if carries_dataset(root):
         if labels:
@@ -128,9 +134,9 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     scan = scan_folder(data_dir)
     if scan.archives and not scan.pictures:
         return _dataset_of_archives(data_dir, scan.archives, labels)
-    warn_of_archives(scan)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
+    warn_of_archives(scan)
     found = find_labels(labels, scan) if labels else Labels(lambda _key: None, {})
     for line in found.lines:
         log.info(line)
@@ -140,6 +146,36 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
     source = f"pictures in {printable(scan.root)}"
     return Dataset(data_dir, partitions, source, _hash_over_all(partitions), scan, is_listed=False,
                    label_classes=named_classes(found.facts.get("classes")))  # fmt: skip
+
+
+def _stored_dataset(data_dir: Path, address: str, labels: str) -> Dataset:
+    """The pictures below an address, or those in archives there, as partition 0."""
+    if is_archive_file(address):
+        return _dataset_of_archives(data_dir, (), labels)
+    found = list_stored(address)
+    if found.scan.archives and not len(found.lines):
+        return _dataset_of_archives(data_dir, found.scan.archives, labels)
+    if not len(found.lines):
+        raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
+    warn_of_archives(found.scan)
+    lines, facts = found.lines, dict[str, Any]()
+    if labels:
+        lines, given = with_labels(found, labels)
+        facts = {"labels": given.facts}
+        found.scan.lines += given.lines
+    manifest = Manifest.from_entries(lines, found.root)
+    partitions = (Partition(0, manifest, found.root),)
+    source = f"pictures in {printable(found.root)}"
+    return Dataset(data_dir, partitions, source, _hash_over_all(partitions), found.scan, is_listed=False,
+                   label_classes=_classes_in(facts))  # fmt: skip
+
+
+def with_labels(found: StoredPictures, labels: str) -> tuple[StoredLines, Labels]:
+    """The pictures of a store with the labels that `labels` asks for, as find_labels takes it."""
+    given = find_labels(labels, found.with_names())
+    values = (given.of(key) for key in found.lines.all_keys())
+    numbers = np.fromiter((-1 if label is None else label for label in values), np.int32, len(found.lines))
+    return replace(found.lines, labels=numbers), given
 
 
 def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
@@ -159,7 +195,7 @@ def _classes_in(facts: Mapping[str, Any]) -> dict[int, str]:
 
 def warn_of_archives(scan: Scan) -> None:
     """Log a warning about archives that lie beside pictures and are not read."""
-    if scan.pictures and (archives := [name for name in scan.archives if kind_by_name(name) != COMPRESSED]):
+    if archives := [name for name in scan.archives if kind_by_name(name) != COMPRESSED]:
         log.warning(
             f"warning: not read: {first_names(archives)} in {scan.shown_root}, which holds pictures as well: to read archives, "
             "give a folder without other pictures"

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.data_dir import data_dir_or_environment
-from bulkinfer.records.dataset import no_pictures, warn_of_archives
+from bulkinfer.records.dataset import no_pictures, warn_of_archives, with_labels
 from bulkinfer.records.manifest_rows import Entry
+from bulkinfer.records.place import ADDRESSES, is_stored
 from bulkinfer.records.sources.coco import (
     Annotations,
     EntriesByName,
@@ -24,8 +26,9 @@ from bulkinfer.records.sources.coco import (
 )
 from bulkinfer.records.sources.folder import Picture, Scan, counted, first_names, scan_folder
 from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels
-from bulkinfer.records.sources.list_file import read_list
+from bulkinfer.records.sources.list_file import Listing, read_list
 from bulkinfer.records.sources.list_paths import hint
+from bulkinfer.records.sources.stored_folder import list_stored
 from bulkinfer.types import Archive, key_text, printable
 
 log = logging.getLogger("bulkinfer")
@@ -59,6 +62,8 @@ def find_records(config: PartitionConfig, data_dir: bytes) -> Found:
     """The records of `config`, whose pictures are in `data_dir`. Raises UsageError if there are none, or a name is wrong."""
     if config.list_file:
         return _from_list(config, data_dir)
+    if address := address_of(data_dir):
+        return _from_store(config, data_dir, address)
     return _from_archives(config, data_dir, []) if is_archive_file(os.fsdecode(data_dir)) else _from_folder(config, data_dir)
 
 
@@ -75,13 +80,9 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     if scan.archives and not scan.pictures and annotations is None:
         return _from_archives(config, data_dir, scan.archives)
     log_lines(scan.summary())
-    warn_of_archives(scan)
-    found = {
-        "found": len(scan.pictures),
-        "ignored": scan.ignored,
-        "not_pictures": dict(sorted(scan.not_pictures.items())),
-        "unreadable": len(scan.unreadable),
-    }
+    if scan.pictures:
+        warn_of_archives(scan)
+    found = _about(scan, len(scan.pictures))
     if annotations is None:
         if not scan.pictures:
             raise UsageError(f"{no_pictures(scan)}: give a folder of pictures")
@@ -102,6 +103,44 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     facts = _facts(config, scan.root, {**found, "annotations": about, **about_labels})
     sizes = (entry.size_bytes for entry in entries)
     return Found(scan.root, entries, sizes, matched.missing, scan.unreadable_lines(), facts)
+
+
+def _about(scan: Scan, num_pictures: int) -> dict[str, Any]:
+    """What was found, for dataset.json."""
+    return {
+        "found": num_pictures,
+        "ignored": scan.ignored,
+        "not_pictures": dict(sorted(scan.not_pictures.items())),
+        "unreadable": len(scan.unreadable),
+    }
+
+
+def _from_store(config: PartitionConfig, data_dir: bytes, address: str) -> Found:
+    _require_manifests(config, address)
+    if config.annotations:
+        raise UsageError(f"--annotations is for a folder of this machine, and the pictures lie in {address}: leave it out")
+    if is_archive_file(address):
+        return _from_archives(config, data_dir, [])
+    stored = list_stored(address, include_hidden=config.include_hidden)
+    if stored.scan.archives and not len(stored.lines):
+        return _from_archives(config, data_dir, stored.scan.archives)
+    log_lines(stored.scan.summary())
+    if not len(stored.lines):
+        raise UsageError(f"{no_pictures(stored.scan)}: give an address below which there are pictures or archives")
+    warn_of_archives(stored.scan)
+    lines, about_labels = stored.lines, dict[str, Any]()
+    if config.labels:
+        lines, labels = with_labels(stored, config.labels)
+        log_lines(labels.lines)
+        about_labels = {"labels": labels.facts}
+    facts = _facts(config, stored.root, _about(stored.scan, len(lines)) | about_labels)
+    return Found(stored.root, lines, lines.sizes_bytes(), [], stored.scan.unreadable_lines(), facts)
+
+
+def _require_manifests(config: PartitionConfig, address: str) -> None:
+    """Raises UsageError if partitions of pictures in a store are to hold more than their names."""
+    if config.mode not in (PartitionConfig.mode, "manifest"):
+        raise UsageError(f"--mode {config.mode} is for pictures on this machine, and these lie in {address}: leave it out")
 
 
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
@@ -137,7 +176,9 @@ def _labelled(
 
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
     listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
-    if config.mode != "manifest" or config.balance == "bytes":
+    if is_stored(listing.root):
+        _check_addresses(config, listing)
+    elif config.mode != "manifest" or config.balance == "bytes":
         listing = listing.with_sizes()
         if len(listing.missing) == len(listing):
             raise UsageError(f"--list_file: none of its {len(listing):,} paths is {_no_file(listing.missing[0], listing.root)}")
@@ -160,10 +201,21 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
     return Found(listing.root, listing, listing.known_sizes(), listing.missing, [], facts)
 
 
+def _check_addresses(config: PartitionConfig, listing: Listing) -> None:
+    """Raises UsageError for options that a list of addresses does not allow."""
+    shown = listing.shown_root
+    _require_manifests(config, shown)
+    if config.balance == "bytes":
+        raise UsageError(f"--balance bytes needs sizes, and a list of pictures in {shown} has none: leave it out")
+    if listing.root == ADDRESSES and config.data_dir:
+        raise UsageError(f"--data_dir {config.data_dir} is a folder, and the list names whole addresses: leave it out")
+
+
 def _no_file(name: bytes, root: bytes) -> str:
     """The end of a sentence about paths that name no file: an example, and what is probably wrong with it."""
     advice = hint(name, root)
-    return f"a file in {printable(root)}; the first is '{printable(name)}'{advice and ': '}{advice}"
+    where = "an object that is there" if is_stored(root) else f"a file in {printable(root)}"
+    return f"{where}; the first is '{printable(name)}'{advice and ': '}{advice}"
 
 
 def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:

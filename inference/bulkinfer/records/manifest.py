@@ -31,7 +31,7 @@ from bulkinfer.records.manifest_rows import (
     hash_keys,
     raw_key_column,
 )
-from bulkinfer.records.place import archive_as_json, archive_from_json
+from bulkinfer.records.place import ADDRESSES, archive_as_json, archive_from_json, is_stored
 from bulkinfer.types import Archive, Member, Place, Record, Step
 
 
@@ -40,7 +40,8 @@ class Manifest:
     """The records of one partition, in order. The lines of a manifest that was read stay in its file until they are used.
 
     `mode` is how the pictures got there. With "manifest" a picture is at `root`/key; otherwise `root` is the partition, and
-    its link or copy is at `root`/link_name(key). With `archives`, whose paths are relative to `root`, the pictures lie in those
+    its link or copy is at `root`/link_name(key). In stores `root` is an address,
+    or ADDRESSES. With `archives`, whose paths are relative to `root`, the pictures lie in those
     files, and the lines have the columns of ARCHIVE_SCHEMA.
     """
 
@@ -111,6 +112,11 @@ class Manifest:
         write_manifest(path, self.lines, {"content_hash": self.content_hash, "mode": self.mode, "root": root, **archives})
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the pictures lie in stores."""
+        return is_stored(self.root)
+
+    @property
     def num_records(self) -> int:
         return len(self.lines)
 
@@ -133,7 +139,9 @@ class Manifest:
             yield Record(number, entry.key, self.path(entry.key), entry.label, entry.category_ids)
 
     def path(self, key: bytes) -> bytes:
-        """The path of the picture `key`, which lies in a file of its own."""
+        """The path or address of the picture `key`, which lies in a file of its own."""
+        if self.root == ADDRESSES:
+            return key
         return self.root + b"/" + (key if self.mode == "manifest" else link_name(key))
 
     def find(self, key: bytes) -> Place | None:

@@ -21,11 +21,13 @@ from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.layout import MANIFEST_CONTENT
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, ROWS, SCHEMA, Lines, TableLines
+from bulkinfer.records.place import is_stored
 from bulkinfer.types import printable
 
 _SHORTAGES = ("Failed to launch worker thread", "not enough memory", os.strerror(errno.EAGAIN), os.strerror(errno.ENOMEM))
 _ADVICE = "run partition_dataset again"
 ARCHIVE_FORMAT = 2  # of a manifest of pictures in archives; earlier versions read FORMAT alone
+STORE_FORMAT = 3  # of a manifest of pictures in stores
 _MOST_LINES = 1 << 27  # in a row group, which is read at once; write_manifest makes ROWS, earlier versions made a million
 
 
@@ -126,6 +128,8 @@ def write_manifest(path: Path, lines: Lines, metadata: dict[str, str]) -> None:
     With `archives` in the metadata it is a manifest of pictures in archives, which has columns for their places.
     """
     schema, format_ = (ARCHIVE_SCHEMA, ARCHIVE_FORMAT) if "archives" in metadata else (SCHEMA, FORMAT)
+    if is_stored(bytes.fromhex(metadata["root"])):
+        format_ = STORE_FORMAT
     marks = {"format": str(format_), "content": MANIFEST_CONTENT.decode(), "checksum": _checksum(metadata)}
     schema = schema.with_metadata({**marks, **metadata})
     with (
@@ -178,11 +182,12 @@ def _checked_metadata(path: Path, raw: dict[bytes, bytes]) -> dict[str, str]:
     """
     if raw.get(b"content") != MANIFEST_CONTENT:
         raise RunError(f"{shown(path)} is not a manifest of bulkinfer: run partition_dataset into another folder")
-    if (found := raw[b"format"].decode()) not in (str(FORMAT), str(ARCHIVE_FORMAT)):
+    if (found := raw[b"format"].decode()) not in (str(FORMAT), str(ARCHIVE_FORMAT), str(STORE_FORMAT)):
         raise UsageError(
-            f"{shown(path)} has format {found}; this bulkinfer reads formats up to {ARCHIVE_FORMAT}: install a newer bulkinfer"
+            f"{shown(path)} has format {found}; this bulkinfer reads formats up to {STORE_FORMAT}: install a newer bulkinfer"
         )
-    names = ("content_hash", "mode", "root", *(("archives",) if found == str(ARCHIVE_FORMAT) else ()))
+    has_archives = found == str(ARCHIVE_FORMAT) or (found == str(STORE_FORMAT) and b"archives" in raw)
+    names = ("content_hash", "mode", "root", *(("archives",) if has_archives else ()))
     metadata = {name: raw[name.encode()].decode() for name in names}
     if raw[b"checksum"].decode() != _checksum(metadata):
         raise ValueError("its metadata does not match its checksum")

@@ -13,7 +13,7 @@ from bulkinfer.errors import RunError, UsageError
 from bulkinfer.records.archives.archive_index import open_index
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, KEY_COLUMNS, PLACE_COLUMNS, Lines, raw_key_column
-from bulkinfer.records.sources.archives import archive_at
+from bulkinfer.records.sources.archives import archives_at
 from bulkinfer.records.sources.folder import first_names
 
 log = logging.getLogger("bulkinfer")
@@ -44,7 +44,8 @@ class MovedLines:
 def changed_archives(manifest: Manifest) -> list[bytes]:
     """The archives of a manifest that are not as they were when it was made. Raises RunError if one is missing."""
     try:
-        return [archive.path for archive in manifest.archives if archive_at(manifest.root, archive.path) != archive]
+        now = archives_at(manifest.root, [archive.path for archive in manifest.archives])
+        return [archive.path for archive, found in zip(manifest.archives, now, strict=True) if found != archive]
     except UsageError as error:
         raise RunError(f"an archive of the data set is missing: {error}") from None
 

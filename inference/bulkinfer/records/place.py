@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from bulkinfer.files.addresses import address_of
 from bulkinfer.types import Archive, Member, Place, printable
 
 PlaceAsJson: TypeAlias = "str | list[str | int]"
 
 _ENCODING = ("utf-8", "surrogateescape")  # of paths, which may be any bytes
+ADDRESSES = b"addresses:"  # in place of a folder, where keys are whole addresses
+
+
+def is_stored(root: bytes) -> bool:
+    """Whether pictures that are named relative to `root` lie in stores."""
+    return root == ADDRESSES or bool(address_of(root))
 
 
 def file_of(place: Place) -> bytes:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from bulkinfer.records.read_place import read_place
 from bulkinfer.types import Array, Batch, Facts, Record, Step
 from bulkinfer.worker.in_flight import Mark
 from bulkinfer.worker.metrics import Meter
+from bulkinfer.worker.read_ahead import ReadAhead
 
 Loaded: TypeAlias = "Facts | tuple[str, str]"  # of one record: its facts, or the stage and message of its failure
 
@@ -46,7 +48,7 @@ def load_record(record: Record, recipe: Recipe, limits: Limits, out_HWC: np.ndar
     if record.fault is not None:
         raise RecordError(record.fault.stage, record.fault.message)
     meter.enter("read")
-    data = read_place(record.place, limits.max_file_bytes)
+    data = record.ahead() if record.ahead else read_place(record.place, limits.max_file_bytes)
     return load_bytes(data, recipe, limits, out_HWC, meter)
 
 
@@ -93,7 +95,7 @@ class Loader:
     `records(step)` yields the step's records; `new_rows(step)` makes the object that collects its rows; `load(record, slot)`
     fills a slot, and enters its stages of the meter; `new_batch` makes the memory of one batch, as empty_batch does. There are
     as many threads as `marks`; each sets its own. With `chunk_loader` they give it chunks of records that lie side by side in
-    a batch, and `load` is not called.
+    a batch, and `load` is not called. With `read_ahead` steps and records come from there.
     The next step begins as soon as a batch is free, while batches of earlier steps are still in use. At the end each of
     `num_streams` consumers gets None. An exception that is not a RecordError is raised in one of them.
     """
@@ -111,8 +113,12 @@ class Loader:
         meter: Meter,
         new_batch: Callable[[tuple[int, ...]], np.ndarray[Any, Any]] = empty_batch,
         chunk_loader: ChunkLoader | None = None,
+        read_ahead: ReadAhead | None = None,
     ) -> None:
         self._records, self._new_rows, self._load, self._meter = records, new_rows, load, meter
+        self._read_ahead = read_ahead
+        if read_ahead:
+            steps, self._records = read_ahead.steps(), read_ahead.records
         self._chunk_loader = chunk_loader
         self._load_chunk = chunk_loader.load_chunk if chunk_loader else self._load_single
         self._chunk_size = chunk_loader.chunk_size if chunk_loader else 1
@@ -147,7 +153,11 @@ class Loader:
                 batch.images_NHWC[batch.count :] = 0
                 for index in range(0, batch.count, self._chunk_size):
                     end = min(index + self._chunk_size, batch.count)
-                    yield batch, index, [next(records) for _ in range(index, end)], step.partition
+                    chunk = [*islice(records, end - index)]
+                    if len(chunk) < end - index:
+                        assert self._stopping, "a step has as many records as it says"
+                        return
+                    yield batch, index, chunk, step.partition
 
     def _work(self, mark: Mark) -> None:
         try:
@@ -214,4 +224,6 @@ class Loader:
         self._stopping = True
         if self._chunk_loader:
             self._chunk_loader.stop()
+        if self._read_ahead:
+            self._read_ahead.stop()
         self._free.put(None)

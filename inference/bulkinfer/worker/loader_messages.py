@@ -11,12 +11,13 @@ import os
 import struct
 from dataclasses import dataclass, field
 from io import FileIO
+from itertools import accumulate
 
 from bulkinfer.records.place import place_as_json, place_from_json
 from bulkinfer.types import Facts, Place
 from bulkinfer.worker.loader import Loaded
 
-_LENGTH = struct.Struct("=I")
+_LENGTH = struct.Struct("=Q")
 _MOST_AT_ONCE = 1 << 14  # bytes of one read: nearly every message fits
 
 READY = b"ready"  # the first message of each thread of a loader process
@@ -43,12 +44,12 @@ class Pipes:
 
     def receive(self) -> bytes | None:
         """The next message; None if the other process has ended, or closed its end."""
-        data = b""
+        data = bytearray()
         while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
             if not (part := self._reading.read(_MOST_AT_ONCE)):
                 return None
             data += part
-        return data[_LENGTH.size :]
+        return bytes(memoryview(data)[_LENGTH.size :])
 
     def close(self) -> None:
         """Close this end; nothing can be sent or received afterwards."""
@@ -60,24 +61,31 @@ class Pipes:
 class Request:
     """Load the pictures at `places` into slots side by side, the first of which begins `offset` bytes into the shared memory.
 
-    They are the records from `number` on of a partition.
+    They are the records from `number` on of a partition. `contents` are the bytes of pictures that the worker has read itself,
+    in place of `places`; None: it could not, and says so itself.
     """
 
     offset: int
     partition: int
     number: int
     places: list[Place]
+    contents: list[bytes | None] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """As bytes: a line of JSON, and behind it the contents."""
         places = [place_as_json(place) for place in self.places]
-        return json.dumps([self.offset, self.partition, self.number, places]).encode()
+        sizes = [None if content is None else len(content) for content in self.contents]
+        head = json.dumps([self.offset, self.partition, self.number, places, sizes]).encode()
+        return b"\n".join([head, b"".join(content for content in self.contents if content)])
 
     @classmethod
     def decode(cls, message: bytes) -> Request:
         """The inverse of encode."""
-        offset, partition, number, places = json.loads(message)
-        return cls(offset, partition, number, [place_from_json(place) for place in places])
+        head, _, rest = message.partition(b"\n")
+        offset, partition, number, places, sizes = json.loads(head)
+        ends = list(accumulate(size or 0 for size in sizes))
+        contents = [None if size is None else rest[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        return cls(offset, partition, number, [place_from_json(place) for place in places], contents)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from bulkinfer.host.stop_signals import STOP_SIGNALS
 from bulkinfer.images.decode import prepare_decoder
 from bulkinfer.images.pillow_warnings import take_counts
 from bulkinfer.model.recipe import Recipe
-from bulkinfer.types import Array, Record
+from bulkinfer.types import Array, Fault, Record
 from bulkinfer.worker.in_flight import InFlight, Mark
 from bulkinfer.worker.loader import Limits, load_record
 from bulkinfer.worker.loader_messages import READY, Pipes, Reply, Request
@@ -70,13 +72,13 @@ def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter
     """Load pictures into their slots, and say what became of each, or of the first ones if the worker stops meanwhile."""
     recipe, reply, offset = setup.recipe, Reply(), request.offset
     size = recipe.height * recipe.width * 3
-    for number, place in enumerate(request.places, request.number):
+    for number, record in enumerate(_records(request), request.number):
         if pixels[-1]:  # the worker stops
             break
         mark.set(request.partition, number, number + 1)
         slot_HWC = pixels[offset : offset + size].reshape(recipe.height, recipe.width, 3)
         try:
-            reply.loaded.append(load_record(Record(number, b"", place), recipe, setup.limits, slot_HWC, meter))
+            reply.loaded.append(load_record(record, recipe, setup.limits, slot_HWC, meter))
         except RecordError as error:
             reply.loaded.append((error.stage, error.message))
         except Exception as error:  # a limit of the machine, or a bug: the worker reports it as its own
@@ -87,6 +89,15 @@ def load(request: Request, mark: Mark, setup: Setup, pixels: Array, meter: Meter
     mark.clear()
     reply.seconds, reply.warned = meter.take(), take_counts()
     return reply
+
+
+def _records(request: Request) -> Iterator[Record]:
+    """The records of a request."""
+    for place in request.places:
+        yield Record(0, b"", place)
+    for content in request.contents:
+        fault = Fault("read", "the worker could not read it") if content is None else None
+        yield Record(0, b"", b"", fault=fault, ahead=None if content is None else partial(bytes, content))
 
 
 def main(argv: list[str]) -> None:

@@ -28,11 +28,15 @@ ZEROS_FIRST = "--zeros_first"  # a word of a worker's command, see worker/proces
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """The path of a partition's manifest, the hash of its content, which is part of the job, and the sha256 of the file."""
+    """The path of a partition's manifest, the hash of its content, which is part of the job, and the sha256 of the file.
+
+    `is_stored`: its pictures lie in stores.
+    """
 
     path: str
     content_hash: str
     file_sha256: str
+    is_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from bulkinfer.errors import RecordError
 from bulkinfer.images.pillow_warnings import add_counts
 from bulkinfer.types import Array, Record
 from bulkinfer.worker.in_flight import Mark
@@ -109,15 +110,33 @@ class LoaderProcesses:
         self._meter.leave()  # the process counts the stages: waiting for it is none of them
         if (fault := records[0].fault) is not None:  # that of a whole step
             return [(fault.stage, fault.message)] * len(records)
-        places = [record.place for record in records]
-        request = Request(slots_NHWC.ctypes.data - self._address, partition, records[0].number, places)
+        errors, contents = self._read_ahead(mark, partition, records)
+        places = [] if contents else [record.place for record in records]
+        request = Request(slots_NHWC.ctypes.data - self._address, partition, records[0].number, places, contents)
         reply = self._ask(self._connections[mark.index], request)
         self._meter.add(reply.seconds)
         if reply.warned:
             add_counts(reply.warned)
         if reply.bug:
             raise LoaderProcessError(reply.bug)
-        return reply.loaded
+        return [errors.get(index, loaded) for index, loaded in enumerate(reply.loaded)]
+
+    def _read_ahead(self, mark: Mark, partition: int, records: list[Record]) -> tuple[dict[int, Loaded], list[bytes | None]]:
+        """The bytes of records that this process reads itself, and the errors of those that it cannot read, by their index."""
+        errors, contents = dict[int, Loaded](), list[bytes | None]()
+        for index, record in enumerate(records):
+            if record.ahead is None:
+                continue
+            mark.set(partition, record.number, record.number + 1)
+            self._meter.enter("read")
+            try:
+                contents.append(record.ahead())
+            except RecordError as error:
+                contents.append(None)
+                errors[index] = (error.stage, error.message)
+        self._meter.leave()
+        assert len(contents) in (0, len(records)), "the records of a step are read ahead, or none of them"
+        return errors, contents
 
     def stop(self) -> None:
         """Begin no further picture."""

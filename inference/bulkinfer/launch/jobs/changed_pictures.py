@@ -36,7 +36,8 @@ def warn_of_changed_pictures(job: Job, output: Path, todo: Sequence[Step]) -> Ar
     """Log a warning of the pictures that have a row in `output` and were changed since that launch listed them.
 
     Returns the times to keep: of records with a row those that are kept, of the others, which are in `todo`, those of now. None
-    if they are kept already, or the data set was listed before by partition_dataset: then no launch looks at its files.
+    if they are kept already, the pictures lie in a store, or the data set was listed before by partition_dataset: then no
+    launch looks at its files.
     """
     dataset = job.dataset
     scan = None if dataset is None else dataset.scan or dataset.found_now
@@ -46,6 +47,8 @@ def warn_of_changed_pictures(job: Job, output: Path, todo: Sequence[Step]) -> Ar
     manifest, count = partition.manifest, job.counts[partition.index]
     if manifest.archives:
         now = _times_of_archives(manifest, count)
+    elif manifest.is_stored:
+        return None
     elif dataset.scan is not None and dataset.skipped is None:  # then each record is a picture of the scan
         now = _times(scan.pictures[:count])
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bulkinfer.config import LaunchConfig
+from bulkinfer.files.addresses import whole_path
 from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.records.archives.archive_dataset import archive_root
@@ -67,7 +68,7 @@ def _kept_in(log_dir: Path, begun: JobFile, data_dir: Path) -> Dataset | None:
 
 def _root(data_dir: Path, index: int, manifest: Manifest) -> bytes:
     """Where the pictures of a kept manifest lie now: the data set may have been moved since the job began."""
-    root = os.path.abspath(os.fsencode(data_dir))
+    root = whole_path(data_dir)
     if not carries_dataset(root):  # a plain folder, or archives
         return archive_root(data_dir) if manifest.archives else root
     return manifest.root if manifest.mode == "manifest" else os.path.join(root, b"%d" % index)  # links lie in the partition

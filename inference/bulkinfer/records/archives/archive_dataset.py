@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
@@ -93,11 +94,14 @@ class ArchivePictures:
 
 def is_archive_file(path: str | os.PathLike[str]) -> bool:
     """Whether a path is that of a file called like an archive."""
-    return bool(kind_by_name(os.fsencode(path))) and os.path.isfile(path)
+    return bool(kind_by_name(os.fsencode(path))) and (bool(address_of(path)) or os.path.isfile(path))
 
 
 def archive_root(data_dir: str | bytes | os.PathLike[str]) -> bytes:
     """The folder that archives are named relative to: `data_dir`, or that of a single archive."""
+    if address_of(data_dir):
+        place = whole_path(data_dir)
+        return os.path.dirname(place) if kind_by_name(place) else place
     place = os.path.realpath(os.fsencode(data_dir))
     return os.path.dirname(place) if os.path.isfile(place) else place
 
@@ -109,9 +113,11 @@ def open_archives(data_dir: Path, names: Sequence[bytes], *, labels: str = "") -
     labels. Raises UsageError if an archive is missing, damaged or compressed, if none holds a picture, or for wrong labels.
     """
     root = archive_root(data_dir)
-    names = names or [os.path.basename(os.path.realpath(os.fsencode(data_dir)))]
-    if len(names) > 1 or not os.path.isfile(data_dir):
+    if names:
         check_names(root, names)
+    else:
+        place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
+        names = [os.path.basename(place)]
     index = open_index(root, names)
     _refuse_without_pictures(index, names)
     given = find_labels(labels, _inside(index)) if labels else None

@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA, make_index, open_file
 from bulkinfer.records.manifest_file import FileLines
-from bulkinfer.records.sources.archives import archive_at
+from bulkinfer.records.sources.archives import archives_at
 from bulkinfer.types import Archive, printable
 
 log = logging.getLogger("bulkinfer")
@@ -76,16 +77,19 @@ def open_index(root: bytes, names: Sequence[bytes]) -> ArchiveIndex:
 
     Raises UsageError for an archive that cannot be read, and for an index that can be kept nowhere.
     """
-    wanted = [archive_at(root, name) for name in sorted(names)]
+    wanted = archives_at(root, sorted(names))
     places = _places(root)
     for path in places:
         if (found := _read(root, path, wanted)) is not None:
             return found
     writable = [place for place in places if _can_be_written(place)]
     if not writable:
+        places_tried = f"neither there nor in {places[-1].parent}: make one of the two writable"
+        if len(places) == 1:
+            places_tried = f"not in {places[-1].parent}: make that writable"
         raise UsageError(
-            f"the index of the archives in {printable(root)} can be kept neither there nor in {places[-1].parent}: make one of "
-            "the two writable, or name another folder for caches with XDG_CACHE_HOME"
+            f"the index of the archives in {printable(root)} can be kept {places_tried}, or name another folder for "
+            "caches with XDG_CACHE_HOME"
         )
     path = writable[0]
     with exclusive(path.with_suffix(".lock"), lambda: log.info(f"waiting for another process that makes {path}")):
@@ -97,11 +101,13 @@ def open_index(root: bytes, names: Sequence[bytes]) -> ArchiveIndex:
     return found
 
 
-def _places(root: bytes) -> tuple[Path, Path]:
-    """Where the index of a folder may lie, in the order in which they are tried."""
+def _places(root: bytes) -> tuple[Path, ...]:
+    """Where the index of a folder may lie, in the order in which they are tried. That of a store lies in the cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "bulkinfer", "archives").absolute()
-    name = hashlib.sha256(os.path.realpath(root)).hexdigest()[:24]
-    return Path(os.fsdecode(root), INDEX_FILE), cache / f"{name}.parquet"
+    address = address_of(root)
+    name = hashlib.sha256(root if address else os.path.realpath(root)).hexdigest()[:24]
+    in_cache = cache / f"{name}.parquet"
+    return (in_cache,) if address else (Path(os.fsdecode(root), INDEX_FILE), in_cache)
 
 
 def _can_be_written(path: Path) -> bool:

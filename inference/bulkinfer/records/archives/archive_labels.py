@@ -10,16 +10,17 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bulkinfer.errors import DamagedError, UsageError
+from bulkinfer.errors import AbsentObjectError, DamagedError, ObjectError, UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.guarded import TEXT_BYTES, read_text
 from bulkinfer.records.archives.archive_index import ArchiveIndex
 from bulkinfer.records.sources.labels import class_numbers
-from bulkinfer.types import printable, printable_path
+from bulkinfer.stores.objects import read_object
+from bulkinfer.types import printable
 
 LABELS_FILE = "labels.txt"
 _NUMBERED = re.compile(r"(\d{1,9})\s*:\s*(.+)")
@@ -50,7 +51,7 @@ class ArchiveLabels:
 def read_labels(index: ArchiveIndex) -> ArchiveLabels:
     """The labels of an index. Raises UsageError for a label that `labels.txt` does not have, and if that cannot be read."""
     pairs = _pairs(index)
-    listed = listed_names(Path(os.fsdecode(index.root), LABELS_FILE))
+    listed = listed_names(os.path.join(index.root, LABELS_FILE.encode()))
     numbers = {label for label, _ in pairs if label is not None}
     if numbers:
         return _of_numbers(index, numbers, {(label, name) for label, name in pairs if label is not None and name}, listed)
@@ -78,17 +79,21 @@ def _pairs(index: ArchiveIndex) -> set[tuple[int | None, str | None]]:
     return found
 
 
-def listed_names(path: Path) -> dict[int, str]:
+def _text(path: bytes) -> str:
+    address = address_of(path)
+    return read_object(address, TEXT_BYTES).decode() if address else read_text(os.fsdecode(path), TEXT_BYTES)
+
+
+def listed_names(path: bytes) -> dict[int, str]:
     """The names in labels.txt by number: `7:name` on each line, or a name on each line; empty if there is no such file."""
     try:
-        lines = read_text(path, TEXT_BYTES).rstrip().split("\n")
-    except FileNotFoundError:
+        lines = _text(path).rstrip().split("\n")
+    except (FileNotFoundError, AbsentObjectError):
         return {}
-    except (OSError, UnicodeDecodeError, DamagedError) as error:
+    except (OSError, UnicodeDecodeError, DamagedError, ObjectError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(
-            f"{printable_path(path)} cannot be read ({reason}): it has the name of one class on each line"
-        ) from None
+        reason = str(error) if isinstance(error, ObjectError) else reason
+        raise UsageError(f"{printable(path)} cannot be read ({reason}): it has the name of one class on each line") from None
     if not any(lines):
         return {}
     numbered = [_NUMBERED.fullmatch(line.strip()) for line in lines]

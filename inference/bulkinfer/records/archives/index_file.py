@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulkinfer.errors import RunError, UsageError
+from bulkinfer.errors import ObjectError, RunError, UsageError
 from bulkinfer.files.atomic import FORMAT, publishing
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.records.bounded_parquet import BoundedParquet
 from bulkinfer.records.manifest_file import FileLines, damage_as_run_error
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, ROWS, key_columns
+from bulkinfer.records.open_place import open_place
 from bulkinfer.records.place import archive_as_json, archive_from_json
 from bulkinfer.records.sources.archives import ListedPicture, archive_at, kind
 from bulkinfer.records.sources.folder import counted
@@ -168,10 +169,10 @@ def _list(root: bytes, archive: Archive) -> tuple[pa.Table, Counter[str]]:
     """
     path, left_out = os.path.join(root, archive.path), Counter[str]()
     try:
-        with open_regular(os.fsdecode(path), error=UsageError) as file:
+        with open_place(path) as file:
             pictures = list(kind(archive.kind).list_pictures(file, path, left_out))
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, ObjectError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise UsageError(f"{printable(path)} cannot be read ({reason}): repair that, or give another folder") from None
     if archive_at(root, archive.path) != archive:
         raise UsageError(f"{printable(path)} changed while it was read: run the command again when nothing writes to it")

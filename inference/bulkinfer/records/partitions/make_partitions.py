@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bulkinfer.config import PACKED, PartitionConfig
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.own_folder import require_outside_results
 from bulkinfer.files.user_path import require_folder_place
 from bulkinfer.host.number_text import size_text
@@ -18,6 +19,7 @@ from bulkinfer.records.layout import carries_dataset, carries_manifest
 from bulkinfer.records.partitions.pack_archives import pack_archives
 from bulkinfer.records.partitions.partition import Published, publish_partitions
 from bulkinfer.records.partitions.split import even_bytes_split, even_split
+from bulkinfer.records.place import is_stored
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.records.sources.list_paths import hint
 from bulkinfer.types import printable
@@ -84,7 +86,7 @@ def make_partitions(config: PartitionConfig) -> bool:
         intervals = even_bytes_split(found.sizes_bytes, config.partitions)
     else:
         intervals = even_split(len(found.entries), config.partitions)
-    mode = "manifest" if found.archives else config.mode
+    mode = "manifest" if found.archives or is_stored(found.root) else config.mode
     published = publish_partitions(output, found.root, mode, found.entries, intervals, found.facts, found.archives)
     log_lines(_published_lines(config, published))
     for line in [*found.unread, *_missing_lines(found.missing, found.root)]:
@@ -94,6 +96,8 @@ def make_partitions(config: PartitionConfig) -> bool:
 
 def check_places(source: bytes, output: bytes) -> None:
     """Raises UsageError, before anything is read or written, for a source that is an output, or a folder into itself."""
+    if address_of(source):
+        return
     source, output = os.path.realpath(source), os.path.realpath(output)
     if source == output:
         raise UsageError(f"--output {printable(output)} is the folder of the pictures itself: give another")

@@ -98,7 +98,7 @@ def _labels(found: Found, output: Path) -> _Labels:
     classes = {int(number): str(name) for number, name in labels.get("classes", ())}
     if not classes:
         return _Labels({}, ())
-    if not (listed := listed_names(output / LABELS_FILE)):
+    if not (listed := listed_names(os.fsencode(output / LABELS_FILE))):
         return _Labels({number: number for number in classes}, tuple(classes.get(n, str(n)) for n in range(max(classes) + 1)))
     numbers = {name: number for number, name in listed.items()}
     if unknown := sorted(name for name in classes.values() if name not in numbers):

@@ -86,23 +86,27 @@ class Scan:
         """Lines to print: what was found and what was left out. Unreadable folders are in `unreadable_lines`."""
         if self.lines:
             return self.lines
-        size = sum(picture.size_bytes or 0 for picture in self.pictures)
-        lines = [f"found {counted(len(self.pictures), 'picture')} ({size_text(size)}) in {self.shown_root}"]
-        if self.ignored:
-            lines.append(f"ignored {self.ignored:,} hidden or system files and folders")
-        if self.not_pictures:
-            most_first = sorted(self.not_pictures.items(), key=lambda item: (-item[1], item[0]))
-            kinds = [f"{count:,} {kind}" for kind, count in most_first]
-            dots = ", ..." if len(kinds) > 5 else ""
-            lines.append(f"not pictures: {self.not_pictures.total():,} ({', '.join(kinds[:5])}{dots})")
-        lines += [f"left out: {printable(key) or '.'}/ (an output of bulkinfer)" for key in self.left_out]
-        if self.repeated:
-            lines.append(f"reached twice through links, counted once: {first_names(self.repeated)}")
-        return lines
+        return found_lines(len(self.pictures), sum(picture.size_bytes or 0 for picture in self.pictures), self)
 
     def unreadable_lines(self) -> list[str]:
         """One line for each folder that could not be searched."""
         return [f"unreadable, its pictures are missing: {printable(key)} ({reason})" for key, reason in self.unreadable]
+
+
+def found_lines(num_pictures: int, size_bytes: int, scan: Scan) -> list[str]:
+    """Lines to print about a scan that found so many pictures."""
+    lines = [f"found {counted(num_pictures, 'picture')} ({size_text(size_bytes)}) in {scan.shown_root}"]
+    if scan.ignored:
+        lines.append(f"ignored {scan.ignored:,} hidden or system files and folders")
+    if scan.not_pictures:
+        most_first = sorted(scan.not_pictures.items(), key=lambda item: (-item[1], item[0]))
+        kinds = [f"{count:,} {kind}" for kind, count in most_first]
+        dots = ", ..." if len(kinds) > 5 else ""
+        lines.append(f"not pictures: {scan.not_pictures.total():,} ({', '.join(kinds[:5])}{dots})")
+    lines += [f"left out: {printable(key) or '.'}/ (an output of bulkinfer)" for key in scan.left_out]
+    if scan.repeated:
+        lines.append(f"reached twice through links, counted once: {first_names(scan.repeated)}")
+    return lines
 
 
 def counted(number: int, word: str) -> str:

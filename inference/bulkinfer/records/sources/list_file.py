@@ -25,6 +25,8 @@ from bulkinfer.errors import DamagedError, UsageError, os_error_reason
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
+from bulkinfer.records.open_place import is_there
+from bulkinfer.records.place import ADDRESSES
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.records.sources.list_paths import LONGEST_PATH, Place
@@ -87,7 +89,12 @@ class Listing:
     def absent_at_start(self) -> list[bytes]:
         """The first keys, if none of them is a file; else none: the paths of the list are not wrong as a whole."""
         few = list(islice(self.all_keys(), _FEW))
-        return [] if any(os.path.isfile(os.path.join(self.root, key)) for key in few) else few
+        return [] if any(is_there(key if self.root == ADDRESSES else os.path.join(self.root, key)) for key in few) else few
+
+    @property
+    def shown_root(self) -> str:
+        """Where the pictures lie, for messages."""
+        return "stores" if self.root == ADDRESSES else printable(self.root)
 
     def with_labels(self, label_of: Callable[[bytes], int | None]) -> Listing:
         """The same list with the label of every picture for which `label_of` has one."""
@@ -107,7 +114,7 @@ class Listing:
     def summary(self) -> list[str]:
         """Lines to print: what the list names, and what was dropped."""
         size = "" if self.sizes_bytes is None else f" ({size_text(int(np.maximum(self.sizes_bytes, 0).sum()))})"
-        lines = [f"list names {counted(len(self), 'picture')}{size} in {printable(self.root)}"]
+        lines = [f"list names {counted(len(self), 'picture')}{size} in {self.shown_root}"]
         if self.num_repeated:
             more = ", ..." if self.num_repeated > len(self.repeated) == _FEW else ""
             lines.append(f"dropped {counted(self.num_repeated, 'repeated line')}: {first_names(self.repeated)}{more}")
@@ -142,7 +149,7 @@ def _size_bytes(path: bytes) -> int:
 
 
 def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
-    """Read the list file `path`: paths relative to `data_dir`, or absolute ones inside it.
+    """Read the list file `path`: paths relative to `data_dir`, or absolute ones inside it; or addresses, then all of them.
 
     Lines end with \\n or \\r\\n; blank lines and lines that start with # are skipped (./#x is a name). Raises UsageError, with
     the line's number, for a path outside `data_dir` or in a partition in `output`.
@@ -167,7 +174,8 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     keys = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
     order, repeated, num_repeated = _sorted_once(keys)
-    return Listing(place.root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
+    root = ADDRESSES if place.holds_addresses else place.root
+    return Listing(root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
 
 
 def _blocks(place: Place, file: Any, digest: Any) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import ADDRESS_PATTERN, address_of, public, secret_in, whole_path
 from bulkinfer.records.sources.folder import PICTURE_EXTENSIONS
 from bulkinfer.types import printable
 
@@ -32,7 +33,7 @@ class Place:
     """Resolves the paths of a list: the real `root`, and the prefixes of absolute paths inside it, shortest first.
 
     `inside` is the prefix of keys in the output folder, if that is below the root. `windows_root` holds the folder of Windows
-    that is the root here, once a line has shown it.
+    that is the root here, once a line has shown it. `kinds` has the first line that names an address, and that of a path.
     """
 
     path: Path
@@ -40,11 +41,15 @@ class Place:
     prefixes: tuple[bytes, ...]
     inside: bytes | None
     real_folders: dict[bytes, bytes] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
     windows_root: list[bytes] = field(default_factory=list)
 
     @classmethod
     def of(cls, path: Path, data_dir: bytes, output: bytes) -> Place:
         """Raises UsageError if `data_dir` is not a folder."""
+        if address := address_of(data_dir):
+            root = whole_path(address)
+            return cls(path, root, (root + b"/",), None)
         root, output = os.path.realpath(data_dir), os.path.realpath(output)
         if not os.path.isdir(root):
             raise UsageError(f"{printable(root)} is not a folder: give the folder that the paths of the list are relative to")
@@ -65,13 +70,55 @@ class Place:
             if pc.any(begins).as_py():
                 cut = pc.binary_replace_slice(lines.filter(begins), 0, len(prefix), b"")
                 keys = pc.replace_with_mask(keys, begins, cut)
+        addresses = self._addresses(keys, before)
         odd = pc.or_(pc.match_substring_regex(keys, _ODD), pc.greater(pc.binary_length(lines), _LONGEST_NAME))
+        odd = pc.and_not(odd, addresses)
         if pc.any(odd).as_py():
             numbers = (np.flatnonzero(odd) + before + 1).tolist()
             named = [self._key(line, number) for line, number in zip(lines.filter(odd).to_pylist(), numbers, strict=True)]
             keys = pc.replace_with_mask(keys, odd, pa.array(named, pa.binary()))
+        self._refuse_mixed(keys, addresses, before)
         self._refuse_partitions(keys, before)
         return keys.drop_null(), len(lines)
+
+    @property
+    def holds_addresses(self) -> bool:
+        """Whether the lines so far are whole addresses."""
+        return "address" in self.kinds
+
+    def _addresses(self, keys: pa.BinaryArray, before: int) -> pa.BooleanArray:
+        """Which of the lines are addresses. Raises UsageError for one with a password or signature in it, or a blank."""
+        found = pc.match_substring_regex(keys, ADDRESS_PATTERN)
+        if not pc.any(found).as_py():
+            return found
+        suspects = pc.and_(found, pc.match_substring_regex(keys, r"[@?\s]"))
+        for row in np.flatnonzero(suspects):
+            address, number = os.fsdecode(keys[row].as_py()), int(row) + before + 1
+            where = f"--list_file: {self.shown} line {number}: {public(address)}"
+            if secret := secret_in(address):
+                raise UsageError(
+                    f"{where} holds {secret}, which would be stored with the rows: list addresses without it; for buckets "
+                    "credentials come from the environment"
+                )
+            if address.startswith("http") and re.search(r"\s", address):
+                raise UsageError(f"{where} has a blank in it: write one address on each line, and a blank as %20")
+        return found
+
+    def _refuse_mixed(self, keys: pa.BinaryArray, addresses: pa.BooleanArray, before: int) -> None:
+        """Raises UsageError if the list names addresses and paths, or addresses that are not below the root."""
+        for kind, rows in (("address", addresses), ("path", pc.and_not(pc.is_valid(keys), addresses))):
+            if kind not in self.kinds and pc.any(rows).as_py():
+                self.kinds[kind] = int(np.flatnonzero(rows)[0]) + before + 1
+        if "address" in self.kinds and address_of(self.root):
+            raise UsageError(
+                f"--list_file: {self.shown} line {self.kinds['address']} is not below {printable(self.root)}: leave out "
+                "--data_dir to list whole addresses"
+            )
+        if len(self.kinds) > 1:
+            raise UsageError(
+                f"--list_file: {self.shown} names addresses, as in line {self.kinds['address']}, and paths, as in line "
+                f"{self.kinds['path']}: make a list of each"
+            )
 
     def _key(self, line: bytes, number: int) -> bytes | None:
         """The key of one line; None for a line to skip."""

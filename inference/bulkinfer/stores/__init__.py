@@ -1,0 +1,1 @@
+"""Stores of objects: buckets and web servers, behind one seam."""

@@ -1,0 +1,151 @@
+"""Buckets of S3, Google Cloud Storage and Azure, by the package obstore."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
+from bulkinfer.host.install_hint import install_command
+from bulkinfer.stores.problems import LOGINS, problem
+from bulkinfer.stores.store import Admit, Found, Listed
+
+_EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
+# A try that hangs is given up. Answers that pass, such as 503, are waited out for two minutes with growing pauses.
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "600s"}
+_RETRIES = {
+    "max_retries": 20,
+    "retry_timeout": timedelta(seconds=120),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
+}
+_PAGE = 1000  # objects of a listing that are taken at once
+_OWN_ROLE = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE")
+_METADATA = ("169.254.169.254", 80)  # where a virtual machine of Amazon gets its credentials
+_METADATA_S = 1.0
+
+
+class Bucket:
+    """One bucket, or container of Azure; see Store. Credentials come from the environment and are kept by the client alone.
+
+    Raises UsageError if obstore is not installed, or if there are no credentials.
+    """
+
+    def __init__(self, scheme: str, name: str) -> None:
+        try:
+            import obstore
+        except ModuleNotFoundError:
+            extra = install_command(_EXTRAS[scheme])
+            raise UsageError(f"{scheme}://{name} needs the package obstore, which is not installed: {extra}") from None
+        self._client: Any = obstore
+        self._scheme, self._name = scheme, name
+        self._store = self._opened()
+
+    def _opened(self) -> Any:
+        from obstore import store
+
+        makers = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+        allows_http = any(value.startswith("http://") for name, value in os.environ.items() if "ENDPOINT" in name)
+        options: dict[str, Any] = {**_TIMEOUTS, "user_agent": "bulkinfer", **({"allow_http": True} if allows_http else {})}
+        given: dict[str, Any] = {"client_options": options, "retry_config": _RETRIES}
+        if self._scheme == "s3":
+            given |= self._login()
+        try:
+            return makers[self._scheme](self._name, **given)
+        except Exception as error:  # obstore documents no classes; its text names options, no values
+            reason = first_line(error).removeprefix("Generic MicrosoftAzure error: ")
+            raise UsageError(f"{self._scheme}://{self._name} cannot be opened ({reason}): {LOGINS[self._scheme]}") from None
+
+    def _login(self) -> dict[str, Any]:
+        """Further arguments of the client of S3, whose own search for credentials does not know the files of ~/.aws."""
+        environment = os.environ
+        is_public = environment.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true", "yes")
+        if is_public or any(environment.get(name) for name in ("AWS_ACCESS_KEY_ID", *_OWN_ROLE)):
+            return {}
+        files = (("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config"))
+        if environment.get("AWS_PROFILE") or any(
+            Path(environment.get(name) or path).expanduser().is_file() for name, path in files
+        ):
+            return self._profile()
+        try:
+            socket.create_connection(_METADATA, _METADATA_S).close()
+        except OSError:
+            raise UsageError(f"there are no credentials for s3://{self._name}: {LOGINS['s3']}") from None
+        return {}
+
+    def _profile(self) -> dict[str, Any]:
+        """The credentials of ~/.aws, which boto3 reads, also those of a login that expires."""
+        try:
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            return {"credential_provider": Boto3CredentialProvider()}
+        except ModuleNotFoundError:
+            extra = install_command("s3")
+            raise UsageError(f"the credentials in ~/.aws need the package boto3, which is not installed: {extra}") from None
+        except Exception as error:  # of boto3, for a profile that is not there, or has no credentials
+            raise UsageError(f"the credentials in ~/.aws cannot be used ({first_line(error)}): {LOGINS['s3']}") from None
+
+    def get(self, key: str, most_bytes: int, admit: Admit) -> bytes:
+        """The content of an object."""
+        with self._explained(key):
+            answer = self._client.get(self._store, key)
+            size = int(answer.meta["size"])
+            if size > most_bytes:
+                raise ObjectError(f"too large: {size} bytes, limit {most_bytes}")
+            admit(size)
+            return bytes(answer.bytes().to_bytes())
+
+    def get_range(self, key: str, offset: int, count: int) -> tuple[bytes, Found]:
+        """Bytes from `offset` on, and what is known of the whole object."""
+        with self._explained(key):
+            answer = self._client.get(self._store, key, options={"range": (offset, offset + count)})
+            return bytes(answer.bytes().to_bytes()), _found(answer.meta)
+
+    def find(self, key: str) -> Found:
+        """What is known of an object."""
+        with self._explained(key):
+            return _found(self._client.head(self._store, key))
+
+    def list(self, prefix: str) -> Iterator[list[Listed]]:
+        """The objects below `prefix`, a page at a time."""
+        with self._explained(""):
+            for page in self._client.list(self._store, prefix or None, chunk_size=_PAGE):
+                yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+
+    def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
+        """Write an object as a whole, in one request."""
+        mode: Any = "create" if only_new else {"e_tag": instead_of} if instead_of else "overwrite"
+        with self._explained(key):
+            done = self._client.put(self._store, key, data, mode=mode, use_multipart=False)
+            return str(done["e_tag"] or "")
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        try:
+            with self._explained(key):
+                self._client.delete(self._store, key)
+        except AbsentObjectError:
+            return
+
+    @contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        """Raise errors of the client as ours."""
+        try:
+            yield
+        except ObjectError:
+            raise
+        except (OSError, ValueError, self._client.exceptions.BaseError) as error:
+            raise problem(error, self._scheme, self._name, key) from None
+
+
+def _found(meta: Any) -> Found:
+    return Found(int(meta["size"]), _time_ns(meta), str(meta["e_tag"] or ""))
+
+
+def _time_ns(meta: Any) -> int:
+    """Whole seconds: listings have milliseconds, and the heads of objects have not."""
+    return int(meta["last_modified"].timestamp()) * 1_000_000_000

@@ -1,0 +1,82 @@
+"""Errors of the client of buckets as one sentence, and whether one object or the whole bucket is concerned."""
+
+from __future__ import annotations
+
+import re
+
+from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})([ \w]*)")
+_RETRIES = re.compile(r"after (\d+) retries")
+_AGAIN = "and run the same command again"
+_EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"])
+_REFUSED = frozenset([
+    "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "AuthFailure", "NotSignedUp",
+    "AuthenticationFailed", "UnrecognizedClientException", "InvalidAuthenticationInfo",
+])  # fmt: skip
+_NO_BUCKET = frozenset(["NoSuchBucket", "ContainerNotFound"])
+_OTHER_REGION = frozenset(["PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"])
+_OF_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "token request")
+
+LOGINS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or for a public bucket AWS_SKIP_SIGNATURE=true",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or for a public bucket GOOGLE_SKIP_SIGNATURE=true",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or for a public container AZURE_SKIP_SIGNATURE=true",
+}
+_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL and AWS_REGION", "gs": "GOOGLE_ENDPOINT_URL", "az": "AZURE_STORAGE_ACCOUNT_NAME"}
+
+
+def problem(error: BaseException, scheme: str, bucket: str, key: str) -> RunError:
+    """The error to raise for `error`, which the client raised for an object, or with an empty key for the bucket.
+
+    Nothing of the client's own text is passed on but the code and the status of the answer: it may hold a signed address.
+    """
+    text, shown = str(error), f"{scheme}://{bucket}"
+    code, status = _found(_CODE, text), _found(_STATUS, text)
+    if code in _NO_BUCKET or (not key and status == "404"):
+        return StoreError(f"the bucket {shown} does not exist: correct its name, {_AGAIN}")
+    if code in _EXPIRED:
+        return StoreError(f"the credentials for {shown} have expired ({code}): renew them, {_AGAIN}")
+    if code in _REFUSED or type(error).__name__ == "UnauthenticatedError":
+        return StoreError(f"{shown} does not accept the credentials ({code or status}): {LOGINS[scheme]}, {_AGAIN}")
+    if code in _OTHER_REGION or status in ("301", "307"):
+        return StoreError(f"{shown} lies in another region ({code or status}): set AWS_REGION to that of the bucket, {_AGAIN}")
+    if any(host in text for host in _OF_METADATA):
+        return StoreError(f"there are no credentials for {shown}: {LOGINS[scheme]}, {_AGAIN}")
+    if type(error).__name__ == "AlreadyExistsError" or status in ("409", "412"):
+        return ConflictError(f"{shown}/{key} was made or changed by another process")
+    return _of_object(error, status, code, shown, key, scheme)
+
+
+def _of_object(error: BaseException, status: str, code: str, shown: str, key: str, scheme: str) -> RunError:
+    if isinstance(error, FileNotFoundError) or status == "404":
+        return AbsentObjectError("object not found")
+    if status in ("401", "403"):
+        if key:
+            return ObjectError(f"the store refuses access to it ({code or status})")
+        return StoreError(f"{shown} refuses access ({code or status}): ask its owner for it, or {LOGINS[scheme]}, {_AGAIN}")
+    if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
+        return ObjectError("its key has an empty part, or one of dots, which the client of the store does not read")
+    if status.startswith("5") or status in ("408", "429"):
+        return StoreError(f"{shown} answered {status} {code} after {_tries(error)}: wait until it recovers, {_AGAIN}")
+    if status:
+        return ObjectError(f"the store answered {status} {code}".strip())
+    reason = _reason(str(error))
+    return StoreError(f"{shown} {reason} after {_tries(error)}: check the network and {_ENDPOINTS[scheme]}, {_AGAIN}")
+
+
+def _reason(text: str) -> str:
+    if "kind: Connect" in text:
+        return "cannot be reached"
+    return "does not answer" if "kind: Timeout" in text or "timed out" in text else "ended the connection"
+
+
+def _tries(error: BaseException) -> str:
+    number = int(_found(_RETRIES, str(error)) or 0) + 1
+    return f"{number} tries" if number > 1 else "one try"
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""
