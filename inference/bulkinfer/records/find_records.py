@@ -221,8 +221,8 @@ def _no_file(name: bytes, root: bytes) -> str:
 def _facts(config: PartitionConfig, root: bytes, found: dict[str, Any]) -> dict[str, Any]:
     """The fields of dataset.json beside the partitions. Equal input gives equal facts: they contain no times."""
     return {
-        "source": key_text(root),
-        "source_bytes": None if key_text(root).encode() == root else root.hex(),
+        "source": "a list of addresses" if root == ADDRESSES else key_text(root),
+        "source_bytes": None if root == ADDRESSES or key_text(root).encode() == root else root.hex(),
         "include_hidden": config.include_hidden,
         "balance": config.balance,
         "annotations": None,

@@ -16,13 +16,12 @@ from bulkinfer.stores.problems import LOGINS, problem
 from bulkinfer.stores.store import Admit, Found, Listed
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
-# A try that hangs is given up. Answers that pass, such as 503, are waited out for two minutes with growing pauses.
+# A try that hangs is given up, and tried again with pauses that double. A store that has answered is waited for longer than
+# one that never did: its name may be wrong.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "600s"}
-_RETRIES = {
-    "max_retries": 20,
-    "retry_timeout": timedelta(seconds=120),
-    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
-}
+_FIRST_S, _LATER_S = 15, 120
+_BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 4}  # base / 2 on average
+_MOST_RETRIES = 1000  # the time decides
 _PAGE = 1000  # objects of a listing that are taken at once
 _OWN_ROLE = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE")
 _METADATA = ("169.254.169.254", 80)  # where a virtual machine of Amazon gets its credentials
@@ -43,19 +42,18 @@ class Bucket:
             raise UsageError(f"{scheme}://{name} needs the package obstore, which is not installed: {extra}") from None
         self._client: Any = obstore
         self._scheme, self._name = scheme, name
-        self._store = self._opened()
+        self._given = {} if scheme != "s3" else self._login()
+        self._store, self._has_answered = self._opened(_FIRST_S), False
 
-    def _opened(self) -> Any:
+    def _opened(self, patience_s: float) -> Any:
         from obstore import store
 
         makers = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
         allows_http = any(value.startswith("http://") for name, value in os.environ.items() if "ENDPOINT" in name)
         options: dict[str, Any] = {**_TIMEOUTS, "user_agent": "bulkinfer", **({"allow_http": True} if allows_http else {})}
-        given: dict[str, Any] = {"client_options": options, "retry_config": _RETRIES}
-        if self._scheme == "s3":
-            given |= self._login()
+        retries = {"max_retries": _MOST_RETRIES, "retry_timeout": timedelta(seconds=patience_s), "backoff": _BACKOFF}
         try:
-            return makers[self._scheme](self._name, **given)
+            return makers[self._scheme](self._name, client_options=options, retry_config=retries, **self._given)
         except Exception as error:  # obstore documents no classes; its text names options, no values
             reason = first_line(error).removeprefix("Generic MicrosoftAzure error: ")
             raise UsageError(f"{self._scheme}://{self._name} cannot be opened ({reason}): {LOGINS[self._scheme]}") from None
@@ -133,9 +131,11 @@ class Bucket:
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:
-        """Raise errors of the client as ours."""
+        """Raise errors of the client as ours; without one the store has answered."""
         try:
             yield
+            if not self._has_answered:
+                self._store, self._has_answered = self._opened(_LATER_S), True
         except ObjectError:
             raise
         except (OSError, ValueError, self._client.exceptions.BaseError) as error:

@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bulkinfer.errors import UsageError
+from bulkinfer.files.addresses import address_of
 from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
@@ -147,7 +148,7 @@ def _with_pictures(
 def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig) -> tuple[dict[Sample, Thumbnail], str]:
     """The thumbnails of these rows; or none, and why the page has no pictures."""
     folder = picture_folder(found.job.config, config.data_dir)
-    if not (folder.is_dir() or is_archive_file(folder)):
+    if not (folder.is_dir() or is_archive_file(folder) or address_of(folder)):
         if samples:
             log.warning(f"warning: the page has no pictures, since {printable_path(folder)} does not exist: {_WHERE}")
         return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."

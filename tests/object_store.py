@@ -1,0 +1,184 @@
+"""A real S3 server on the loopback interface (moto's), and a proxy before it that delays, refuses or cuts requests."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from moto.server import ThreadedMotoServer
+
+BUCKET = "bucket"
+KEY, SECRET = "testing-id", "testing-secret"
+# The machine that runs the tests may have credentials, an endpoint or a proxy of its own.
+_OWN = ("AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@dataclass
+class Server:
+    """The server and one bucket in it. `client` is boto3's, which shares no code with what is tested."""
+
+    url: str
+    client: Any
+
+    def environment(self, url: str = "") -> dict[str, str]:
+        """What a command needs to find the server, or the proxy at `url`."""
+        return {
+            "AWS_ENDPOINT_URL": url or self.url,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def put(self, key: str, data: bytes) -> None:
+        """Put an object."""
+        self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
+
+    def put_folder(self, folder: Path, prefix: str) -> None:
+        """Put all files of a folder below a prefix."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
+
+    def keys(self) -> list[str]:
+        """The keys of all objects."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return [each["Key"] for page in pages for each in page.get("Contents", [])]
+
+
+@contextmanager
+def s3_server() -> Iterator[Server]:
+    """Start the server with an empty bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+            config=Config(proxies={}, s3={"addressing_style": "path"}),
+        )
+        client.create_bucket(Bucket=BUCKET)
+        try:
+            yield Server(url, client)
+        finally:
+            for key in Server(url, client).keys():
+                client.delete_object(Bucket=BUCKET, Key=key)
+            client.delete_bucket(Bucket=BUCKET)  # moto's buckets belong to the process, not to the server
+    finally:
+        server.stop()
+
+
+def without_own_credentials() -> dict[str, str]:
+    """The environment without what would lead elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(_OWN)}
+
+
+@dataclass
+class Proxy:
+    """Passes requests on. `fault(number, request)` says what becomes of a request: "" (passed on), "503", "reset", or "cut",
+    which ends the answer half-way; a number of seconds delays it. `requests` collects the first lines.
+    """
+
+    port: int
+    fault: Callable[[int, bytes], str | float] = lambda _number, _request: ""
+    requests: list[bytes] = field(default_factory=list)
+    most_at_once: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def proxy_before(server_url: str) -> Iterator[Proxy]:
+    """Start a proxy before a server."""
+    host, port = server_url.removeprefix("http://").split(":")
+    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    proxy, numbers, over = Proxy(listener.getsockname()[1]), itertools.count(), threading.Event()
+    in_work: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            while (request := _message(connection)) is not None:
+                number = next(numbers)
+                in_work.append(number)
+                proxy.most_at_once = max(proxy.most_at_once, len(in_work))
+                proxy.requests.append(request.partition(b"\r\n")[0])
+                fault = proxy.fault(number, request)
+                try:
+                    if isinstance(fault, float):
+                        over.wait(fault)
+                    if fault == "reset":
+                        return
+                    answer = _UNAVAILABLE if fault == "503" else _ask((host, int(port)), request)
+                    connection.sendall(answer[: len(answer) // 2] if fault == "cut" else answer)
+                    if fault == "cut":
+                        return
+                except OSError:  # the client has gone
+                    return
+                finally:
+                    in_work.remove(number)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield proxy
+    finally:
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+_UNAVAILABLE = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
+
+
+def _message(connection: socket.socket) -> bytes | None:
+    """One request with its body; None when the client has gone."""
+    data = b""
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        try:
+            part = connection.recv(1 << 16)
+        except OSError:
+            return None
+        if not part:
+            return None
+        data += part
+    headers = dict(line.lower().split(b": ", 1) for line in data[:end].split(b"\r\n")[1:])
+    whole = end + 4 + int(headers.get(b"content-length", b"0"))
+    while len(data) < whole:
+        data += connection.recv(1 << 16)
+    return data
+
+
+def _ask(place: tuple[str, int], request: bytes) -> bytes:
+    """The answer of the server to one request, on a connection of its own."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    with socket.create_connection(place) as upstream:
+        upstream.sendall(head + b"\r\nConnection: close" + end + body)
+        pieces = []
+        while piece := upstream.recv(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces).replace(b"Connection: close\r\n", b"", 1)
