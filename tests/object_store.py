@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from bulkinfer.stores.store import _open
 from moto.server import ThreadedMotoServer
 
 BUCKET = "bucket"
@@ -29,6 +30,11 @@ class Server:
 
     url: str
     client: Any
+
+    @classmethod
+    def of_environment(cls) -> Server:
+        """The server that reached_from_here has named."""
+        return cls(os.environ["AWS_ENDPOINT_URL"], _client(os.environ["AWS_ENDPOINT_URL"]))
 
     def environment(self, url: str = "") -> dict[str, str]:
         """What a command needs to find the server, or the proxy at `url`."""
@@ -56,6 +62,17 @@ class Server:
         return [each["Key"] for page in pages for each in page.get("Contents", [])]
 
 
+def _client(url: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+        config=Config(proxies={}, s3={"addressing_style": "path"}),
+    )
+
+
 @contextmanager
 def s3_server() -> Iterator[Server]:
     """Start the server with an empty bucket."""
@@ -65,14 +82,7 @@ def s3_server() -> Iterator[Server]:
     try:
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=url,
-            aws_access_key_id=KEY,
-            aws_secret_access_key=SECRET,
-            region_name="us-east-1",
-            config=Config(proxies={}, s3={"addressing_style": "path"}),
-        )
+        client = _client(url)
         client.create_bucket(Bucket=BUCKET)
         try:
             yield Server(url, client)
@@ -82,6 +92,21 @@ def s3_server() -> Iterator[Server]:
             client.delete_bucket(Bucket=BUCKET)  # moto's buckets belong to the process, not to the server
     finally:
         server.stop()
+
+
+@contextmanager
+def reached_from_here(server: Server, url: str = "") -> Iterator[None]:
+    """Let this process find the server, or the proxy at `url`; clients of other servers are forgotten."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update({**without_own_credentials(), **server.environment(url)})
+    _open.cache_clear()
+    try:
+        yield
+    finally:
+        _open.cache_clear()
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def without_own_credentials() -> dict[str, str]:

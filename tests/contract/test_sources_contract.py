@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests import pictures
 from tests.archives import spread, write_tar, write_tfrecord
 from tests.commands import rows
 from tests.models import write_tiny_model
+from tests.object_store import BUCKET, Server, reached_from_here, s3_server
 
 BROKEN = "b/cut.jpg"
 NUM_ARCHIVES = 3
@@ -54,6 +55,19 @@ def write_one_tar(place: Path, wanted: dict[str, bytes]) -> Path:
     return write_tar(place / "photos.tar", wanted)
 
 
+def in_bucket(write: Callable[[Path, dict[str, bytes]], Path]) -> Callable[[Path, dict[str, bytes]], str]:
+    """Write pictures as `write` does, and put what it wrote into a bucket. The keys of objects are text."""
+
+    def put(place: Path, wanted: dict[str, bytes]) -> str:
+        names = {name: os.fsencode(name).decode("latin-1") for name in wanted}
+        written = write(place, {names[name]: data for name, data in wanted.items()})
+        server = Server.of_environment()
+        server.put_folder(place, "data")
+        return f"s3://{BUCKET}/data" + ("" if written == place else f"/{written.name}")
+
+    return put
+
+
 def write_tfrecords(place: Path, wanted: dict[str, bytes]) -> Path:
     names = {name: os.fsencode(name).decode("latin-1") for name in wanted}  # a name of a record is text here
     for number, part in enumerate(spread(wanted, NUM_ARCHIVES)):
@@ -65,7 +79,7 @@ def write_tfrecords(place: Path, wanted: dict[str, bytes]) -> Path:
 class Source:
     """How pictures are written for a source, and whether partition_dataset lists them, with these options."""
 
-    write: Callable[[Path, dict[str, bytes]], Path]
+    write: Callable[[Path, dict[str, bytes]], Path | str]
     partitions: dict[str, Any] | None = None
 
 
@@ -78,6 +92,11 @@ SOURCES = {
     "tar_partitions": Source(write_tars, {}),
     "tfrecord": Source(write_tfrecords),
     "tfrecord_partitions": Source(write_tfrecords, {}),
+    "bucket": Source(in_bucket(write_folder)),
+    "bucket_partitions": Source(in_bucket(write_folder), {}),
+    "bucket_list": Source(in_bucket(write_folder), {"list_file": "list.txt"}),
+    "bucket_tar": Source(in_bucket(write_tars)),
+    "bucket_one_tar": Source(in_bucket(write_one_tar)),
 }
 
 
@@ -89,7 +108,7 @@ class Home:
         write_tiny_model(folder / "models", batch_sizes=(4,))
         self.data_dir = self.write(files())
 
-    def write(self, wanted: dict[str, bytes]) -> Path:
+    def write(self, wanted: dict[str, bytes]) -> Path | str:
         """Write pictures; returns what a launch is given."""
         place = self.source.write(self.folder / "data", wanted)
         options = dict(self.source.partitions or {})
@@ -97,7 +116,9 @@ class Home:
             return place
         if "list_file" in options:
             options["list_file"] = self.folder / options["list_file"]
-            options["list_file"].write_bytes(b"".join(os.fsencode(name) + b"\n" for name in wanted))
+            names = [os.fsencode(name) for name in wanted]
+            lines = [name.decode("latin-1").encode() for name in names] if isinstance(place, str) else names
+            options["list_file"].write_bytes(b"".join(line + b"\n" for line in lines))
         partition_dataset(place, partitions=2, output=self.folder / "parts", **options)
         return self.folder / "parts"
 
@@ -120,8 +141,13 @@ SHORT = ("folder", "tar", "tfrecord", "tar_partitions")
 
 
 @pytest.fixture(params=[name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in SOURCES])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    return Home(tmp_path, SOURCES[request.param])
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    if not request.param.startswith("bucket"):
+        yield Home(tmp_path, SOURCES[request.param])
+        return
+    with s3_server() as server, reached_from_here(server):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        yield Home(tmp_path, SOURCES[request.param])
 
 
 def name_of(key: bytes) -> bytes:

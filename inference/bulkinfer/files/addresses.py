@@ -75,9 +75,13 @@ def whole_path(place: str | bytes | os.PathLike[str]) -> bytes:
 
 def secret_in(address: str) -> str:
     """What an address holds that must not be stored, for a message; empty if there is nothing."""
-    authority, tail = _divided(address.partition("://")[2])
-    if "@" in authority or _may_hide_password(address.partition("://")[2]):
+    scheme, _, rest = address.partition("://")
+    authority, tail = _divided(rest)
+    is_web = scheme in ("http", "https")
+    if "@" in authority or (is_web and _may_hide_password(rest)):
         return "a user or password"
+    if not is_web:  # the rest is the key of an object, whatever it is
+        return ""
     query = tail.partition("?")[2].partition("#")[0]
     names = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name.lower() in _SECRET_NAMES]
     return f"a signature or key ({names[0]})" if names else ""

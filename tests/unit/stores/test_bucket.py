@@ -1,0 +1,132 @@
+"""bucket.py against a real S3 server: everything of the seam, and faults that pass."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, StoreError, UsageError
+from bulkinfer.stores import bucket as module
+from bulkinfer.stores.bucket import Bucket
+from bulkinfer.stores.objects import open_object
+from bulkinfer.stores.store import Found, open_store
+
+from tests.object_store import BUCKET, SECRET, Proxy, Server, proxy_before, reached_from_here, s3_server
+
+LIMIT = 1000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with proxy_before(server.url) as found, reached_from_here(server, found.url):
+        yield found
+
+
+def here() -> Bucket:
+    store, _ = open_store(f"s3://{BUCKET}")
+    assert isinstance(store, Bucket)
+    return store
+
+
+def test_an_object_is_read_whole_and_in_part(server: Server, proxy: Proxy) -> None:
+    server.put("read/a b é%41+#?.jpg", bytes(range(200)))
+    key, sizes = "read/a b é%41+#?.jpg", list[int]()
+    assert here().get(key, LIMIT, sizes.append) == bytes(range(200))
+    assert sizes == [200]
+    data, found = here().get_range(key, 190, 20)
+    assert data == bytes(range(190, 200))
+    assert found == here().find(key) == Found(200, found.mtime_ns, found.tag)
+    assert found.mtime_ns % 1_000_000_000 == 0 < found.mtime_ns
+    with pytest.raises(ObjectError, match="too large: 200 bytes, limit 199"):
+        here().get(key, 199, sizes.append)
+    with pytest.raises(AbsentObjectError):
+        here().get("read/none", LIMIT, sizes.append)
+    with pytest.raises(ObjectError, match="empty part"):
+        here().get("read//none", LIMIT, sizes.append)
+
+
+def test_an_object_as_a_file(server: Server, proxy: Proxy) -> None:
+    server.put("file", bytes(range(256)) * 40)
+    with open_object(f"s3://{BUCKET}/file") as file:
+        assert file.seek(0, 2) == 256 * 40
+        file.seek(250)
+        assert file.read(10) == bytes([*range(250, 256), *range(4)])
+        assert file.tell() == 260
+        file.seek(-3, 2)
+        assert file.read() == b"\xfd\xfe\xff"
+    assert len([line for line in proxy.requests if b"GET" in line]) == 2  # one block, and nothing twice but what a seek left
+
+
+def test_a_listing_has_what_is_below_the_prefix(server: Server, proxy: Proxy) -> None:
+    for key in ("list/b.jpg", "list/a/c.jpg", "listed.jpg", "list/Z.jpg"):
+        server.put(key, b"12345")
+    listed = [each for page in here().list("list") for each in page]
+    assert [(each.key, each.size_bytes) for each in listed] == [("list/Z.jpg", 5), ("list/a/c.jpg", 5), ("list/b.jpg", 5)]
+
+
+def test_a_conditional_put(proxy: Proxy) -> None:
+    tag = here().put("lease", b"1", only_new=True)
+    with pytest.raises(ConflictError):
+        here().put("lease", b"2", only_new=True)
+    second = here().put("lease", b"2", instead_of=tag)
+    with pytest.raises(ConflictError):
+        here().put("lease", b"3", instead_of=tag)
+    assert here().find("lease").tag == second
+    here().put("lease", b"4")
+    assert here().get("lease", LIMIT, lambda _size: None) == b"4"
+    here().delete("lease")
+    here().delete("lease")
+    with pytest.raises(AbsentObjectError):
+        here().find("lease")
+
+
+def test_errors_that_pass_are_tried_again(server: Server, proxy: Proxy) -> None:
+    server.put("passing", bytes(100_000))
+    for fault in ("503", "reset", "cut"):
+        begun = len(proxy.requests)
+        proxy.fault = lambda number, _request, begun=begun, fault=fault: fault if number < begun + 2 else ""
+        assert here().get("passing", 1 << 20, lambda _size: None) == bytes(100_000)
+        assert len(proxy.requests) == begun + 3
+
+
+def test_a_store_that_never_answered_is_soon_given_up(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_S", 0.5)
+    proxy.fault = lambda _number, _request: "503"
+    with pytest.raises(StoreError, match=rf"s3://{BUCKET} answered 503 .*after \d tries"):
+        here().find("x")
+
+
+def test_missing_credentials_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SKIP_SIGNATURE", *module._OWN_ROLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setattr(module, "_METADATA", ("127.0.0.1", 1))
+    with pytest.raises(UsageError, match="there are no credentials for s3://b: set AWS_ACCESS_KEY_ID"):
+        Bucket("s3", "b")
+    with pytest.raises(UsageError, match="az://c cannot be opened .*: set AZURE_STORAGE_ACCOUNT_NAME"):
+        Bucket("az", "c")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(UsageError, match=r"gs://b needs the package obstore, which is not installed: pip install .*\[gcs\]"):
+        Bucket("gs", "b")
+
+
+def test_the_credentials_of_a_profile(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server.put("profile", b"1")
+    with reached_from_here(server):
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        monkeypatch.setenv("AWS_PROFILE", "mine")
+        with pytest.raises(UsageError, match=r"the credentials in ~/.aws cannot be used \(.*mine"):
+            Bucket("s3", BUCKET)
+        (tmp_path / "credentials").write_text(f"[mine]\naws_access_key_id = id\naws_secret_access_key = {SECRET}\n")
+        assert Bucket("s3", BUCKET).find("profile").size_bytes == 1

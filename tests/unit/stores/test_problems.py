@@ -1,0 +1,68 @@
+"""problems.py: what the client of buckets raises becomes one sentence, about an object or about its bucket."""
+
+from __future__ import annotations
+
+import pytest
+from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
+from bulkinfer.stores.problems import problem
+
+
+class PermissionDeniedError(Exception):
+    """As of obstore."""
+
+
+class UnauthenticatedError(Exception):
+    """As of obstore."""
+
+
+class InvalidPathError(Exception):
+    """As of obstore."""
+
+
+def answer(status: int, code: str = "", retries: int = 0) -> str:
+    after = f", after {retries} retries, max_retries: 9" if retries else ""
+    body = f"<Error><Code>{code}</Code><Message>hidden</Message></Error>" if code else ""
+    return f"Generic S3 error: Error performing GET http://host/b/k?sig=hidden in 3ms{after} - Server returned non-2xx status " \
+        f"code: {status} Words: {body}\n\nDebug source: hidden"  # fmt: skip
+
+
+CASES = [
+    (FileNotFoundError(answer(404, "NoSuchKey")), AbsentObjectError, "object not found"),
+    (FileNotFoundError(answer(404, "NoSuchBucket")), StoreError, "the bucket s3://b does not exist"),
+    (PermissionDeniedError(answer(403, "ExpiredToken")), StoreError, "the credentials for s3://b have expired (ExpiredToken)"),
+    (PermissionDeniedError(answer(403, "InvalidAccessKeyId")), StoreError, "s3://b does not accept the credentials (Inv"),
+    (UnauthenticatedError(answer(401)), StoreError, "s3://b does not accept the credentials (401)"),
+    (PermissionDeniedError(answer(403, "AccessDenied")), ObjectError, "the store refuses access to it (AccessDenied)"),
+    (Exception(answer(301, "PermanentRedirect")), StoreError, "s3://b lies in another region (PermanentRedirect)"),
+    (Exception(answer(503, "SlowDown", 7)), StoreError, "s3://b answered 503 SlowDown after 8 tries"),
+    (Exception(answer(412, "PreconditionFailed")), ConflictError, "s3://b/k was made or changed by another process"),
+    (Exception(answer(418)), ObjectError, "the store answered 418"),
+    (ValueError('Path "a//b" contained empty path segment'), ObjectError, "its key has an empty part"),
+    (InvalidPathError("Encountered object with invalid path"), ObjectError, "its key has an empty part"),
+    (Exception("token request: GET http://169.254.169.254/x failed"), StoreError, "there are no credentials for s3://b"),
+    (Exception("HTTP error: kind: Connect, hidden"), StoreError, "s3://b cannot be reached after one try"),
+    (Exception("after 3 retries - kind: Timeout, hidden"), StoreError, "s3://b does not answer after 4 tries"),
+    (Exception("kind: Decode, hidden"), StoreError, "s3://b ended the connection after one try"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "words"), CASES)
+def test_the_error_of_an_object(error: Exception, kind: type[RunError], words: str) -> None:
+    found = problem(error, "s3", "b", "k")
+    assert type(found) is kind
+    assert str(found).startswith(words)
+    assert "hidden" not in str(found)
+    assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Exception(answer(404)), "the bucket s3://b does not exist"),
+        (PermissionDeniedError(answer(403, "AccessDenied")), "s3://b refuses access (AccessDenied)"),
+    ],
+)
+def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str) -> None:
+    found = problem(error, "s3", "b", "")
+    assert type(found) is StoreError
+    assert str(found).startswith(words)
