@@ -80,7 +80,8 @@ class ReadAhead:
         self.depth = self._least
         self._lock = threading.Lock()
         self._has_room, self._has_memory = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._outstanding = self._ready = self._bytes = self._readers = 0
+        self.waiting = self.ready = 0  # threads that wait for a picture, pictures that lie ready
+        self._outstanding = self._bytes = self._readers = 0
         self._stopping = False
         self._asked: queue.SimpleQueue[_Coming | None] = queue.SimpleQueue()
         self._out: queue.SimpleQueue[Step | Record | BaseException | None] = queue.SimpleQueue()
@@ -112,6 +113,8 @@ class ReadAhead:
         item = self._out.get()
         if isinstance(item, BaseException):
             raise item
+        if item is None:
+            self._out.put(None)  # for whoever asks again
         return item
 
     def _feed(self) -> None:
@@ -157,7 +160,7 @@ class ReadAhead:
             else:
                 coming.data = data
             with self._lock:
-                self._ready += 1
+                self.ready += 1
             coming.arrive()
             del coming  # it may be long until the next one comes
         self._asked.put(None)  # for the next thread
@@ -176,16 +179,18 @@ class ReadAhead:
         """A thread begins to wait for a picture."""
         with self._lock:
             coming.wanted = True
+            self.waiting += 1
             self._has_memory.notify_all()
 
     def taken(self, coming: _Coming, waited: bool) -> None:
         """A picture has been taken, after a wait or without: this decides how many are read at once."""
         with self._lock:
             if waited:
+                self.waiting -= 1
                 self.depth = min(self._most, self.depth + 1 + self.depth // 8)
-            elif self._ready > self.depth * 3 // 4:
+            elif self.ready > self.depth * 3 // 4:
                 self.depth = max(self._least, self.depth - 1)
-            self._ready -= 1
+            self.ready -= 1
             self._outstanding -= 1
             self._bytes -= coming.size_bytes
             self._has_room.notify()

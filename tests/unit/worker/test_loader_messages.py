@@ -22,8 +22,12 @@ REPLIES = [
 ]
 
 
-def test_a_request_arrives_as_it_was_sent() -> None:
-    assert Request.decode(REQUEST.encode()) == REQUEST
+CONTENTS = [b"", None, b"\n{\x00\xff}\n", bytes(range(256)) * 1000]
+
+
+@pytest.mark.parametrize("request_", [REQUEST, Request(0, 0, 7, [], CONTENTS)], ids=["places", "contents"])
+def test_a_request_arrives_as_it_was_sent(request_: Request) -> None:
+    assert Request.decode(request_.encode()) == request_
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=["empty", "loaded", "bug"])
@@ -50,14 +54,14 @@ def test_a_message_in_pieces_is_put_together() -> None:
     ours, theirs = Pipes.pair()
 
     def drip() -> None:
-        for byte in b"\x05\x00\x00\x00hello":
+        for byte in b"\x05\x00\x00\x00\x00\x00\x00\x00hello":
             os.write(ours.descriptors[1], bytes([byte]))
 
     sender = threading.Thread(target=drip)
     sender.start()
     assert theirs.receive() == b"hello"
     sender.join()
-    os.write(ours.descriptors[1], b"\x05\x00\x00\x00hel")
+    os.write(ours.descriptors[1], b"\x05\x00\x00\x00\x00\x00\x00\x00hel")
     ours.close()
     assert theirs.receive() is None, "it ended in the middle"
     theirs.close()

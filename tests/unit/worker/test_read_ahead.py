@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,14 @@ def read_name(place: Place, admit: Callable[[int], None]) -> bytes:
 
 def ahead_of(read: Any = read_name, steps: Any = STEPS, records: Any = records_of, **options: Any) -> ReadAhead:
     return ReadAhead(steps, records, read, **{"least": 4, **options})
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
 
 
 def every(ahead: ReadAhead) -> Iterator[Record]:
@@ -92,7 +101,7 @@ def test_an_error_of_the_records_is_raised_where_they_are_taken() -> None:
         raise ZeroDivisionError
         yield
 
-    assert [record.number for record in every(ahead_of(records=records))] == list(range(40))  # nobody asks for more
+    assert len([content(record) for record in every(ahead_of(records=records))]) == 40  # nobody asks for more
     with pytest.raises(ZeroDivisionError):
         list(every(ahead_of(records=broken)))
 
@@ -114,32 +123,33 @@ def test_no_more_are_read_at_once_than_the_depth() -> None:
     ahead = ahead_of(gate.read)
     gate.wait_for(4)
     assert not gate.begun.acquire(blocking=False)
-    records = every(ahead)
-    first = next(records)
     gate.open.release(40)
-    assert content(first) == b"0"
-    assert [record.number for record in records] == list(range(1, 40))
+    assert [content(record) for record in every(ahead)] == [b"%d" % number for number in range(40)]
 
 
 def test_waiting_reads_more_at_once_and_plenty_reads_fewer() -> None:
-    gate = Gate()
-    ahead = ahead_of(gate.read, [Step(0, 0, 400)], most=64)
+    gates = {b"%d" % number: threading.Event() for number in range(200)}
+
+    def read(place: Place, admit: Callable[[int], None]) -> bytes:
+        assert isinstance(place, bytes)
+        assert gates[place].wait(PATIENCE_S)
+        return read_name(place, admit)
+
+    ahead = ahead_of(read, [Step(0, 0, 200)], most=20)
     records = every(ahead)
-    for _ in range(100):
+    for number in range(50):
         taker = threading.Thread(target=content, args=(next(records),))
-        taker.start()  # it waits, since nothing is let through yet
-        while ahead.depth < 64 and not ahead._outstanding:
-            pass
-        gate.open.release()
+        taker.start()
+        until(lambda: ahead.waiting == 1)
+        gates[b"%d" % number].set()
         taker.join(PATIENCE_S)
-    deep = ahead.depth
-    assert 4 < deep <= 64
-    gate.open.release(400)
+    assert ahead.depth == 20
+    for gate in gates.values():
+        gate.set()
     for record in records:
-        while not ahead._ready:  # taken only when it lies ready: nobody waits
-            pass
+        until(lambda: ahead.ready >= min(ahead.depth, 200 - record.number))  # noqa: B023
         content(record)
-    assert ahead.depth <= deep
+    assert ahead.depth < 20
 
 
 def test_memory_is_bounded_but_for_the_picture_that_is_waited_for() -> None:
