@@ -28,6 +28,7 @@ _IMAGENET = Instead(
     "it trains on ImageNet for days; tests/e2e/test_half_resolution.py and tests/unit/train/test_archives.py use small sets"
 )
 _CLUSTER = Instead("it needs a cluster; tests/faults/test_shards.py runs shards as its machines would")
+_BUCKET = Instead("it needs a bucket; tests/e2e/test_stores.py runs it on the loopback interface")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
 _LARGE = Instead("it takes long; another page has it at the default batch size")
@@ -66,6 +67,9 @@ INSTEAD = {
         "it needs five checkpoints", "bulkinfer average logs/RUN --last 2 --batches 1"
     ),
     "bulkinfer train --like tf1 *": Instead("it needs ImageNet; tests/unit/train/compat/test_command_line.py plans it"),
+    "infer_launch --data_dir s3://*": _BUCKET,
+    "partition_dataset --data_dir s3://*": _BUCKET,
+    "partition_dataset --list_file addresses.txt *": _BUCKET,
     "srun *": _CLUSTER,
     "bulkinfer merge /shared/out": _CLUSTER,
     "bulkinfer train --replicas 2 --micro_batch_size 64": Instead("it downloads CIFAR-10; tests/e2e/test_ranks.py runs it"),

@@ -56,7 +56,7 @@ class Server:
             if path.is_file():
                 self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """The keys of all objects."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return [each["Key"] for page in pages for each in page.get("Contents", [])]
@@ -87,7 +87,7 @@ def s3_server() -> Iterator[Server]:
         try:
             yield Server(url, client)
         finally:
-            for key in Server(url, client).keys():
+            for key in Server(url, client).all_keys():
                 client.delete_object(Bucket=BUCKET, Key=key)
             client.delete_bucket(Bucket=BUCKET)  # moto's buckets belong to the process, not to the server
     finally:
@@ -116,8 +116,8 @@ def without_own_credentials() -> dict[str, str]:
 
 @dataclass
 class Proxy:
-    """Passes requests on. `fault(number, request)` says what becomes of a request: "" (passed on), "503", "reset", or "cut",
-    which ends the answer half-way; a number of seconds delays it. `requests` collects the first lines.
+    """Passes requests on. `fault(number, request)` says what becomes of a request: "" (passed on), "503", "expired",
+    "reset", or "cut", which ends the answer half-way; a number of seconds delays it. `requests` collects the first lines.
     """
 
     port: int
@@ -151,7 +151,7 @@ def proxy_before(server_url: str) -> Iterator[Proxy]:
                         over.wait(fault)
                     if fault == "reset":
                         return
-                    answer = _UNAVAILABLE if fault == "503" else _ask((host, int(port)), request)
+                    answer = _ANSWERS.get(fault) or _ask((host, int(port)), request)
                     connection.sendall(answer[: len(answer) // 2] if fault == "cut" else answer)
                     if fault == "cut":
                         return
@@ -177,7 +177,12 @@ def proxy_before(server_url: str) -> Iterator[Proxy]:
         listener.close()
 
 
-_UNAVAILABLE = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
+_EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+_ANSWERS: dict[str | float, bytes] = {
+    "503": b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n",
+    "expired": b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n%b"
+    % (len(_EXPIRED), _EXPIRED),
+}
 
 
 def _message(connection: socket.socket) -> bytes | None:

@@ -32,6 +32,9 @@ PLACES = {
     "yaml": {"train"},
     "jinja2": {"insight"},
     "wandb": {"train"},
+    "obstore": {"stores"},
+    "boto3": set(),
+    "urllib3": {"stores"},
     "ray": set(),
     "tensorflow": set(),
 }

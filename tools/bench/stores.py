@@ -231,7 +231,9 @@ def main() -> None:
     print(f"- {given.made} pictures of {mean_bytes / 1000:.0f} kB")
     print_table(rounds)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({**found, "pictures": given.made, "mean_bytes": mean_bytes, "rounds": rounds}, indent=1) + "\n")
+    output.write_text(
+        json.dumps({**found, "pictures": given.made, "mean_bytes": mean_bytes, "rounds": rounds}, indent=1) + "\n"
+    )
     print(f"written: {output}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,14 +23,12 @@ _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelt
 _MOST_RETRIES = 1000  # the time decides
 _PAGE = 1000  # objects of a listing that are taken at once
 _OWN_ROLE = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE")
-_METADATA = ("169.254.169.254", 80)  # where a virtual machine of Amazon gets its credentials
-_METADATA_S = 1.0
 
 
 class Bucket:
     """One bucket, or container of Azure; see Store. Credentials come from the environment and are kept by the client alone.
 
-    Raises UsageError if obstore is not installed, or if there are no credentials.
+    Raises UsageError if obstore is not installed, or if the credentials of a profile cannot be used.
     """
 
     def __init__(self, scheme: str, name: str) -> None:
@@ -69,10 +66,6 @@ class Bucket:
             Path(environment.get(name) or path).expanduser().is_file() for name, path in files
         ):
             return self._profile()
-        try:
-            socket.create_connection(_METADATA, _METADATA_S).close()
-        except OSError:
-            raise UsageError(f"there are no credentials for s3://{self._name}: {LOGINS['s3']}") from None
         return {}
 
     def _profile(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _REFUSED = frozenset([
 ])  # fmt: skip
 _NO_BUCKET = frozenset(["NoSuchBucket", "ContainerNotFound"])
 _OTHER_REGION = frozenset(["PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"])
-_OF_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "token request")
+_OF_METADATA = ("latest/api/token", "latest/meta-data", "169.254.170.2", "metadata.google.internal", "token request")
 
 LOGINS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or for a public bucket AWS_SKIP_SIGNATURE=true",

@@ -109,10 +109,11 @@ def test_missing_credentials_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setattr(module, "_METADATA", ("127.0.0.1", 1))
-    with pytest.raises(UsageError, match="there are no credentials for s3://b: set AWS_ACCESS_KEY_ID"):
-        Bucket("s3", "b")
-    with pytest.raises(UsageError, match="az://c cannot be opened .*: set AZURE_STORAGE_ACCOUNT_NAME"):
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")  # where a virtual machine of Amazon asks for its own
+    monkeypatch.setattr(module, "_FIRST_S", 0.1)
+    with pytest.raises(StoreError, match="there are no credentials for s3://b: set AWS_ACCESS_KEY_ID"):
+        Bucket("s3", "b").find("x")
+    with pytest.raises(UsageError, match=r"az://c cannot be opened .*: set AZURE_STORAGE_ACCOUNT_NAME"):
         Bucket("az", "c")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UsageError, match=r"gs://b needs the package obstore, which is not installed: pip install .*\[gcs\]"):

@@ -22,8 +22,8 @@ class InvalidPathError(Exception):
 def answer(status: int, code: str = "", retries: int = 0) -> str:
     after = f", after {retries} retries, max_retries: 9" if retries else ""
     body = f"<Error><Code>{code}</Code><Message>hidden</Message></Error>" if code else ""
-    return f"Generic S3 error: Error performing GET http://host/b/k?sig=hidden in 3ms{after} - Server returned non-2xx status " \
-        f"code: {status} Words: {body}\n\nDebug source: hidden"  # fmt: skip
+    asked = f"Error performing GET http://host/b/k?sig=hidden in 3ms{after}"
+    return f"Generic S3 error: {asked} - Server returned non-2xx status code: {status} Words: {body}\n\nDebug source: hidden"
 
 
 CASES = [
@@ -39,7 +39,11 @@ CASES = [
     (Exception(answer(418)), ObjectError, "the store answered 418"),
     (ValueError('Path "a//b" contained empty path segment'), ObjectError, "its key has an empty part"),
     (InvalidPathError("Encountered object with invalid path"), ObjectError, "its key has an empty part"),
-    (Exception("token request: GET http://169.254.169.254/x failed"), StoreError, "there are no credentials for s3://b"),
+    (
+        Exception("Error performing PUT http://169.254.169.254/latest/api/token in 3ms"),
+        StoreError,
+        "there are no credentials for s3://b",
+    ),
     (Exception("HTTP error: kind: Connect, hidden"), StoreError, "s3://b cannot be reached after one try"),
     (Exception("after 3 retries - kind: Timeout, hidden"), StoreError, "s3://b does not answer after 4 tries"),
     (Exception("kind: Decode, hidden"), StoreError, "s3://b ended the connection after one try"),

@@ -26,7 +26,9 @@ def get(site: Site, name: str = "a.jpg", most_bytes: int = LIMIT) -> bytes:
     return Web().get(site.url(name), most_bytes, lambda _size: None)
 
 
-@pytest.mark.parametrize("script", [["whole"], ["unsized"], [503, "whole"], ["cut", "whole"], ["silent", "whole"], [429, 500, "whole"]])
+@pytest.mark.parametrize(
+    "script", [["whole"], ["unsized"], [503, "whole"], ["cut", "whole"], ["silent", "whole"], [429, 500, "whole"]]
+)
 def test_an_object_comes_whole(site: Site, script: list[str | int]) -> None:
     site.script = script
     assert get(site) == BODY
@@ -60,7 +62,9 @@ def test_a_large_object_is_not_read(site: Site, step: str) -> None:
     assert get(site, most_bytes=len(BODY)) == BODY
 
 
-@pytest.mark.parametrize(("status", "words"), [(403, "the server answered 403"), (500, "goes on answering"), (404, "not found")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(403, "the server answered 403"), (500, "goes on answering"), (404, "not found")]
+)
 def test_an_error_that_stays(site: Site, status: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site.script = [status]
     web = Web()
@@ -91,7 +95,9 @@ def test_parts_need_a_server_that_gives_them(site: Site) -> None:
         Web().get_range(site.url("a.tar"), 5, 5)
 
 
-@pytest.mark.parametrize("ask", [lambda web, url: list(web.list(url)), lambda web, url: web.put(url, b""), lambda web, url: web.delete(url)])
+@pytest.mark.parametrize(
+    "ask", [lambda web, url: list(web.list(url)), lambda web, url: web.put(url, b""), lambda web, url: web.delete(url)]
+)
 def test_the_web_is_not_listed_or_written_to(site: Site, ask: object) -> None:
     with pytest.raises(UsageError, match=re.escape(site.url("a.jpg"))):
         ask(Web(), site.url("a.jpg"))  # type: ignore[operator]
