@@ -37,6 +37,7 @@ ROOMS = {
     "records": "Pictures and partitions: partition_dataset",
     "results": "Results, and verify",
     "runtime": "Devices and ONNX Runtime",
+    "stores": "Buckets and web servers",
     "train": "train and validate",
     "worker": "Workers and predictors",
     "zoo": "Networks by name, and their weights",

@@ -97,11 +97,11 @@ class Place:
             where = f"--list_file: {self.shown} line {number}: {public(address)}"
             if secret := secret_in(address):
                 raise UsageError(
-                    f"{where} holds {secret}, which would be stored with the rows: list addresses without it; for buckets "
+                    f"{where} holds {secret}, which would be stored with the rows: give addresses without it; for buckets "
                     "credentials come from the environment"
                 )
             if address.startswith("http") and re.search(r"\s", address):
-                raise UsageError(f"{where} has a blank in it: write one address on each line, and a blank as %20")
+                raise UsageError(f"{where} has a blank in it: put one address on each line, and a blank as %20")
         return found
 
     def _refuse_mixed(self, keys: pa.BinaryArray, addresses: pa.BooleanArray, before: int) -> None:
