@@ -130,7 +130,9 @@ def test_archives_in_a_bucket_are_read_in_part(place: Place) -> None:
     requests = len(place.proxy.requests)
     place.run(*LAUNCH, "--data_dir", f"s3://{BUCKET}/shards", "--output", "again")
     asked = place.proxy.requests[requests:]
-    assert len([line for line in asked if b".tar" in line and line.startswith(b"GET")]) == len(files) + 3  # the index is kept; the listing reads first bytes
+    assert (
+        len([line for line in asked if b".tar" in line and line.startswith(b"GET")]) == len(files) + 3
+    )  # the index is kept; the listing reads first bytes
     place.run(*LAUNCH, "--data_dir", "shards", "--output", "local")
     assert rows(place.folder / "out").equals(rows(place.folder / "local"))
     place.server.put("shards/00001.tar", b"")  # it changed, and is no archive any more

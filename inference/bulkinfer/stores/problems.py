@@ -9,7 +9,6 @@ from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunE
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})([ \w]*)")
 _RETRIES = re.compile(r"after (\d+) retries")
-_AGAIN = "and run the same command again"
 _EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"])
 _REFUSED = frozenset([
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "AuthFailure", "NotSignedUp",
@@ -32,49 +31,53 @@ def problem(error: BaseException, scheme: str, bucket: str, key: str) -> RunErro
 
     Nothing of the client's own text is passed on but the code and the status of the answer: it may hold a signed address.
     """
-    text, shown = str(error), f"{scheme}://{bucket}"
+    text, shown, login = str(error), f"{scheme}://{bucket}", LOGINS[scheme]
     code, status = _found(_CODE, text), _found(_STATUS, text)
+    what = code or status
     if code in _NO_BUCKET or (not key and status == "404"):
-        return StoreError(f"the bucket {shown} does not exist: correct its name, {_AGAIN}")
+        return StoreError(f"the bucket {shown} does not exist: correct its name, and run the same command again")
     if code in _EXPIRED:
-        return StoreError(f"the credentials for {shown} have expired ({code}): renew them, {_AGAIN}")
+        return StoreError(f"the credentials for {shown} have expired ({what}): renew them, and run the same command again")
     if code in _REFUSED or type(error).__name__ == "UnauthenticatedError":
-        return StoreError(f"{shown} does not accept the credentials ({code or status}): {LOGINS[scheme]}, {_AGAIN}")
+        return StoreError(f"{shown} does not accept the credentials ({what}): {login}, and run the same command again")
     if code in _OTHER_REGION or status in ("301", "307"):
-        return StoreError(f"{shown} lies in another region ({code or status}): set AWS_REGION to that of the bucket, {_AGAIN}")
+        return StoreError(f"{shown} lies in another region ({what}): set AWS_REGION to it, and run the same command again")
     if any(host in text for host in _OF_METADATA):
-        return StoreError(f"there are no credentials for {shown}: {LOGINS[scheme]}, {_AGAIN}")
+        return StoreError(f"there are no credentials for {shown}: {login}, and run the same command again")
     if type(error).__name__ == "AlreadyExistsError" or status in ("409", "412"):
         return ConflictError(f"{shown}/{key} was made or changed by another process")
-    return _of_object(error, status, code, shown, key, scheme)
+    if status in ("401", "403") and not key:
+        return StoreError(f"{shown} refuses access ({what}): ask its owner for it, or {login}, and run the same command again")
+    return _of_object(error, status, code) or _of_connection(error, status, code, shown, scheme)
 
 
-def _of_object(error: BaseException, status: str, code: str, shown: str, key: str, scheme: str) -> RunError:
+def _of_object(error: BaseException, status: str, code: str) -> ObjectError | None:
+    """The error of a single object; None if it is one of the connection or the server."""
     if isinstance(error, FileNotFoundError) or status == "404":
         return AbsentObjectError("object not found")
     if status in ("401", "403"):
-        if key:
-            return ObjectError(f"the store refuses access to it ({code or status})")
-        return StoreError(f"{shown} refuses access ({code or status}): ask its owner for it, or {LOGINS[scheme]}, {_AGAIN}")
+        return ObjectError(f"the store refuses access to it ({code or status})")
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
         return ObjectError("its key has an empty part, or one of dots, which the client of the store does not read")
-    if status.startswith("5") or status in ("408", "429"):
-        return StoreError(f"{shown} answered {status} {code} after {_tries(error)}: wait until it recovers, {_AGAIN}")
-    if status:
+    if status and not status.startswith("5") and status not in ("408", "429"):
         return ObjectError(f"the store answered {status} {code}".strip())
-    reason = _reason(str(error))
-    return StoreError(f"{shown} {reason} after {_tries(error)}: check the network and {_ENDPOINTS[scheme]}, {_AGAIN}")
+    return None
+
+
+def _of_connection(error: BaseException, status: str, code: str, shown: str, scheme: str) -> StoreError:
+    number = int(_found(_RETRIES, str(error)) or 0) + 1
+    after = f"after {number} tries" if number > 1 else "after one try"
+    if status:
+        said = f"{status} {code}".strip()
+        return StoreError(f"{shown} answered {said} {after}: wait until it recovers, and run the same command again")
+    happened, where = _reason(str(error)), _ENDPOINTS[scheme]
+    return StoreError(f"{shown} {happened} {after}: check the network and {where}, and run the same command again")
 
 
 def _reason(text: str) -> str:
     if "kind: Connect" in text:
         return "cannot be reached"
     return "does not answer" if "kind: Timeout" in text or "timed out" in text else "ended the connection"
-
-
-def _tries(error: BaseException) -> str:
-    number = int(_found(_RETRIES, str(error)) or 0) + 1
-    return f"{number} tries" if number > 1 else "one try"
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

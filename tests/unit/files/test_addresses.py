@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
 from bulkinfer.commands import get_dataset, get_model, validate
-from bulkinfer.files.addresses import public
+from bulkinfer.files.addresses import address_of, public, secret_in, whole_path
 
 
 @pytest.mark.parametrize(
@@ -82,3 +83,43 @@ def test_c52_no_command_prints_a_password(address: str, tmp_path: Path, capsys: 
     assert 0 not in codes
     assert "s3cr3t" not in told.out + told.err
     assert not [path for path in tmp_path.rglob("*") if "s3cr3t" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("place", "address"),
+    [
+        ("s3://bucket/a", "s3://bucket/a"),
+        (b"gs://bucket/a/", "gs://bucket/a/"),
+        (Path("az://container/a"), "az://container/a"),  # a Path has one slash
+        (Path("https://host/a?w=1"), "https://host/a?w=1"),
+        ("/s3://bucket", ""),
+        ("s3", ""),
+        ("s3:a", ""),
+        ("s3:///a", ""),
+        ("ftp://host/a", ""),
+        ("photos/s3://a", ""),
+    ],
+)
+def test_what_is_an_address(place: str | bytes | Path, address: str) -> None:
+    assert address_of(place) == address
+
+
+def test_whole_paths() -> None:
+    assert whole_path(Path("s3://bucket/a/")) == b"s3://bucket/a"
+    assert whole_path("a/../b") == os.fsencode(Path.cwd() / "b")
+
+
+@pytest.mark.parametrize(
+    ("address", "secret"),
+    [
+        ("https://host/a.jpg?w=640&h=480", ""),
+        ("https://host/a@b.jpg", ""),
+        ("s3://bucket/a:b@c?sig=d", ""),  # the key of an object
+        ("https://token@host/a", "a user or password"),
+        ("gs://user@bucket/a", "a user or password"),
+        ("https://host/a?x=1&X-Goog-Signature=1", "a signature or key (X-Goog-Signature)"),
+        ("https://host/a?AWSAccessKeyId=", "a signature or key (AWSAccessKeyId)"),
+    ],
+)
+def test_what_must_not_be_stored(address: str, secret: str) -> None:
+    assert secret_in(address) == secret

@@ -236,3 +236,45 @@ def test_any_blocks_give_what_python_gives(root: Path, paths: list[list[bytes]],
     assert image_ids == [42 if key.endswith(b"COCO_val2014_000000000042.jpg") else None for key in keys(found)]
     expected = [Entry(key, None, image_id=image_id) for key, image_id in zip(sorted(set(lines)), image_ids, strict=True)]
     assert Manifest.from_entries(found[:], found.root).content_hash == Manifest.from_entries(expected, b"/").content_hash
+
+
+ADDRESSES = [b"https://host/a%20b.jpg?w=1", b"s3://bucket/a b.jpg", b"s3://bucket/a/../b.jpg", b"gs://other/a.jpg"]
+
+
+def test_addresses_are_keys_as_they_are_written(root: Path) -> None:
+    found = read(root, b"# addresses\n\n" + b"\n".join([*ADDRESSES, ADDRESSES[0]]) + b"\n")
+    assert keys(found) == sorted(ADDRESSES)
+    assert found.num_repeated == 1
+    assert [record.place for record in Manifest.from_entries(found[:], found.root).records()] == sorted(ADDRESSES)
+    assert found.summary()[0] == "list names 4 pictures in stores"
+
+
+def test_addresses_below_the_root_are_relative_to_it(root: Path) -> None:
+    path = root.parent / "list.txt"
+    path.write_bytes(b"s3://bucket/set/a/1.jpg\nb/2.jpg\n./c.jpg\n")
+    found = read_list(path, b"s3://bucket/set/", b"out")
+    assert keys(found) == [b"a/1.jpg", b"b/2.jpg", b"c.jpg"]
+    assert next(Manifest.from_entries(found[:], found.root).records()).place == b"s3://bucket/set/a/1.jpg"
+    path.write_bytes(b"a.jpg\ns3://other/a.jpg\n")
+    with pytest.raises(UsageError, match="line 2 is not below s3://bucket/set: leave out --data_dir"):
+        read_list(path, b"s3://bucket/set/", b"out")
+    path.write_bytes(b"../a.jpg\n")
+    with pytest.raises(UsageError, match=r"line 1: \.\./a.jpg leads out of s3://bucket/set"):
+        read_list(path, b"s3://bucket/set", b"out")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a.jpg\nhttps://host/a.jpg\n", "names addresses, as in line 2, and paths, as in line 1: make a list of each"),
+        (b"https://host/a.jpg\n\n#\nb.jpg\n", "names addresses, as in line 1, and paths, as in line 4"),
+        (b"https://host/b.jpg\nhttps://ann:hidden@host/a.jpg\n", "line 2: https://host/a.jpg holds a user or password"),
+        (b"https://host/a.jpg?Signature=hidden\n", "line 1: https://host/a.jpg?... holds a signature or key (Signature)"),
+        (b"https://host/a.jpg 3\n", "line 1: https://host/a.jpg 3 has a blank in it"),
+    ],
+)
+def test_addresses_that_are_refused(root: Path, content: bytes, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(root, content)
+    assert words in str(caught.value)
+    assert "hidden" not in str(caught.value)
