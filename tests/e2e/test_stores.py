@@ -147,12 +147,15 @@ def test_a_list_of_addresses(place: Place) -> None:
     lines = [*web, f"s3://{BUCKET}/photos/a/006.jpg", f"s3://{BUCKET}/none.jpg", "http://127.0.0.1:1/a.jpg"]
     (place.folder / "list.txt").write_text("\n".join(lines))
     place.proxy.fault = faulty
-    place.run("partition_dataset", "--list_file", "list.txt", "--partitions", 2, "--output", "listed")
+    place.run("partition_dataset", "--list_file", "list.txt", "--output", "listed")
     place.run(*LAUNCH, "--data_dir", "listed", "--output", "out", code=3)
     found = {row["key"]: (row["status"], row["error"]) for row in rows(place.folder / "out").to_pylist()}
     assert sorted(found) == sorted(lines)
     assert {found[line] for line in lines[:7]} == {("ok", None)}
     assert [found[line][1] for line in lines[7:]] == ["object not found", "its server cannot be reached"]
+    place.server.put("lists/of pictures.txt", "\n".join(lines).encode())
+    printed = place.run("partition_dataset", "--list_file", f"s3://{BUCKET}/lists/of pictures.txt", "--output", "listed")
+    assert "list names 9 pictures in stores" in printed
     place.server.put("none.jpg", pictures.jpeg())
     place.run("bulkinfer", "retry", "out", code=3)
     assert rows(place.folder / "out")["status"].to_pylist().count("error") == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from bulkinfer.bench.limits import Limits, measure_limits
 from bulkinfer.bench.measurement import Measurement, measure
 from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import RunError
+from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.host.cores import CoreBudget, ThreadPlan, loader_processes_for
 from bulkinfer.launch.auto.choose import settle
 from bulkinfer.launch.auto.precision import OFFERED
@@ -27,7 +27,7 @@ from bulkinfer.records.dataset import Dataset, Partition, open_dataset
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ARCHIVE_SCHEMA, PLACE_COLUMNS, Entry, entries_table
-from bulkinfer.records.place import file_of
+from bulkinfer.records.place import ADDRESSES, file_of
 from bulkinfer.types import Archive, Member, Record
 from bulkinfer.worker.protocol import Ready, RunSpec, session_spec
 
@@ -141,7 +141,9 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
     ]
     table, archives = _as_table(records)
     table = pa.concat_tables([table] * -(-num_records // len(records)))
-    manifest = Manifest.from_entries(table, b"/.", "manifest", archives)  # to which the whole paths are relative
+    # keys are whole paths, which are relative to this root, or addresses
+    root = ADDRESSES if address_of(file_of(records[0].place)) else b"/."
+    manifest = Manifest.from_entries(table, root, "manifest", archives)
     path = folder / "0" / MANIFEST_FILE
     path.parent.mkdir(parents=True)
     manifest.write(path)
@@ -151,8 +153,7 @@ def repeated(dataset: Dataset, folder: Path, num_records: int) -> tuple[Dataset,
 def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Archive, ...]]:
     """The records as lines of a manifest, keys and archives by their whole paths."""
     entries = [
-        Entry(os.path.abspath(file_of(record.place)).lstrip(b"/"), None, record.label, record.category_ids)
-        for record in records
+        Entry(whole_path(file_of(record.place)).lstrip(b"/"), None, record.label, record.category_ids) for record in records
     ]
     members = [record.place for record in records if isinstance(record.place, Member)]
     table = entries_table(entries)
@@ -166,7 +167,7 @@ def _as_table(records: Sequence[Record]) -> tuple[pa.Table, tuple[Archive, ...]]
     )
     for name, values in zip(PLACE_COLUMNS, columns, strict=True):
         table = table.append_column(ARCHIVE_SCHEMA.field(name), pa.array(values, ARCHIVE_SCHEMA.field(name).type))
-    return table, tuple(replace(archive, path=os.path.abspath(archive.path).lstrip(b"/")) for archive in archives)
+    return table, tuple(replace(archive, path=whole_path(archive.path).lstrip(b"/")) for archive in archives)
 
 
 def enough_records(budget: CoreBudget, seconds: int) -> int:

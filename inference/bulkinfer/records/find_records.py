@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.files.addresses import address_of
+from bulkinfer.files.addresses import address_of, whole_path
 from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
 from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.dataset import no_pictures, warn_of_archives, with_labels
@@ -70,7 +70,7 @@ def find_records(config: PartitionConfig, data_dir: bytes) -> Found:
 def data_dir_of(config: PartitionConfig) -> str:
     """The folder of the pictures: --data_dir, else that of the list, else $DATA_DIR."""
     if config.list_file and not config.data_dir and not os.environ.get("DATA_DIR"):
-        return os.path.dirname(os.path.abspath(config.list_file))
+        return os.path.dirname(os.fsdecode(whole_path(config.list_file)))
     return data_dir_or_environment(config.data_dir, _COMMAND_TO_TYPE)
 
 

@@ -167,6 +167,8 @@ class Manifest:
     @cached_property
     def archives_here(self) -> list[Archive]:
         """The archives with their whole paths."""
+        if self.root == ADDRESSES:
+            return list(self.archives)
         return [replace(archive, path=self.root + b"/" + archive.path) for archive in self.archives]
 
     def only(self, numbers: np.ndarray[Any, Any]) -> Manifest:

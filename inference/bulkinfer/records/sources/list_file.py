@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bulkinfer.errors import DamagedError, UsageError, os_error_reason
+from bulkinfer.files.addresses import address_of
 from bulkinfer.files.guarded import open_regular
 from bulkinfer.host.number_text import size_text
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, ROWS, SCHEMA, filled_table, joined_bytes, key_columns
-from bulkinfer.records.open_place import is_there
+from bulkinfer.records.open_place import is_there, open_place
 from bulkinfer.records.place import ADDRESSES
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
@@ -157,7 +158,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
     place, digest = Place.of(path, data_dir, output), hashlib.sha256()
     data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
     try:
-        with open_regular(path) as file:
+        with open_place(os.fsencode(path)) if address_of(path) else open_regular(path) as file:
             for block in _blocks(place, file, digest):
                 keys, num_lines = place.keys(block, number)
                 number += num_lines

@@ -59,7 +59,7 @@ class Place:
 
     @property
     def shown(self) -> str:
-        return printable(os.fsencode(self.path))
+        return printable(address_of(self.path).encode() or os.fsencode(self.path))
 
     def keys(self, block: bytes, before: int) -> tuple[pa.BinaryArray, int]:
         """The keys of a block of lines, in order, and its number of lines; `before` lines came before the block."""
@@ -105,11 +105,11 @@ class Place:
         return found
 
     def _refuse_mixed(self, keys: pa.BinaryArray, addresses: pa.BooleanArray, before: int) -> None:
-        """Raises UsageError if the list names addresses and paths, or addresses that are not below the root."""
+        """Raises UsageError if the list names addresses and paths, or some addresses below the root and others."""
         for kind, rows in (("address", addresses), ("path", pc.and_not(pc.is_valid(keys), addresses))):
             if kind not in self.kinds and pc.any(rows).as_py():
                 self.kinds[kind] = int(np.flatnonzero(rows)[0]) + before + 1
-        if "address" in self.kinds and address_of(self.root):
+        if len(self.kinds) > 1 and address_of(self.root):
             raise UsageError(
                 f"--list_file: {self.shown} line {self.kinds['address']} is not below {printable(self.root)}: leave out "
                 "--data_dir to list whole addresses"
