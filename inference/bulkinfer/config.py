@@ -118,11 +118,7 @@ class GetModelConfig:
 class PartitionConfig:
     """Split a folder of pictures into one directory per device, with links and a manifest each."""
 
-    data_dir: str = option(
-        "",
-        "folder of pictures or archives, searched recursively, or an address as s3://bucket/folder; default $DATA_DIR",
-        group="input",
-    )
+    data_dir: str = option("", "folder or s3://bucket/folder of pictures or archives; default $DATA_DIR", group="input")
     list_file: str = option(
         "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it, or addresses"
     )
@@ -164,10 +160,7 @@ class LaunchConfig:
 
     command: ClassVar[str] = "infer_launch"  # as it is typed
     data_dir: str = option(
-        "",
-        "partitions, a folder of pictures, or archives of them, or an address as s3://bucket/folder; default datasets/, else "
-        "$DATA_DIR",
-        group="input",
+        "", "partitions, or folder, archive or s3://bucket/folder of pictures; default datasets/, else $DATA_DIR", group="input"
     )
     labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)

@@ -39,7 +39,6 @@ from bulkinfer.images.pillow_warnings import warning_counts
 from bulkinfer.images.preprocess import normalise
 from bulkinfer.model.card import check_graph_files
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.records.read_place import read_place
 from bulkinfer.runtime.session import Network, Session, describe_proof, warm_up
 from bulkinfer.types import Array, Facts, Fault, Record, Step
 from bulkinfer.worker.event_log import EventLog
@@ -62,7 +61,7 @@ from bulkinfer.worker.protocol import (
     encode,
 )
 from bulkinfer.worker.publisher import Publisher
-from bulkinfer.worker.read_ahead import ReadAhead
+from bulkinfer.worker.read_ahead import reading_ahead
 from bulkinfer.worker.remote_loader import LoaderProcesses
 from bulkinfer.worker.synthetic import Generator, NoNetwork, SyntheticLoader, generated_records, random_input
 
@@ -232,15 +231,6 @@ class Worker:
 
         is_generated = spec.input == "generated"
         own_load = Generator(spec.recipe, self._meter).load if is_generated else load
-        read_ahead = None
-        if any(ref.is_stored for ref in spec.manifests.values()):
-            num_loading = len(self._in_flight.loaders) * (processes.chunk_size if processes else 1)
-            read_ahead = ReadAhead(
-                self._feed,
-                self._records,
-                lambda place, admit: read_place(place, spec.max_file_bytes, admit),
-                least=2 * num_loading,
-            )
         return Loader(
             self._feed,
             records=generated_records if is_generated else self._records,
@@ -252,7 +242,7 @@ class Worker:
             meter=self._meter,
             new_batch=new_batch,
             chunk_loader=processes,
-            read_ahead=read_ahead,
+            read_ahead=reading_ahead(spec, self._feed, self._records, processes.chunk_size if processes else 1),
         )
 
     def _records(self, step: Step) -> Iterator[Record]:

@@ -14,7 +14,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeAlias
 
+from bulkinfer.records.read_place import read_place
 from bulkinfer.types import Place, Record, Step
+from bulkinfer.worker.protocol import RunSpec
 
 MOST_BYTES = 256 << 20  # of pictures that are read and not taken yet; a single larger one is read by itself
 MOST_PICTURES = 128  # that are being read, or lie ready
@@ -196,3 +198,16 @@ class ReadAhead:
             self._has_room.notify()
             if coming.size_bytes:
                 self._has_memory.notify_all()
+
+
+def reading_ahead(
+    spec: RunSpec, steps: Iterable[Step], records: Callable[[Step], Iterator[Record]], chunk_size: int
+) -> ReadAhead | None:
+    """The reading ahead of a worker, whose loader threads take chunks of records; None where its pictures are files."""
+    if not any(ref.is_stored for ref in spec.manifests.values()):
+        return None
+
+    def read(place: Place, admit: Callable[[int], None]) -> bytes:
+        return read_place(place, spec.max_file_bytes, admit)
+
+    return ReadAhead(steps, records, read, least=2 * spec.num_workers * chunk_size)

@@ -20,6 +20,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import Entry, TableLines, content_hash, entries_table, hash_keys
 from bulkinfer.records.partitions.partition import publish_partitions
 from bulkinfer.records.partitions.split import even_split
+from bulkinfer.records.place import ADDRESSES
 from bulkinfer.types import Record, Step
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,18 @@ ENTRIES = [
     Entry("café.png".encode(), None, None, None, 1 << 40),
     Entry(b"caf\\xe9.png", 5),
 ]
+
+
+@pytest.mark.parametrize(
+    ("root", "place", "format_"),
+    [(b"/data", b"/data/a.jpg", b"1"), (b"s3://b/set", b"s3://b/set/a.jpg", b"3"), (ADDRESSES, b"a.jpg", b"3")],
+)
+def test_a_manifest_of_pictures_in_stores(tmp_path: Path, root: bytes, place: bytes, format_: bytes) -> None:
+    """Versions that would take an address for a path refuse it by its format."""
+    Manifest.from_entries([Entry(b"a.jpg", 10)], root).write(tmp_path / "manifest.parquet")
+    read = Manifest.read(tmp_path / "manifest.parquet")
+    assert (read.root, read.is_stored, next(read.records()).place) == (root, format_ == b"3", place)
+    assert pq.read_metadata(tmp_path / "manifest.parquet").metadata[b"format"] == format_
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -151,8 +164,8 @@ def test_damaged_missing_foreign_and_newer_manifests(tmp_path: Path) -> None:
         Manifest.read(path)
     Manifest.from_entries(ENTRIES, b"/data").write(path)
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"3"}), path)
-    with pytest.raises(UsageError, match="has format 3; this bulkinfer reads formats up to 2"):
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"format": b"4"}), path)
+    with pytest.raises(UsageError, match="has format 4; this bulkinfer reads formats up to 3"):
         Manifest.read(path)
     pq.write_table(table.slice(1).replace_schema_metadata(table.schema.metadata), path)
     with pytest.raises(RunError, match="does not match its hash"):

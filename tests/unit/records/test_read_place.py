@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bulkinfer.errors import RecordError
+from bulkinfer.errors import AbsentObjectError, ObjectError, RecordError, StoreError
 from bulkinfer.records import read_place as reading
 from bulkinfer.records.read_place import read_place
+from bulkinfer.stores.store import Found
 from bulkinfer.types import Archive, Member
 
 CONTENT = bytes(range(256)) * 8
@@ -106,3 +107,62 @@ def test_threads_read_more_archives_than_stay_open(tmp_path: Path) -> None:
         thread.join()
     assert wrong == []
     assert len(set(os.listdir("/proc/self/fd")) - before) <= reading._MOST_OPEN
+
+
+OBJECT = Archive(b"s3://bucket/0.tar", "tar", len(CONTENT), 5)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | Exception]:
+    """Objects by their address; an error is raised where one is read."""
+    objects: dict[str, bytes | Exception] = {"s3://bucket/0.tar": CONTENT}
+
+    def content(address: str) -> bytes:
+        found = objects[address]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def read_object(address: str, most_bytes: int, admit: Callable[[int], object]) -> bytes:
+        admit(len(content(address)))
+        return content(address)
+
+    def read_range(address: str, offset: int, count: int) -> tuple[bytes, Found]:
+        return content(address)[offset : offset + count], Found(len(content(address)), 5, "")
+
+    monkeypatch.setattr(reading, "read_object", read_object)
+    monkeypatch.setattr(reading, "read_range", read_range)
+    return objects
+
+
+def test_an_object_and_a_part_of_one(bucket: dict[str, bytes | Exception]) -> None:
+    bucket["https://host/a.jpg"] = b"picture"
+    admitted: list[int] = []
+    assert read_place(b"https://host/a.jpg", LIMIT, admitted.append) == b"picture"
+    assert read_place(Member(OBJECT, 300, 700), LIMIT, admitted.append) == CONTENT[300:1000]
+    assert admitted == [7, 700]
+
+
+def test_objects_that_cannot_be_read(bucket: dict[str, bytes | Exception]) -> None:
+    bucket |= {"s3://b/none": AbsentObjectError("object not found"), "s3://b/empty": b"", "s3://b/gone": StoreError("gone")}
+    for place, expected in (
+        (b"s3://b/none", ("read", "object not found")),
+        (b"s3://b/empty", ("decode", "empty file")),
+        (b"s3://b/caf\xe9", ("read", "its address is not UTF-8, as keys of objects are")),
+    ):
+        with pytest.raises(RecordError) as caught:
+            read_place(place, LIMIT)
+        assert (caught.value.stage, caught.value.message) == expected
+    with pytest.raises(StoreError):  # none of its objects can be read
+        read_place(b"s3://b/gone", LIMIT)
+
+
+def test_archives_in_a_store_that_cannot_be_read(bucket: dict[str, bytes | Exception]) -> None:
+    assert refusal(Member(OBJECT, len(CONTENT) - 5, 6)) == ("read", "0.tar ends before the picture does")
+    assert refusal(Member(OBJECT, 5, 0)) == ("decode", "empty file")
+    bucket["s3://bucket/0.tar"] = CONTENT + b"x"
+    assert refusal(Member(OBJECT, 0, 5)) == ("read", "0.tar has changed since it was listed")
+    bucket["s3://bucket/0.tar"] = AbsentObjectError("object not found")
+    assert refusal(Member(OBJECT, 0, 5)) == ("read", "archive not found: 0.tar")
+    bucket["s3://bucket/0.tar"] = ObjectError("the store answered 418")
+    assert refusal(Member(OBJECT, 0, 5)) == ("read", "0.tar: the store answered 418")

@@ -176,7 +176,7 @@ def list_stored(address: str, *, include_hidden: bool = False) -> StoredPictures
     store, prefix = open_store(address)
     root = address.encode()
     listing = _Listing(store, prefix, Scan(root), include_hidden)
-    with tempfile.TemporaryFile(prefix="bulkinfer-listing-") as file:
+    with tempfile.TemporaryDirectory(prefix="bulkinfer-") as folder, (path := Path(folder, "listing")).open("w+b") as file:
         try:
             _write(file, listing)
         except ObjectError as error:
@@ -185,9 +185,8 @@ def list_stored(address: str, *, include_hidden: bool = False) -> StoredPictures
                 "--list_file"
             ) from None
         file.seek(0)
-        lines: Lines = FileLines(
-            Path(tempfile.gettempdir(), "bulkinfer-listing"), file, BoundedParquet(file, use_threads=False), keeps_open=True
-        )
+        # the file stays open, and goes with the lines
+        lines: Lines = FileLines(path, file, BoundedParquet(file, use_threads=False), keeps_open=True)
     if not listing.in_order:  # no store promises that; those of S3, Google and Azure do it
         lines = TableLines(_sorted(lines))
     scan = listing.scan
