@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
-from bulkinfer.stores.problems import LOGINS, problem
+from bulkinfer.stores.problems import LOGINS, broke_off, problem
 from bulkinfer.stores.store import Admit, Found, Listed
 
+_T = TypeVar("_T")
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 # A try that hangs is given up, and tried again with pauses that double. A store that has answered is waited for longer than
 # one that never did: its name may be wrong.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "600s"}
-_FIRST_S, _LATER_S = 15, 120
+_FIRST_S, _LATER_S = 10, 120
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 4}  # base / 2 on average
 _MOST_RETRIES = 1000  # the time decides
+_BROKEN_TRIES, _PAUSE_S = 6, 0.05  # of a request whose answer breaks off
 _PAGE = 1000  # objects of a listing that are taken at once
 _OWN_ROLE = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
@@ -82,7 +85,8 @@ class Bucket:
 
     def get(self, key: str, most_bytes: int, admit: Admit) -> bytes:
         """The content of an object."""
-        with self._explained(key):
+
+        def read() -> bytes:
             answer = self._client.get(self._store, key)
             size = int(answer.meta["size"])
             if size > most_bytes:
@@ -90,49 +94,73 @@ class Bucket:
             admit(size)
             return bytes(answer.bytes().to_bytes())
 
+        return self._ask(key, read)
+
     def get_range(self, key: str, offset: int, count: int) -> tuple[bytes, Found]:
         """Bytes from `offset` on, and what is known of the whole object."""
-        with self._explained(key):
+
+        def read() -> tuple[bytes, Found]:
             answer = self._client.get(self._store, key, options={"range": (offset, offset + count)})
             return bytes(answer.bytes().to_bytes()), _found(answer.meta)
 
+        return self._ask(key, read)
+
     def find(self, key: str) -> Found:
         """What is known of an object."""
-        with self._explained(key):
-            return _found(self._client.head(self._store, key))
+        return self._ask(key, lambda: _found(self._client.head(self._store, key)))
 
     def list(self, prefix: str) -> Iterator[list[Listed]]:
         """The objects below `prefix`, a page at a time."""
-        with self._explained(""):
-            for page in self._client.list(self._store, prefix or None, chunk_size=_PAGE):
-                yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
+        last: str | None = None
+        pages: Any = None
+
+        def next_page() -> list[Any]:
+            nonlocal pages
+            if pages is None:  # at the beginning, or after a page that broke off
+                pages = iter(self._client.list(self._store, prefix or None, offset=last, chunk_size=_PAGE))
+            try:
+                return next(pages, [])
+            except BaseException:
+                pages = None
+                raise
+
+        while page := self._ask("", next_page):
+            last = page[-1]["path"]
+            yield [Listed(each["path"], int(each["size"]), _time_ns(each)) for each in page]
 
     def put(self, key: str, data: bytes, *, only_new: bool = False, instead_of: str = "") -> str:
         """Write an object as a whole, in one request."""
         mode: Any = "create" if only_new else {"e_tag": instead_of} if instead_of else "overwrite"
-        with self._explained(key):
-            done = self._client.put(self._store, key, data, mode=mode, use_multipart=False)
-            return str(done["e_tag"] or "")
+        # An answer that broke off may be that of a put that was done: a second one would be a conflict with the first.
+        done = self._ask(key, lambda: self._client.put(self._store, key, data, mode=mode, use_multipart=False), tries=1)
+        return str(done["e_tag"] or "")
 
     def delete(self, key: str) -> None:
         """Remove an object."""
         try:
-            with self._explained(key):
-                self._client.delete(self._store, key)
+            self._ask(key, lambda: self._client.delete(self._store, key))
         except AbsentObjectError:
             return
 
-    @contextmanager
-    def _explained(self, key: str) -> Iterator[None]:
-        """Raise errors of the client as ours; without one the store has answered."""
-        try:
-            yield
+    def _ask(self, key: str, request: Callable[[], _T], tries: int = _BROKEN_TRIES) -> _T:
+        """The result of a request. Errors of the client are raised as ours.
+
+        The client itself repeats a request that fails, but not one whose answer breaks off: that is done here.
+        """
+        for number in range(1, tries + 1):
+            try:
+                found = request()
+            except ObjectError:
+                raise
+            except (OSError, ValueError, self._client.exceptions.BaseError) as error:
+                if number == tries or not broke_off(error):
+                    raise problem(error, self._scheme, self._name, key) from None
+                time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
+                continue
             if not self._has_answered:
                 self._store, self._has_answered = self._opened(_LATER_S), True
-        except ObjectError:
-            raise
-        except (OSError, ValueError, self._client.exceptions.BaseError) as error:
-            raise problem(error, self._scheme, self._name, key) from None
+            return found
+        raise AssertionError("the last try ends the loop")
 
 
 def _found(meta: Any) -> Found:

@@ -51,6 +51,13 @@ def problem(error: BaseException, scheme: str, bucket: str, key: str) -> RunErro
     return _of_object(error, status, code) or _of_connection(error, status, code, shown, scheme)
 
 
+def broke_off(error: BaseException) -> bool:
+    """Whether an answer ended before it was whole, which the client does not repeat."""
+    text = str(error)
+    is_other = isinstance(error, FileNotFoundError | ValueError) or type(error).__name__ == "InvalidPathError"
+    return not (is_other or _found(_STATUS, text) or _found(_RETRIES, text) or any(host in text for host in _OF_METADATA))
+
+
 def _of_object(error: BaseException, status: str, code: str) -> ObjectError | None:
     """The error of a single object; None if it is one of the connection or the server."""
     if isinstance(error, FileNotFoundError) or status == "404":
@@ -60,7 +67,7 @@ def _of_object(error: BaseException, status: str, code: str) -> ObjectError | No
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidPathError":
         return ObjectError("its key has an empty part, or one of dots, which the client of the store does not read")
     if status and not status.startswith("5") and status not in ("408", "429"):
-        return ObjectError(f"the store answered {status} {code}".strip())
+        return ObjectError(f"the store answered {code or status}")
     return None
 
 

@@ -136,7 +136,7 @@ class Web:
         if answer.status in (404, 410):
             raise AbsentObjectError("object not found")
         if answer.status not in (200, 206, 416):
-            raise ObjectError(f"the server answered {answer.status} {answer.reason or ''}".strip())
+            raise ObjectError(f"the server answered {answer.status} {answer.reason}")
 
 
 def _read(answer: Any, most: int) -> bytes:

@@ -90,7 +90,12 @@ def test_a_conditional_put(proxy: Proxy) -> None:
 
 def test_errors_that_pass_are_tried_again(server: Server, proxy: Proxy) -> None:
     server.put("passing", bytes(100_000))
+    server.put("small", b"x")
     for fault in ("503", "reset", "cut"):
+        begun = len(proxy.requests)
+        proxy.fault = lambda number, _request, begun=begun, fault=fault: fault if number in (begun, begun + 2) else ""
+        assert [each.key for page in here().list("") for each in page if each.key == "small"] == ["small"]
+        assert here().get_range("small", 0, 5)[0] == b"x"
         begun = len(proxy.requests)
         proxy.fault = lambda number, _request, begun=begun, fault=fault: fault if number < begun + 2 else ""
         assert here().get("passing", 1 << 20, lambda _size: None) == bytes(100_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
-from bulkinfer.stores.problems import problem
+from bulkinfer.stores.problems import broke_off, problem
 
 
 class PermissionDeniedError(Exception):
@@ -70,3 +70,8 @@ def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str
     found = problem(error, "s3", "b", "")
     assert type(found) is StoreError
     assert str(found).startswith(words)
+
+
+def test_only_an_answer_that_broke_off_is_asked_for_again() -> None:
+    """Everything else the client has repeated by itself, if that helps."""
+    assert [error for error, _, _ in CASES if broke_off(error)] == [CASES[13][0], CASES[15][0]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bulkinfer.errors import ObjectError, UsageError
 from bulkinfer.records.manifest import Manifest
-from bulkinfer.records.manifest_rows import ROWS, SCHEMA
+from bulkinfer.records.manifest_rows import SCHEMA
 from bulkinfer.records.sources import stored_folder
 from bulkinfer.records.sources.folder import scan_folder
 from bulkinfer.records.sources.stored_folder import StoredPictures, list_stored
@@ -97,7 +97,8 @@ def test_a_key_that_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_come_in_blocks_with_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 2 * ROWS + 10
+    monkeypatch.setattr(stored_folder, "ROWS", 3000)
+    count = 2 * 3000 + 10
 
     class Many(FakeStore):
         def list(self, prefix: str) -> Iterator[list[Listed]]:
@@ -109,7 +110,7 @@ def test_lines_come_in_blocks_with_labels(monkeypatch: pytest.MonkeyPatch) -> No
     labels = np.arange(count, dtype=np.int32) % 3 - 1
     lines = stored_folder.StoredLines(found.lines.lines, labels)
     blocks = list(lines[5:].blocks(SCHEMA.names, 0, count - 5))
-    assert max(map(len, blocks)) <= ROWS
+    assert max(map(len, blocks)) == 3000
     assert sum(map(len, blocks)) == count - 5
     assert blocks[0]["key"][0].as_py() == "0000005.jpg"
     assert [value.as_py() for value in blocks[0]["label"][:4]] == [1, None, 0, 1]
