@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
-from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
 from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.dataset import no_pictures, warn_of_archives
 from bulkinfer.records.manifest_rows import Entry
@@ -74,6 +74,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     if scan.archives and not scan.pictures and annotations is None:
         return _from_archives(config, data_dir, scan.archives)
+    refuse_columns(config.image_column, config.label_column, scan.shown_root)
     log_lines(scan.summary())
     warn_of_archives(scan)
     found = {
@@ -107,7 +108,8 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
     if config.mode not in (PartitionConfig.mode, "manifest"):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
-    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels)
+    columns = wanted_columns(config.image_column, config.label_column)
+    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)
     log_lines(opened.scan.summary())
     facts = _facts(config, opened.root, {"found": len(opened.lines), "archives": len(opened.archives), **opened.facts})
     return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], [], facts, opened.archives)
@@ -136,6 +138,7 @@ def _labelled(
 
 
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
+    refuse_columns(config.image_column, "", "the list")
     listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
     if config.mode != "manifest" or config.balance == "bytes":
         listing = listing.with_sizes()

@@ -7,7 +7,10 @@ import re
 
 COMPRESSED = "compressed"  # in place of a kind
 
-_ENDS = {b".tar": "tar", b".tfrecord": "tfrecord", b".tfrecords": "tfrecord", b".tfrec": "tfrecord"}
+_ENDS = {
+    b".tar": "tar", b".zip": "zip", b".tfrecord": "tfrecord", b".tfrecords": "tfrecord", b".tfrec": "tfrecord",
+    b".parquet": "parquet", b".parq": "parquet", b".arrow": "arrow", b".feather": "arrow", b".ipc": "arrow",
+}  # fmt: skip
 _COMPRESSED = re.compile(rb"(?P<bare>.+)\.(?:gz|bz2|xz|zst)|.+\.(?:tgz|tbz2|txz)", re.DOTALL | re.IGNORECASE)
 # One of a set, as TensorFlow names them: train-00000-of-01024, x.tfrecord-00000-of-00010, x-00000-of-00012.tar.
 COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<end>\.[a-z]+)?", re.DOTALL)
