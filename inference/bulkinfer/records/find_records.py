@@ -23,10 +23,11 @@ from bulkinfer.records.sources.coco import (
     read_annotations,
 )
 from bulkinfer.records.sources.folder import Picture, Scan, counted, first_names, scan_folder
-from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels
+from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels, label_lines
 from bulkinfer.records.sources.list_file import read_list
 from bulkinfer.records.sources.list_paths import hint
-from bulkinfer.types import Archive, key_text, printable
+from bulkinfer.records.sources.list_table import is_table
+from bulkinfer.types import Archive, key_text, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
 
@@ -138,8 +139,10 @@ def _labelled(
 
 
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
-    refuse_columns(config.image_column, "", "the list")
-    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
+    columns = (config.image_column, config.label_column)
+    if not is_table(config.list_file):
+        refuse_columns(*columns, printable_path(config.list_file))
+    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output), columns)
     if config.mode != "manifest" or config.balance == "bytes":
         listing = listing.with_sizes()
         if len(listing.missing) == len(listing):
@@ -157,6 +160,9 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
         label_of, about_labels = _labels(config, Scan(listing.root, pictures))
         assert label_of is not None, "--labels is given"
         listing = listing.with_labels(label_of)
+    elif listing.labels is not None:
+        log_lines(label_lines(len(listing), int((listing.labels < 0).sum()), len(listing.classes)))
+        about_labels = {"labels": {"from": "list", "classes": listing.classes}}
     missing = None if listing.sizes_bytes is None else len(listing.missing)
     about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
     facts = _facts(config, listing.root, {"found": len(listing), "list_file": about, **about_labels})

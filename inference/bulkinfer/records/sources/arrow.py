@@ -22,6 +22,7 @@ from bulkinfer.records.sources.table_columns import Leaf, PictureNames, find_col
 from bulkinfer.types import printable
 
 _FILE_MARK = b"ARROW1"
+_STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _FEATHER_1 = b"FEA1"
 _VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
 _INLINE_BYTES = 12  # of a value that lies in its view itself
@@ -60,6 +61,8 @@ def _batches(content: pa.Buffer) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if begin.startswith(_FEATHER_1):
         raise ValueError("it is of version 1 of Feather")
     if begin != _FILE_MARK:
+        if content.slice(max(0, content.size - len(_STREAM_END))).to_pybytes() != _STREAM_END:
+            raise ValueError("it is no Arrow file, or is cut off: it does not end as a stream does")
         stream = pa.ipc.open_stream(pa.BufferReader(content))
         return stream.schema, iter(stream)
     file = pa.ipc.open_file(pa.BufferReader(content))

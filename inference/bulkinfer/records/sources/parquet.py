@@ -32,10 +32,10 @@ _DAMAGE = (pa.ArrowException, ValueError, OSError, IndexError, KeyError)  # what
 def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tuple[str, ...] = ()) -> Iterator[ListedPicture]:
     """The pictures of an open file in order; see archives.Kind. A value of a damaged page is listed without a size."""
     shown = printable(path)
-    read = partial(_pread, file.fileno())
+    read = partial(_read_at, file)
     try:
         read_chunks(file)
-        metadata, schema = open_footer(read, os.fstat(file.fileno()).st_size)
+        metadata, schema = open_footer(read, file.seek(0, os.SEEK_END))
     except _DAMAGE as error:
         raise UsageError(f"{shown} is no Parquet file, is cut off or damaged ({first_line(error)}): fetch it again") from None
     found, names, row = find_columns(schema, path, columns), PictureNames(), 0
@@ -94,8 +94,6 @@ def reader(file: ArchiveFile, columns: tuple[str, ...] = ()) -> PictureReader:
     return read
 
 
-def _pread(descriptor: int, offset: int, count: int) -> bytes:
-    data = os.pread(descriptor, count, offset)
-    while 0 < len(data) < count and (part := os.pread(descriptor, count - len(data), offset + len(data))):
-        data += part
-    return data
+def _read_at(file: Any, offset: int, count: int) -> bytes:
+    file.seek(offset)
+    return bytes(file.read(count))

@@ -54,44 +54,68 @@ def find_columns(schema: pa.Schema, path: bytes, wanted: Sequence[str] = ()) -> 
     Raises UsageError, which names the columns of the table, if it has no pictures, or if it is not clear which ones are meant.
     """
     picture, label = (*wanted, "", "")[:2]
-    for name, flag in ((picture, "--image_column"), (label, "--label_column")):
-        if name and name not in schema.names:
-            raise UsageError(f"{flag}: {printable(path)} has no column {name}; its columns are {_listed(schema)}")
-    features = _features(schema)
-    leaf = _picture(schema, features, path, picture)
-    by_type = [name for name, feature in features.items() if feature.get("_type") == "ClassLabel" and _is_label(schema, name)]
-    known = label or _first(_LABELS, by_type) or (by_type[0] if by_type else "") or _by_name(schema, _LABELS, _is_label)
-    if known and not _is_label(schema, known):
-        raise UsageError(
-            f"--label_column: {known} in {printable(path)} is of type {schema.field(known).type}: give one of numbers or texts"
-        )
-    names = features.get(known, {}).get("names") or ()
-    class_names = tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
-    return Columns(leaf, _names(schema, leaf), (known,) if known else None, class_names)
+    shown = printable(path)
+    leaf = _picture(schema, shown, picture)
+    known = label_column(schema, shown, label)
+    return Columns(leaf, _names(schema, leaf), (known,) if known else None, class_names_of(schema, known))
 
 
-def _picture(schema: pa.Schema, features: dict[str, Any], path: bytes, wanted: str) -> Leaf:
-    by_type = [name for name in schema.names if _bytes_of(schema, name)]
-    if wanted:
-        if found := _bytes_of(schema, wanted):
-            return found
+def label_column(schema: pa.Schema, shown: str, wanted: str = "") -> str:
+    """The column of labels, or the `wanted` one; empty if there is none. Raises UsageError if it has no labels."""
+    _require(schema, shown, wanted, "--label_column")
+    if wanted and not _is_label(schema, wanted):
         kind = schema.field(wanted).type
-        raise UsageError(
-            f"--image_column: {wanted} in {printable(path)} is of type {kind}, and pictures are binary, or struct<bytes, path>"
+        raise UsageError(f"--label_column: {wanted} in {shown} is of type {kind}: give a column of numbers or texts")
+    classes = [name for name in _marked(schema, "ClassLabel") if _is_label(schema, name)]
+    return wanted or _first(_LABELS, classes) or next(iter(classes), "") or _by_name(schema, _LABELS, _is_label)
+
+
+def class_names_of(schema: pa.Schema, label: str) -> tuple[str, ...]:
+    """The names of the classes by number, where the metadata of the column has them."""
+    names = _features(schema).get(label, {}).get("names")
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
+
+
+def name_column(schema: pa.Schema, shown: str, wanted: str = "") -> str:
+    """The column of paths in a list of pictures. Raises UsageError, with the columns there are, if it is not known."""
+    _require(schema, shown, wanted, "--image_column")
+    if not (found := wanted or _by_name(schema, _NAMES, _is_name)):
+        holds = next((name for name in schema.names if _bytes_of(schema, name)), "")
+        advice = (
+            f"{holds} has the pictures themselves, so give the file as --data_dir" if holds else "name one as --image_column"
         )
+        raise UsageError(f"--list_file: {shown} has no column of paths; its columns are {_listed(schema)}: {advice}")
+    if not _is_name(schema, found):
+        raise UsageError(f"--image_column: {found} in {shown} is of type {schema.field(found).type}, and paths are text")
+    return found
+
+
+def _require(schema: pa.Schema, shown: str, name: str, flag: str) -> None:
+    if name and name not in schema.names:
+        raise UsageError(f"{flag}: {shown} has no column {name}; its columns are {_listed(schema)}: give one of them")
+
+
+def _marked(schema: pa.Schema, kind: str) -> list[str]:
+    """The columns that Hugging Face's metadata calls one of a kind."""
+    return [name for name, feature in _features(schema).items() if feature.get("_type") == kind and name in schema.names]
+
+
+def _picture(schema: pa.Schema, shown: str, wanted: str) -> Leaf:
+    _require(schema, shown, wanted, "--image_column")
+    if wanted and not _bytes_of(schema, wanted):
+        kind = schema.field(wanted).type
+        raise UsageError(f"--image_column: {wanted} in {shown} is of type {kind}: pictures are binary, or struct<bytes, path>")
+    by_type = [name for name in schema.names if _bytes_of(schema, name)]
     if not by_type:
         raise UsageError(
-            f"{printable(path)} has no column of pictures (binary, or struct<bytes, path>); its columns are {_listed(schema)}: "
-            "give other files, or, if a column has the paths of pictures, this file to partition_dataset --list_file"
+            f"{shown} has no column of pictures (binary, or struct<bytes, path>); its columns are {_listed(schema)}: give "
+            "others, or, if a column has the paths of pictures, give this file to partition_dataset --list_file"
         )
-    marked = [name for name in by_type if features.get(name, {}).get("_type") == "Image"]
-    candidates = marked or by_type
-    name = candidates[0] if len(candidates) == 1 else _first(_PICTURES, candidates)
+    candidates = [name for name in _marked(schema, "Image") if name in by_type] or by_type
+    name = wanted or (candidates[0] if len(candidates) == 1 else _first(_PICTURES, candidates))
     if not name:
-        raise UsageError(
-            f"which column of {printable(path)} has the pictures is not clear: give one of {', '.join(candidates)} as "
-            "--image_column"
-        )
+        names = ", ".join(candidates)
+        raise UsageError(f"which column of {shown} has the pictures is not clear: give one of {names} as --image_column")
     return _bytes_of(schema, name)
 
 
