@@ -209,9 +209,10 @@ class Home:
 
     def config(self, **changes: Any) -> LaunchConfig:
         places = {name: str(self.folder / name) for name in ("log_path", "output")}
+        given = {**places, **self.source.options, **changes}
         return LaunchConfig(
             data_dir=str(self.data_dir), model_path=str(self.folder / "models"), model_name="tiny", batch_size=4, device="cpu",
-            precision="fp32", engine="inline", batches_per_step=1, save=("topk", "embedding"), **{**places, **self.source.options, **changes},
+            precision="fp32", engine="inline", batches_per_step=1, save=("topk", "embedding"), **given,
         )  # fmt: skip
 
     def run(self, **changes: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class PageCache:
-    """Keeps values of at most `most_bytes`, and the last one in any case; several threads may use it.
+    """Keeps values of at most `most_bytes`, and the last two in any case: threads may be on both sides of the end of a page.
 
     Of threads that want the same value at once, one makes it.
     """
@@ -34,7 +34,7 @@ class PageCache:
             value = make()
             with self._lock:
                 self._held[key] = value
-                while len(self._held) > 1 and self._size_bytes() > self._most_bytes:
+                while len(self._held) > 2 and self._size_bytes() > self._most_bytes:
                     self._held.popitem(last=False)
             return value
         finally:

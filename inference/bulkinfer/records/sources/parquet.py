@@ -24,7 +24,7 @@ from bulkinfer.records.sources.archives import ArchiveFile, ListedPicture, Pictu
 from bulkinfer.records.sources.table_columns import PictureNames, find_columns
 from bulkinfer.types import printable
 
-_CACHED_BYTES = 256 << 20  # of pages that stay in memory in a process
+_CACHED_BYTES = 128 << 20  # of pages that stay in memory in a process
 _pages = PageCache(_CACHED_BYTES)
 _DAMAGE = (pa.ArrowException, ValueError, OSError, IndexError, KeyError)  # what pyarrow raises for damaged files
 
