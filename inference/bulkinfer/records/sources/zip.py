@@ -18,7 +18,6 @@ from typing import Any
 
 from bulkinfer.errors import RecordError, UsageError, first_line
 from bulkinfer.records.sources.archives import ArchiveFile, ListedPicture, PictureReader, check_size
-from bulkinfer.records.sources.folder import counted
 from bulkinfer.records.sources.packed_folder import PackedFolder, link_target, path_inside
 from bulkinfer.types import printable
 
@@ -53,9 +52,7 @@ def list_pictures(file: Any, path: bytes, left_out: Counter[str], _columns: tupl
                 unreadable.append(reason)
             folder.add_file(ListedPicture(name, member.file_size, member.header_offset, member.compress_size), read)
     if unreadable and len(unreadable) == count:
-        raise UsageError(
-            f"{shown}: all of its {counted(count, 'member')} cannot be read ({unreadable[0]}): unpack it, and give the folder"
-        )
+        raise UsageError(f"{shown}: none of its members can be read ({unreadable[0]}): unpack it, and give the folder")
     yield from folder.pictures()
 
 

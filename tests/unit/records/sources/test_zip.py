@@ -68,13 +68,12 @@ def test_an_archive_of_a_folder_has_the_pictures_of_the_folder(tmp_path: Path, m
             archive.writestr(name, data)
     left_out = Counter[str]()
     found = listed(path, left_out)
-    assert sorted((each.name, each.size_bytes) for each in found) == [
-        each[:2] for each in scan_folder(tmp_path / "folder").pictures
-    ]
+    scan = scan_folder(tmp_path / "folder")
+    assert sorted((each.name, each.size_bytes) for each in found) == [each[:2] for each in scan.pictures]
     for each in found:
         if each.size_bytes:
             assert read(path, each) == files[os.fsdecode(each.name)]
-    assert left_out == {"hidden or system files": 3, "without extension": 0, ".txt": 1, ".jpg": 1} - Counter()
+    assert left_out == {"hidden or system files": 4, ".txt": 1}
 
 
 class Unseekable(io.RawIOBase):
@@ -145,14 +144,11 @@ def test_members_that_cannot_be_unpacked_are_error_rows(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.jpg", JPEG, method)
             archive.writestr("b.jpg", JPEG)
-        assert (
-            error(path, listed(path)[0]) == f"the member at byte 0 of x.zip is compressed with {name}, which is not supported"
-        )
+        reason = f"compressed with {name}"
+        assert error(path, listed(path)[0]) == f"the member at byte 0 of x.zip is {reason}, which is not supported"
         with zipfile.ZipFile(path, "w", method) as archive:
             archive.writestr("a.jpg", JPEG)
-        assert refusal(path) == (
-            f": all of its 1 member cannot be read (compressed with {name}): unpack it, and give the folder"
-        )
+        assert refusal(path) == f": none of its members can be read ({reason}): unpack it, and give the folder"
 
 
 def test_an_archive_that_is_cut_off_is_refused_at_every_length(tmp_path: Path) -> None:
@@ -219,13 +215,11 @@ def test_sizes_of_64_bits_and_bytes_before_the_archive(tmp_path: Path) -> None:
     assert read(path, listed(path)[0]) == JPEG
 
 
-@pytest.mark.parametrize("command", [["zip", "-q", "-r", "x.zip", "."], ["7z", "a", "-bd", "x.zip", "."]])
-def test_archives_of_other_programs(tmp_path: Path, command: list[str]) -> None:
-    if not shutil.which(command[0]):
-        command = ["python3", "-m", "zipfile", "-c", "x.zip", "a.jpg", "b"]
+def test_archives_of_other_programs(tmp_path: Path) -> None:
+    command = ["zip", "-q", "-r"] if shutil.which("zip") else ["python3", "-m", "zipfile", "-c"]
     files = {"a.jpg": JPEG, "b/1.jpg": pictures.jpeg(90, 80, 3)}
     pictures.write_files(tmp_path, files)
-    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "x.zip", "a.jpg", "b"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     path = tmp_path / "x.zip"
     assert {os.fsdecode(each.name): read(path, each) for each in listed(path)} == files
 
