@@ -86,7 +86,7 @@ def name_column(schema: pa.Schema, shown: str, wanted: str = "") -> str:
         )
         raise UsageError(f"--list_file: {shown} has no column of paths; its columns are {_listed(schema)}: {advice}")
     if not _is_name(schema, found):
-        raise UsageError(f"--image_column: {found} in {shown} is of type {schema.field(found).type}, and paths are text")
+        raise UsageError(f"--image_column: {found} in {shown} is of type {schema.field(found).type}: give a column of texts")
     return found
 
 
@@ -104,7 +104,7 @@ def _picture(schema: pa.Schema, shown: str, wanted: str) -> Leaf:
     _require(schema, shown, wanted, "--image_column")
     if wanted and not _bytes_of(schema, wanted):
         kind = schema.field(wanted).type
-        raise UsageError(f"--image_column: {wanted} in {shown} is of type {kind}: pictures are binary, or struct<bytes, path>")
+        raise UsageError(f"--image_column: {wanted} in {shown} is of type {kind}: give one of binary, or struct<bytes, path>")
     by_type = [name for name in schema.names if _bytes_of(schema, name)]
     if not by_type:
         raise UsageError(

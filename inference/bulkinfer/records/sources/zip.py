@@ -82,12 +82,12 @@ def _cannot_unpack(flags: int, method: int) -> str:
     return "" if method in (_STORED, _DEFLATED) else f"compressed with {_METHODS.get(method, f'method {method}')}"
 
 
-def _first_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, count: int) -> bytes:
+def _first_bytes(packed: zipfile.ZipFile, member: zipfile.ZipInfo, count: int) -> bytes:
     """The first bytes of a member; none if they cannot be read: its name then decides, and reading it says what is wrong."""
     if _cannot_unpack(member.flag_bits, member.compress_type):
         return b""
     try:
-        with archive.open(member) as content:
+        with packed.open(member) as content:
             return content.read(count)
     except (zipfile.BadZipFile, EOFError, zlib.error):
         return b""
