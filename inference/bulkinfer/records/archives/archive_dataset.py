@@ -146,9 +146,8 @@ def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> Non
         return
     where = f"{counted(len(names), 'archive')} of {printable(index.root)}"
     if len(index.lines):
-        raise UsageError(
-            f"no record of {where} has a picture (TFRecords have it in image/encoded, other files in a column): give records of pictures"
-        )
+        known = "TFRecords have it in image/encoded, other files in a column"
+        raise UsageError(f"no record of {where} has a picture ({known}): give records of pictures")
     raise UsageError(f"the {where} hold no pictures: give archives of pictures")
 
 

@@ -109,14 +109,15 @@ def _csv_rows(file: Any, _shown: str, wanted: Wanted) -> Iterator[tuple[int, Row
     columns = [f"f{number}" for number in (path, label) if number is not None]
     reader = pa_csv.open_csv(
         file,
-        pa_csv.ReadOptions(autogenerate_column_names=True, block_size=_BLOCK_BYTES, skip_rows=int(has_header)),
+        pa_csv.ReadOptions(autogenerate_column_names=True, block_size=_BLOCK_BYTES),
         pa_csv.ParseOptions(delimiter=delimiter),
         pa_csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary())),
     )
-    before = int(has_header)
-    for batch in reader:
-        yield before, Rows(batch.column(0), batch.column(1) if batch.num_columns > 1 else None)
-        before += len(batch)
+    before = int(has_header)  # the first line is read with the others: it says how many columns each of them has
+    for number, batch in enumerate(reader):
+        rows = batch.slice(before) if number == 0 else batch
+        yield before, Rows(rows.column(0), rows.column(1) if rows.num_columns > 1 else None)
+        before += len(rows)
 
 
 def _csv_columns(first: Sequence[str], others: Sequence[list[str]], wanted: Wanted) -> tuple[int, int | None, bool]:
