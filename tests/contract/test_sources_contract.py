@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer import LaunchConfig, launch, open_dataset, partition_dataset, verify
+from bulkinfer.commands.score import score_job
 from bulkinfer.errors import BulkinferError
+from bulkinfer.insight.options import ScoreConfig
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.retry import retry
 
-from tests import pictures
+from tests import models, pictures
 from tests.archives import picture_table, spread, write_arrow, write_parquet, write_tar, write_tfrecord, write_zip
 from tests.commands import rows
-from tests.models import write_tiny_model
 
 BROKEN = "b/cut.jpg"
 NUM_ARCHIVES = 3
@@ -43,8 +44,8 @@ def files() -> dict[str, bytes]:
     return dict(sorted(found.items(), key=lambda item: os.fsencode(item[0])))
 
 
-CLASSES = {"a": 0, "b": 1}
-LABELS = {name: CLASSES[name[0]] for name in files()}
+CLASSES = ["cyan", "white"]  # of the network, in which they are others than 0 and 1
+LABELS = {name: "ab".index(name[0]) for name in files()}
 
 
 def write_folder(place: Path, wanted: dict[str, bytes]) -> Path:
@@ -101,26 +102,26 @@ def write_tfrecords(place: Path, wanted: dict[str, bytes]) -> Path:
 
 def write_parquets(place: Path, wanted: dict[str, bytes]) -> Path:
     for path, part in each_archive(place, wanted, ".parquet"):
-        write_parquet(path, picture_table(*texts_of(part), list(CLASSES)))
+        write_parquet(path, picture_table(*texts_of(part), CLASSES))
     return place
 
 
 def write_one_parquet(place: Path, wanted: dict[str, bytes]) -> Path:
     """As `pandas` writes it: one row group, plain columns."""
     held, labels = texts_of(wanted)
-    columns = {"file_name": list(held), "content": list(held.values()), "class": [list(CLASSES)[labels[name]] for name in held]}
+    columns = {"file_name": list(held), "content": list(held.values()), "class": [CLASSES[labels[name]] for name in held]}
     return write_parquet(place / "photos.parquet", pa.table(columns), row_group_size=1 << 20)
 
 
 def write_arrows(place: Path, wanted: dict[str, bytes]) -> Path:
     for path, part in each_archive(place, wanted, ".arrow"):
-        write_arrow(path, picture_table(*texts_of(part), list(CLASSES)))
+        write_arrow(path, picture_table(*texts_of(part), CLASSES))
     return place
 
 
 def write_streams(place: Path, wanted: dict[str, bytes]) -> Path:
     for path, part in each_archive(place, wanted, ".arrow"):
-        write_arrow(path, picture_table(*texts_of(part), list(CLASSES)), is_stream=True)
+        write_arrow(path, picture_table(*texts_of(part), CLASSES), is_stream=True)
     return place
 
 
@@ -191,7 +192,7 @@ class Home:
 
     def __init__(self, folder: Path, source: Source) -> None:
         self.folder, self.source = folder, source
-        write_tiny_model(folder / "models", batch_sizes=(4,))
+        models.write_tiny_model(folder / "models", batch_sizes=(4,))
         self.data_dir = self.write(files())
 
     def write(self, wanted: dict[str, bytes]) -> Path:
@@ -269,6 +270,19 @@ def test_labels_are_those_of_the_source(home: Home) -> None:
                for record in partition.manifest.records()]  # fmt: skip
     expected = {os.fsencode(name): label if home.source.has_labels else None for name, label in LABELS.items()}
     assert {name_of(record.key): record.label for record in records} == expected
+
+
+@pytest.mark.parametrize("source", short_ones(("tar", "zip", "tfrecord", "parquet", "arrow", "csv"), ("zip", "parquet")))
+def test_score_counts_the_labels_of_the_source(tmp_path: Path, source: str) -> None:
+    """Numbers of classes of the network, or names of them."""
+    home = Home(tmp_path, SOURCES[source])
+    home.run()
+    assert score_job(ScoreConfig(job=str(home.output), model_path=str(tmp_path / "models"), to=str(tmp_path / "score"))) == 0
+    figures = json.loads((tmp_path / "score" / "score.json").read_text())
+    found = [row for row in rows(home.output).to_pylist() if row["status"] == "ok"]
+    names = CLASSES if source in ("parquet", "arrow") else models.LABELS
+    right = [row["class_names"][0] == names[row["label"]] for row in found]
+    assert (figures["top"]["1"]["right"], figures["rows"]["scored"]) == (sum(right), len(found))
 
 
 def test_keys_are_unique_and_in_order(home: Home) -> None:
