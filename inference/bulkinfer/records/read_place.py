@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from functools import lru_cache
 
 from bulkinfer.errors import RecordError
@@ -47,9 +48,9 @@ class _OpenArchive:
         # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
         self._descriptor = os.open(archive.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the end of the process modules are gone
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
 
     @property
     def size_bytes(self) -> int:
