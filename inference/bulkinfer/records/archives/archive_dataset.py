@@ -111,7 +111,9 @@ def refuse_columns(image_column: str, label_column: str, shown: str) -> None:
     """Raises UsageError if a column is named for pictures that lie in no table."""
     if wanted_columns(image_column, label_column):
         flag = "--image_column" if image_column else "--label_column"
-        raise UsageError(f"{flag} is for Parquet and Arrow files, and {shown} has none: leave it out")
+        raise UsageError(
+            f"{flag} is for files with columns (Parquet, Arrow, CSV, JSON Lines), and {shown} has none: leave it out"
+        )
 
 
 def open_archives(

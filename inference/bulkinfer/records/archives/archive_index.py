@@ -24,12 +24,11 @@ from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA, make_index, open_file
 from bulkinfer.records.manifest_file import FileLines
+from bulkinfer.records.sources.archive_names import INDEX_FILE
 from bulkinfer.records.sources.archives import archive_at
 from bulkinfer.types import Archive, printable
 
 log = logging.getLogger("bulkinfer")
-
-INDEX_FILE = ".bulkinfer-index.parquet"
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import os
 import re
 
 COMPRESSED = "compressed"  # in place of a kind
+INDEX_FILE = ".bulkinfer-index.parquet"  # what bulkinfer keeps beside archives
 
 _ENDS = {
     b".tar": "tar", b".zip": "zip", b".tfrecord": "tfrecord", b".tfrecords": "tfrecord", b".tfrec": "tfrecord",
@@ -23,6 +24,8 @@ def kind_by_name(name: bytes) -> str:
     Archives of TensorFlow often have no extension, as train-00000-of-01024.
     """
     lower = os.path.basename(name).lower()
+    if lower == INDEX_FILE.encode():
+        return ""
     if match := _COMPRESSED.fullmatch(lower):
         is_archive = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)
         return COMPRESSED if is_archive else ""

@@ -7,6 +7,7 @@ is read as a whole, and the last ones stay in memory, since the next pictures of
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +27,8 @@ from bulkinfer.types import printable
 
 _CACHED_BYTES = 128 << 20  # of pages that stay in memory in a process
 _pages = PageCache(_CACHED_BYTES)
+_LISTED_AT_ONCE = 2  # pages, by the threads that make an index: each takes a multiple of its size
+_listing = threading.BoundedSemaphore(_LISTED_AT_ONCE)
 _DAMAGE = (pa.ArrowException, ValueError, OSError, IndexError, KeyError)  # what pyarrow raises for damaged files
 
 
@@ -56,10 +59,15 @@ def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tupl
 
 def _lengths(pages: ColumnPages, page: Page) -> list[int | None]:
     """The number of bytes of each value of a page; None for one that is null, and for all if the page is damaged."""
-    try:
-        values = pages.values(page)
-    except _DAMAGE:
-        return [None] * page.num_values
+    with _listing:
+        try:
+            values = pages.values(page)
+        except _DAMAGE:
+            return [None] * page.num_values
+        return _sizes(values)
+
+
+def _sizes(values: pa.Array) -> list[int | None]:
     if pa.types.is_dictionary(values.type):
         return pc.binary_length(values.dictionary).take(values.indices).to_pylist()  # type: ignore[no-any-return]
     return pc.binary_length(values).to_pylist()  # type: ignore[no-any-return]
