@@ -28,14 +28,14 @@ _HEADER_BYTES = 1 << 13  # read for the header of a page; one with long statisti
 _MOST_HEADER_BYTES = 1 << 20
 _MOST_PAGE_BYTES = 1 << 29  # once decompressed; reading takes up to five times that
 _MOST_VALUES = 1 << 24  # in a page
-_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # types of pages
-_TYPES = {"INT32": 1, "INT64": 2, "BYTE_ARRAY": 6}
+_DATA, _DATA_V2 = 0, 3  # types of pages
+_BYTES = 6
+_TYPES = {"INT32": 1, "INT64": 2, "BYTE_ARRAY": _BYTES}
 _CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "LZ4": 5, "ZSTD": 6, "LZ4_RAW": 7}
-_PLAIN, _PLAIN_DICTIONARY, _RLE, _BIT_PACKED, _DELTA_LENGTHS, _RLE_DICTIONARY = 0, 2, 3, 4, 6, 8
+_PLAIN, _PLAIN_DICTIONARY, _RLE, _DELTAS, _DELTA_LENGTHS, _RLE_DICTIONARY = 0, 2, 3, 5, 6, 8
 _BY_DICTIONARY = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
 # Others may turn a few bytes into gigabytes.
-_DECODED = (_PLAIN, _DELTA_LENGTHS, *_BY_DICTIONARY)
-_DELTAS = 5  # DELTA_BINARY_PACKED: of whole numbers
+_DECODED = (_PLAIN, _DELTA_LENGTHS, *_BY_DICTIONARY)  # and _DELTAS, of whole numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class ColumnPages:
         if column.max_repetition_level or column.physical_type not in _TYPES:
             raise ValueError(f"its column {shown} is of a type that is not read: {column.physical_type}")
         self._type, self._level = _TYPES[column.physical_type], int(column.max_definition_level)
-        self.chunks = [_chunk(metadata.row_group(group).column(number)) for group in range(metadata.num_row_groups)]
-        self._starts = [chunk.start for chunk in self.chunks]
+        self._chunks = [_chunk(metadata.row_group(group).column(number)) for group in range(metadata.num_row_groups)]
+        self._in_file = sorted(self._chunks, key=_start)
 
     def pages(self) -> Iterator[Page]:
         """The data pages in order, by their headers alone."""
-        for chunk in self.chunks:
+        for chunk in self._chunks:
             at, left = chunk.start, chunk.num_values
             while left > 0:
                 if at >= chunk.end:
@@ -84,7 +84,8 @@ class ColumnPages:
                 if header[1] in (_DATA, _DATA_V2):
                     page = self._page(at, header, size)
                     left -= page.num_values
-                    yield page
+                    if page.num_values:
+                        yield page
                 at += size
 
     def page_at(self, offset: int) -> Page:
@@ -94,7 +95,7 @@ class ColumnPages:
 
     def values(self, page: Page) -> pa.Array:
         """The values of a page: binary or integers with nulls, or codes of a dictionary."""
-        chunk = self.chunks[bisect_right(self._starts, page.offset) - 1]
+        chunk = self._in_file[bisect_right(self._in_file, page.offset, key=_start) - 1]
         dictionary = b""
         if page.by_dictionary:
             if chunk.dictionary < 0:
@@ -105,7 +106,7 @@ class ColumnPages:
         footer = compact(self._footer(page.num_values, chunk.codec, len(dictionary), len(data)))
         file = b"".join((_MAGIC, dictionary, data, footer, len(footer).to_bytes(4, "little"), _MAGIC))
         del dictionary, data
-        codes = [".".join(["v"] * max(1, self._level))] if page.by_dictionary and self._type == _TYPES["BYTE_ARRAY"] else None
+        codes = [".".join(["v"] * max(1, self._level))] if page.by_dictionary and self._type == _BYTES else None
         parquet = pq.ParquetFile(pa.BufferReader(file), read_dictionary=codes, page_checksum_verification=True)
         (array,) = parquet.read(use_threads=False).column(0).chunks
         while pa.types.is_struct(array.type):
@@ -149,7 +150,7 @@ class ColumnPages:
         count, encoding = about.get(1), about.get(2 if header[1] == _DATA else 4)
         if not isinstance(count, int) or not 0 <= count <= _MOST_VALUES:
             raise ValueError(f"its page at byte {offset} claims {count} values, and {_MOST_VALUES:,} is the most")
-        if encoding not in _DECODED and not (encoding == _DELTAS and self._type != _TYPES["BYTE_ARRAY"]):
+        if encoding not in _DECODED and not (encoding == _DELTAS and self._type != _BYTES):
             raise ValueError(f"its page at byte {offset} has the encoding {encoding}, which is not read: write it as PLAIN")
         return Page(offset, size, count, encoding in _BY_DICTIONARY)
 
@@ -183,6 +184,10 @@ def open_footer(read: Read, size_bytes: int) -> tuple[pq.FileMetaData, pa.Schema
         raise ValueError("its footer is longer than the file")
     file = pq.ParquetFile(pa.BufferReader(read(size_bytes - length, length)))
     return file.metadata, file.schema_arrow
+
+
+def _start(chunk: Chunk) -> int:
+    return chunk.start
 
 
 def _number_of(schema: pq.ParquetSchema, leaf: Leaf) -> int:

@@ -33,7 +33,7 @@ def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tupl
     shown = printable(path)
     if file.seek(0, 2) == 0:
         raise UsageError(f"{shown} is empty: fetch it again")
-    content = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    content = _content(file)
     row, names = 0, PictureNames()
     try:
         schema, batches = _batches(content)
@@ -53,6 +53,16 @@ def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tupl
 def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
     """Reads pictures as they lie in the file; see archives.Kind."""
     return partial(read_part, file)
+
+
+def _content(file: Any) -> pa.Buffer:
+    """The bytes of a file, mapped into memory; what is no file of this machine is read as a whole."""
+    try:
+        descriptor = file.fileno()
+    except OSError:
+        file.seek(0)
+        return pa.py_buffer(file.read())
+    return pa.py_buffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
 
 
 def _batches(content: pa.Buffer) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
