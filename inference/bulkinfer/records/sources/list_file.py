@@ -173,7 +173,7 @@ def read_list(path: Path, data_dir: bytes, output: bytes, columns: tuple[str, st
     listing = Listing(place.root, digest.hexdigest(), keys, order, repeated, int(repeats.sum()))
     if labels:
         listing = _with_row_labels(listing, labels, repeats, place.shown)
-    once = order.filter(pa.array(~repeats))
+    once = order.filter(pa.array(~repeats)) if listing.num_repeated else order
     return replace(listing, order=once, image_ids=_image_ids(keys, once))
 
 

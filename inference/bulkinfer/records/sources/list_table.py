@@ -27,6 +27,7 @@ _CSV, _JSON, _PARQUET = (".csv", ".tsv"), (".jsonl", ".ndjson"), (".parquet", ".
 _HEAD_BYTES = 1 << 16  # of a CSV file, that show its columns
 _BLOCK_BYTES = 8 << 20
 _LINES = 1 << 16  # of JSON in a block
+_LONGEST_LINE = 1 << 20  # bytes
 _DAMAGE = (pa.ArrowException, ValueError, OSError, KeyError)
 
 Wanted = tuple[str, str]  # names of the columns of paths and of labels that the user gave; empty: not given
@@ -62,8 +63,8 @@ def table_rows(file: Any, name: str, shown: str, wanted: Wanted) -> Iterator[tup
 def as_lines(rows: Rows, before: int, shown: str) -> bytes:
     """The paths of some rows as lines of a list of paths. Raises UsageError for a row without one."""
     empty = pc.fill_null(pc.equal(pc.binary_length(rows.paths), 0), True)
-    broken = pc.fill_null(pc.match_substring(rows.paths, "\n"), False)
-    for wrong, what in ((empty, "has no path"), (broken, "has a path with a line break")):
+    broken = pc.fill_null(pc.match_substring_regex(rows.paths, r"[\n\x00]"), False)
+    for wrong, what in ((empty, "has no path"), (broken, "has a path with a line break or a zero byte")):
         if pc.any(wrong).as_py():
             number = before + 1 + int(np.flatnonzero(wrong)[0])
             raise UsageError(f"--list_file: {shown} line {number} {what}: correct that")
@@ -146,14 +147,16 @@ def _json_rows(file: Any, _shown: str, wanted: Wanted) -> Iterator[tuple[int, Ro
     path, label = wanted
     held: list[tuple[str, str | None]] = []
     before = number = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+        if len(line) == _LONGEST_LINE:
+            raise TableError(f"line {number} has {_LONGEST_LINE:,} bytes or more")
         if not line.strip():
-            raise TableError(f"line {number} is empty")
+            continue
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             raise TableError(f"line {number} is no JSON") from None
-        if isinstance(value, dict) and number == 1:
+        if isinstance(value, dict) and not (path and label) and not before and not held:
             path, label = path or _key_of(value, NAMES), label or _key_of(value, LABELS)
         held.append(_json_row(value, path, label, number))
         if len(held) == _LINES:
@@ -161,7 +164,7 @@ def _json_rows(file: Any, _shown: str, wanted: Wanted) -> Iterator[tuple[int, Ro
             before, held = number, []
     if held:
         yield before, _as_rows(held, label)
-    elif not number:
+    elif not before:
         raise TableError("it has no lines")
 
 
