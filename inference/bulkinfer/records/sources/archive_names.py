@@ -17,6 +17,12 @@ _COMPRESSED = re.compile(rb"(?P<bare>.+)\.(?:gz|bz2|xz|zst)|.+\.(?:tgz|tbz2|txz)
 COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<end>\.[a-z]+)?", re.DOTALL)
 
 
+# What bulkinfer writes: rows, manifests, times, indexes. Such files hold no pictures, wherever they lie.
+_OWN = re.compile(
+    rb"part-[0-9]{5,}-[0-9]{10,}-[0-9]{10,}\.parquet|manifest(?:-[0-9]{5,})?\.parquet|_.*\.parquet|\.bulkinfer-index.*"
+)
+
+
 def kind_by_name(name: bytes) -> str:
     """The kind of an archive by the name of its file: of archives.KINDS, or COMPRESSED; empty if it is not called like an
     archive.
@@ -24,7 +30,7 @@ def kind_by_name(name: bytes) -> str:
     Archives of TensorFlow often have no extension, as train-00000-of-01024.
     """
     lower = os.path.basename(name).lower()
-    if lower == INDEX_FILE.encode():
+    if _OWN.fullmatch(lower):
         return ""
     if match := _COMPRESSED.fullmatch(lower):
         is_archive = match["bare"] is None or kind_by_name(match["bare"]) not in ("", COMPRESSED)

@@ -24,6 +24,7 @@ _PICTURES = ("image", "img", "picture", "photo", "jpg", "jpeg", "png", "webp", "
 _NAMES = ("path", "file_name", "filename", "file", "image_path", "img_path", "image_name", "name", "key", "__key__")
 _LABELS = ("label", "labels", "class", "cls", "category", "target", "fine_label", "class_name", "label_name", "y", "wnid",
            "synset")  # fmt: skip
+_OWN = "key_bytes"  # of rows and manifests, for names that are not UTF-8
 _MOST_NAMED = 12  # columns in a message
 _DIGITS = 8  # of a picture without a name, at least
 
@@ -105,7 +106,7 @@ def _picture(schema: pa.Schema, shown: str, wanted: str) -> Leaf:
     if wanted and not _bytes_of(schema, wanted):
         kind = schema.field(wanted).type
         raise UsageError(f"--image_column: {wanted} in {shown} is of type {kind}: give one of binary, or struct<bytes, path>")
-    by_type = [name for name in schema.names if _bytes_of(schema, name)]
+    by_type = [name for name in schema.names if _bytes_of(schema, name) and name != _OWN]
     if not by_type:
         raise UsageError(
             f"{shown} has no column of pictures (binary, or struct<bytes, path>); its columns are {_listed(schema)}: give "

@@ -19,6 +19,8 @@ from bulkinfer.records.sources.archives import KINDS, archive_at, check_names, k
         ("flowers_train_00000-of-00005.tfrecord", "tfrecord"), ("imagenet2012-train.tfrecord-00000-of-01024", "tfrecord"),
         ("a.ZIP", "zip"), ("train-00000-of-00005-2c1a.parquet", "parquet"), ("part-0.snappy.parquet", "parquet"),
         ("data-00000-of-00002.arrow", "arrow"), ("a.feather", "arrow"), (".bulkinfer-index.parquet", ""),
+        ("part-00000-0000000000-0000000100.parquet", ""), ("part-00000-1e2f.c000.snappy.parquet", "parquet"),
+        ("manifest.parquet", ""), ("manifest-00003.parquet", ""), ("_times.parquet", ""),
         ("a.parquet.gz", COMPRESSED),
         ("a.tar.gz", COMPRESSED), ("a.tgz", COMPRESSED), ("train-00000-of-01024.gz", COMPRESSED),
         ("a.tfrecord.zst", COMPRESSED),

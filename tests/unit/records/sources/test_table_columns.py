@@ -91,6 +91,11 @@ def test_tables_without_pictures_or_with_several() -> None:
     assert refusal(schema_of(**{f"c{number}": pa.int8() for number in range(40)})).count("int8") == 12
 
 
+def test_rows_of_bulkinfer_are_no_pictures() -> None:
+    rows = schema_of(key=pa.string(), key_bytes=pa.binary(), label=pa.int32())
+    assert "has no column of pictures" in refusal(rows)
+
+
 def test_columns_of_a_list() -> None:
     schema = schema_of(path=pa.string(), photo=pa.binary(), y=pa.int8())
     assert (name_column(schema, "x"), label_column(schema, "x")) == ("path", "y")
