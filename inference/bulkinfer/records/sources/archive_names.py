@@ -19,8 +19,6 @@ COUNTED = re.compile(rb"(?P<stem>.+[-_.])(?P<number>[0-9]{5,})-of-(?P<count>[0-9
 
 # What bulkinfer writes: rows, manifests, times, indexes. Such files hold no pictures, wherever they lie.
 _OWN = re.compile(rb"(?:part-[0-9]{5,}-[0-9]{10,}-[0-9]{10,}|manifest(?:-[0-9]{5,})?|_.*)\.parquet|\.bulkinfer-index.*")
-    rb"part-[0-9]{5,}-[0-9]{10,}-[0-9]{10,}\.parquet|manifest(?:-[0-9]{5,})?\.parquet|_.*\.parquet|\.bulkinfer-index.*"
-)
 
 
 def kind_by_name(name: bytes) -> str:
