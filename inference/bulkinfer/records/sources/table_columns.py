@@ -98,7 +98,8 @@ def _require(schema: pa.Schema, shown: str, name: str, flag: str) -> None:
 
 def _marked(schema: pa.Schema, kind: str) -> list[str]:
     """The columns that Hugging Face's metadata calls one of a kind."""
-    return [name for name, feature in _features(schema).items() if feature.get("_type") == kind and name in schema.names]
+    features = _features(schema)
+    return [name for name in features if features[name].get("_type") == kind and schema.names.count(name) == 1]
 
 
 def _picture(schema: pa.Schema, shown: str, wanted: str) -> Leaf:
@@ -115,7 +116,7 @@ def _picture(schema: pa.Schema, shown: str, wanted: str) -> Leaf:
     candidates = [name for name in _marked(schema, "Image") if name in by_type] or by_type
     name = wanted or (candidates[0] if len(candidates) == 1 else _first(_PICTURES, candidates))
     if not name:
-        names = ", ".join(candidates)
+        names = ", ".join(printable(each.encode()) for each in candidates)
         raise UsageError(f"which column of {shown} has the pictures is not clear: give one of {names} as --image_column")
     return _bytes_of(schema, name)
 
