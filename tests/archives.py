@@ -1,12 +1,17 @@
-"""Archives for tests: tar files and TFRecords of given pictures, and how their names become keys."""
+"""Archives for tests: tar and zip files, TFRecords, Parquet and Arrow files of given pictures."""
 
 from __future__ import annotations
 
 import io
+import json
 import tarfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from bulkinfer.records.sources.tf_example import example_of
 from bulkinfer.records.sources.tfrecord import frame_of
 
@@ -18,8 +23,14 @@ def write_tar(path: Path, files: Mapping[str, bytes], labels: Mapping[str, objec
         for name, data in files.items():
             add(archive, name, data)
             if labels and name in labels:
-                add(archive, name.rpartition(".")[0] + ".cls", str(labels[name]).encode())
+                add(archive, label_name(name), str(labels[name]).encode())
     return path
+
+
+def label_name(name: str) -> str:
+    """The member with the label of a picture, by WebDataset's rule."""
+    stem, dot, _ = name.rpartition(".")
+    return f"{stem if dot else name}.cls"
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -45,6 +56,47 @@ def write_tfrecord(
             if texts and name in texts:
                 features["image/class/text"] = texts[name].encode()
             file.write(frame_of(example_of(features)))
+    return path
+
+
+def write_zip(path: Path, files: Mapping[str, bytes], labels: Mapping[str, object] | None = None) -> Path:
+    """A zip file of these files in order, stored and deflated in turn; behind each that has a label, its sample's .cls."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, (name, data) in enumerate(files.items()):
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED if number % 2 else zipfile.ZIP_STORED)
+            if labels and name in labels:
+                archive.writestr(label_name(name), str(labels[name]))
+    return path
+
+
+def picture_table(
+    files: Mapping[str, bytes | None], labels: Mapping[str, int] | None = None, class_names: Sequence[str] = ()
+) -> pa.Table:
+    """A table as `datasets` of Hugging Face writes it: a column `image`, and one `label` if there are labels."""
+    images = [{"bytes": data, "path": name} for name, data in files.items()]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    columns: dict[str, Any] = {"image": pa.array(images, kind)}
+    features: dict[str, Any] = {"image": {"_type": "Image"}}
+    if labels is not None:
+        columns["label"] = pa.array([labels.get(name) for name in files], pa.int64())
+        features["label"] = {"names": [*class_names], "_type": "ClassLabel"}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def write_parquet(path: Path, table: pa.Table, **options: Any) -> Path:
+    """A Parquet file, in row groups of few rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, **{"row_group_size": 4, **options})
+    return path
+
+
+def write_arrow(path: Path, table: pa.Table, *, is_stream: bool = False) -> Path:
+    """An Arrow file or stream, in record batches of few rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file, (pa.ipc.new_stream if is_stream else pa.ipc.new_file)(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
     return path
 
 

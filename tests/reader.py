@@ -14,6 +14,7 @@ from bulkinfer.zoo import NETWORKS
 from PIL import Image
 
 from tests import pictures
+from tests.archives import picture_table, write_parquet, write_zip
 from tests.cached_graphs import write_conv_model
 from tests.data_sets import mnist_files, tar, write_files
 from tests.foreign_graphs import foreign_graph
@@ -40,9 +41,15 @@ def furnish(folder: Path, lite0: Path) -> Path:
     write_digits(folder / "digits")
     (folder / "imagenet-val").mkdir()
     (folder / "imagenet-val" / "000000.tar").write_bytes(tar({name: pictures.jpeg(seed=n) for n, name in enumerate(NAMES)}, ""))
+    write_zip(folder / "photos.zip", _some_photos(folder))
+    write_parquet(folder / "flowers" / "train-00000-of-00001.parquet", picture_table(_some_photos(folder)))
     _write_own_network(folder)
     _write_coco(folder)
     return folder
+
+
+def _some_photos(folder: Path) -> dict[str, bytes]:
+    return {f"daisy/{name}": (folder / "photos" / name).read_bytes() for name in NAMES}
 
 
 def _write_photos(folder: Path) -> None:

@@ -120,7 +120,7 @@ class PartitionConfig:
 
     data_dir: str = option("", "folder or s3://bucket/folder of pictures or archives; default $DATA_DIR", group="input")
     list_file: str = option(
-        "", "text file with the pictures' paths, one per line, relative to --data_dir or absolute inside it, or addresses"
+        "", "paths of the pictures, relative to --data_dir or absolute, or addresses: one per line, CSV, JSON Lines or Parquet"
     )
     annotations: str = option("", "COCO annotation file (instances JSON): names, ids and categories", value="FILE")
     labels: str = option(
@@ -128,6 +128,8 @@ class PartitionConfig:
         "fills the column label of the rows: folders (the class folders of --data_dir), annotations (pictures with one "
         "category of --annotations), or a table of file names and labels (CSV, or separated by tabs or blanks)",
     )
+    image_column: str = option("", "column of pictures in Parquet and Arrow files, of paths in --list_file", value="NAME")
+    label_column: str = option("", "column of the labels there; default by its name", value="NAME")
     include_hidden: bool = option(False, "include hidden files and folders")
     output: str = option("datasets", "folder that gets the partitions 0, 1, ...", group="output", value="FOLDER")
     partitions: int = option(8, "number of partitions", minimum=1)
@@ -163,6 +165,8 @@ class LaunchConfig:
         "", "partitions, or folder, archive or s3://bucket/folder of pictures; default datasets/, else $DATA_DIR", group="input"
     )
     labels: str = option("", "for a plain folder: fills the column label, as partition_dataset --labels does")
+    image_column: str = option("", "column of the pictures in Parquet and Arrow files; default by name or type", value="NAME")
+    label_column: str = option("", "column of the labels there; default by its name", value="NAME")
     limit: int = option(0, "only the first N pictures; 0: all", minimum=0)
     skip_done: tuple[str, ...] = option(
         (),

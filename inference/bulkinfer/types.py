@@ -86,18 +86,23 @@ class Fault:
 class Archive:
     """A file that holds many pictures: its path, its kind (of records/sources/archives.py), its size in bytes, and the time of
     its last change in nanoseconds. A file of another size or time is another archive: its pictures may lie elsewhere.
+
+    `columns` are those of the pictures and of the labels in a table, if the user named them; empty text for one not named.
     """
 
     path: bytes
     kind: str
     size_bytes: int
     mtime_ns: int
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """The place of a picture inside of an archive: `span` bytes from byte `offset` on. With an `offset` of -1 the archive names
     the picture and does not hold it, as a link in an archive to a file that is not there.
+
+    Other kinds say in their modules what the two numbers are: in a Parquet file, a page and the number of a value in it.
     """
 
     archive: Archive

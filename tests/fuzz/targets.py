@@ -39,6 +39,7 @@ from bulkinfer.results.job_file import JOB_FILE, JobFile
 from bulkinfer.types import Step
 
 from tests import bombs, pictures
+from tests.fuzz.archives import archive_seeds, read_archive, read_table, table_seeds
 from tests.models import LABELS, RECIPE
 from tests.pictures import encode, photo
 
@@ -300,4 +301,6 @@ TARGETS = {
     "jpeg_header": Target(jpeg_header, jpeg_header_seeds),
     "claims": Target(picture_claims, picture_claims_seeds),
     "golden": Target(golden, golden_seeds),
+    "archive": Target(lambda data: read_archive(data, _folder() / "archive"), lambda: archive_seeds(_folder())),
+    "list": Target(lambda data: read_table(data, _folder() / "list"), lambda: table_seeds(_folder())),
 }

@@ -20,6 +20,7 @@ ALLOWED = {
     "images/decode.py": "opens a picture non-blocking and asks for a regular file itself, in fewer calls",
     "images/pillow_warnings.py": "/proc/self/maps",
     "results/parquet_parts.py": "Parquet out of memory, read by the guard",
+    "records/parquet_pages.py": "Parquet out of memory, of a file that the guard opened",
     "records/bounded_parquet.py": "Parquet from a file that the guard opened, or out of memory",
     "records/layout.py": "Parquet from a file that the guard opened",
     "model/graph_checks.py": "arrays from a file that the guard opened",

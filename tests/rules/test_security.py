@@ -23,7 +23,10 @@ ALLOWED_IMPORTS = {
     "inference/bulkinfer/datasets/pickled_arrays.py": {"pickle"},
     "inference/bulkinfer/train/compat/plain_yaml.py": {"yaml"},
 }
-ALLOWED_ATTRIBUTES = {"zipfile": {"BadZipFile", "ZIP_STORED", "ZipFile", "ZipInfo", "is_zipfile"}, "socket": {"gethostname"}}
+ALLOWED_ATTRIBUTES = {
+    "zipfile": {"BadZipFile", "ZIP_DEFLATED", "ZIP_STORED", "ZipFile", "ZipInfo", "is_zipfile"},
+    "socket": {"gethostname"},
+}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}
 ENVIRONMENT = re.compile(r"environ(?:\.get|\.setdefault|\[)?[\[(]?\"([A-Z_0-9]+)\"")
 

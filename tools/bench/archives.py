@@ -1,4 +1,4 @@
-"""The same pictures as files, in tar files and in TFRecords, in turn: how fast are they read, and prepared for training?
+"""The same pictures as files and in each kind of archive, in turn: how fast are they read, and prepared for training?
 
     python tools/bench/archives.py --data_dir PHOTOS
     python tools/bench/archives.py --made 2000 --cold
@@ -6,7 +6,9 @@
 `read` is the bytes of every picture in the order of a job, by one thread; with --cold the page cache is emptied before (by root
 alone). `train` is pictures per second of the input of training: drawn at random, decoded, cropped to 224 pixels, by as many
 threads as there are cores; the same per second of processor time. `step` is the seconds until the first record of a step in the
-middle of a set is found and read. Prints medians with quartiles, and the size of each index.
+middle of a set is found and read, in a process that has opened no archive. Prints medians with quartiles, and the size of each
+index. Zip members are stored; Parquet has row groups of 100 pictures, as Hugging Face writes them, or, as `parquet_1024`, the
+pages of 1,024 pictures that pyarrow writes by default; Arrow files are uncompressed.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import os
 import shutil
 import tempfile
 import time
+import zipfile
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from bulkinfer.bench.report import Quartiles
 from bulkinfer.datasets import read_dataset
 from bulkinfer.datasets.types import FilePictures
@@ -31,7 +36,7 @@ from bulkinfer.host.cores import core_budget
 from bulkinfer.records.archives.archive_index import INDEX_FILE
 from bulkinfer.records.dataset import open_dataset
 from bulkinfer.records.partitions.make_partitions import partition_dataset
-from bulkinfer.records.read_place import read_place
+from bulkinfer.records.read_place import forget_archives, read_place
 from bulkinfer.train.data.recipes import recipe_for
 from bulkinfer.train.data.samples import Work, file_samples
 from comparison import spread
@@ -39,7 +44,9 @@ from conditions import conditions, heading
 from interpreter_lock import write_pictures
 from picture_folder import of_one_size, usable_jpegs
 
-KINDS = ("folder", "tar", "tfrecord")
+PACKED = ("tar", "tfrecord")  # by partition_dataset
+TABLES = ("parquet", "parquet_1024", "arrow")
+KINDS = ("folder", *PACKED, "zip", *TABLES)
 BATCH = 32
 WARM_UP = 4  # batches
 MOST_BYTES = 1 << 30
@@ -69,7 +76,8 @@ def write_sets(given: argparse.Namespace, scratch: Path) -> dict[str, Path]:
         made = write_pictures(scratch / "made", ["160x120" if given.small else "640x480"])
         plain.mkdir()
         for number in range(given.made):
-            shutil.copyfile(made[number % len(made)], plain / f"{number:06d}.jpg")
+            content = made[number % len(made)].read_bytes()
+            (plain / f"{number:06d}.jpg").write_bytes(content + number.to_bytes(8))  # no two are equal, as in data sets
     pictures = sorted(plain.iterdir())
     folder = scratch / "folder"
     for number, path in enumerate(pictures):
@@ -77,10 +85,37 @@ def write_sets(given: argparse.Namespace, scratch: Path) -> dict[str, Path]:
         place = folder / split / f"class-{number % CLASSES}"
         place.mkdir(parents=True, exist_ok=True)
         path.rename(place / path.name)
-    for kind, split in itertools.product(KINDS[1:], ("train", "val")):
+    for kind, split in itertools.product(PACKED, ("train", "val")):
         partition_dataset(folder / split, labels="folders", mode=kind, output=scratch / kind)
+    for split in ("train", "val"):
+        write_zip(folder / split, scratch / "zip" / f"{split}.zip")
+        write_tables(folder / split, scratch, split)
     os.sync()
     return {kind: scratch / kind for kind in KINDS}
+
+
+def write_zip(pictures: Path, path: Path) -> None:
+    """A zip file of a folder of pictures, in class folders."""
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for each in sorted(pictures.rglob("*.jpg")):
+            archive.write(each, each.relative_to(pictures))
+
+
+def write_tables(pictures: Path, scratch: Path, split: str) -> None:
+    """Parquet and Arrow files of a folder of pictures, with the number of its class for each."""
+    paths = sorted(pictures.rglob("*.jpg"))
+    columns = {
+        "image": pa.array([{"bytes": path.read_bytes(), "path": path.name} for path in paths]),
+        "label": [int(path.parent.name.rpartition("-")[2]) for path in paths],
+    }
+    table = pa.table(columns)
+    for kind in TABLES:
+        (scratch / kind).mkdir(exist_ok=True)
+    pq.write_table(table, scratch / "parquet" / f"{split}.parquet", row_group_size=100)
+    pq.write_table(table, scratch / "parquet_1024" / f"{split}.parquet")
+    with pa.ipc.new_stream(scratch / "arrow" / f"{split}.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
 
 
 def read_rate(place: Path, *, is_cold: bool) -> float:
@@ -112,6 +147,7 @@ def train_rates(place: Path, batches: int) -> tuple[float, float]:
 def step_s(place: Path) -> float:
     """Seconds until the first record of a step in the middle of a data set is read."""
     (partition,) = open_dataset(place).partitions
+    forget_archives()
     start = time.perf_counter()
     middle = partition.manifest.num_records // 2
     read_place(next(partition.manifest.records(middle, middle + 1)).place, MOST_BYTES)
@@ -141,12 +177,17 @@ def rounds_of(sets: dict[str, Path], given: argparse.Namespace) -> list[dict[str
 
 def print_table(rounds: list[dict[str, dict[str, float]]]) -> None:
     """Medians with quartiles, of the figures and of the ratios to files."""
-    print("| | files | tar | TFRecord | tar / files | TFRecord / files |", "|---|---|---|---|---|---|", sep="\n")
+    print("| | files |", " | ".join(f"{kind} | {kind} / files" for kind in KINDS[1:]), "|")
+    print("|---" * (2 * len(KINDS)), "|", sep="")
     for name in rounds[0]["folder"]:
         by_kind = {kind: [each[kind][name] for each in rounds] for kind in KINDS}
-        shown = [spread(asdict(Quartiles.of(values)), 1 if name != "step" else 5) for values in by_kind.values()]
-        ratios = [[one / other for one, other in zip(by_kind[kind], by_kind["folder"], strict=True)] for kind in KINDS[1:]]
-        print(f"| {name} | {' | '.join([*shown, *(spread(asdict(Quartiles.of(each)), 3) for each in ratios)])} |")
+        shown = []
+        for kind, values in by_kind.items():
+            shown.append(spread(asdict(Quartiles.of(values)), 1 if name != "step" else 5))
+            if kind != "folder":
+                ratios = [one / other for one, other in zip(values, by_kind["folder"], strict=True)]
+                shown.append(spread(asdict(Quartiles.of(ratios)), 3))
+        print(f"| {name} | {' | '.join(shown)} |")
 
 
 def main() -> None:

@@ -43,7 +43,8 @@ FIRST_GUESS = 100.0  # pictures per second of a loader thread, until it is measu
 def open_job(config: LaunchConfig) -> Job:
     """The job that is measured, on the device and in the precision that a launch of `config` would take."""
     asked = open_network(config, lambda: resolve_data_dir(config.data_dir, _COMMAND))
-    dataset = open_dataset(resolve_data_dir(config.data_dir, _COMMAND))
+    columns = {"image_column": config.image_column, "label_column": config.label_column}
+    dataset = open_dataset(resolve_data_dir(config.data_dir, _COMMAND), **columns)
     counts = count_records(dataset, config.limit)
     settled = settle(asked, lambda: first_records(dataset, counts, OFFERED))
     return Job(config, settled.model, settled.choice, dataset, counts, identity_of(asked, dataset), _COMMAND)

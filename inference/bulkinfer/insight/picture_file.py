@@ -9,7 +9,7 @@ from typing import Any
 
 from bulkinfer.files.addresses import whole_path
 from bulkinfer.files.user_path import DATASETS, find_data_dir
-from bulkinfer.records.archives.archive_dataset import ArchiveLines, archive_root, is_archive_file
+from bulkinfer.records.archives.archive_dataset import ArchiveLines, archive_root, is_archive_file, wanted_columns
 from bulkinfer.records.archives.archive_index import open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels
 from bulkinfer.records.layout import MANIFEST_FILE, carries_dataset
@@ -26,10 +26,19 @@ def picture_folder(config: Mapping[str, Any], data_dir: str = "") -> Path:
     return find_data_dir(data_dir or str(config.get("data_dir") or "")) or Path(DATASETS)
 
 
-class PictureFiles:
-    """Finds the pictures of rows below `data_dir`: a plain folder, archives, or partitions, which are opened when needed."""
+def picture_columns(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that a job named for the tables of its pictures, see Archive. `config` is that of the job: see JobFile."""
+    return wanted_columns(str(config.get("image_column") or ""), str(config.get("label_column") or ""))
 
-    def __init__(self, data_dir: Path) -> None:
+
+class PictureFiles:
+    """Finds the pictures of rows below `data_dir`: a plain folder, archives, or partitions, which are opened when needed.
+
+    `columns` are those of the job, see Archive.
+    """
+
+    def __init__(self, data_dir: Path, columns: tuple[str, ...] = ()) -> None:
+        self._columns = columns
         self._root = whole_path(data_dir)
         self._is_partitioned = carries_dataset(self._root)
         self._partitions: dict[int, Manifest] = {}
@@ -51,7 +60,7 @@ class PictureFiles:
         ends = [at for at, byte in enumerate(key) if byte == ord("/")]
         for name in (key[:end] for end in ends if kind_by_name(key[:end])):
             if name not in self._archives and is_archive_file(os.fsdecode(os.path.join(root, name))):
-                index = open_index(root, [name])
+                index = open_index(root, [name], self._columns)
                 self._archives[name] = Manifest(ArchiveLines(index, ArchiveLabels(())), root, "manifest", "", index.archives)
             if name in self._archives:
                 return self._archives[name].find(key)

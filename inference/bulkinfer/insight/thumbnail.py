@@ -17,14 +17,15 @@ from bulkinfer.records.read_place import read_place
 
 
 class ThumbnailReader:
-    """Reads pictures below `data_dir`, no side longer than `side` pixels. `identity` is that of the job: see JobFile.
+    """Reads pictures below `data_dir`, no side longer than `side` pixels. `identity` is that of the job: see JobFile; `columns`
+    are what picture_columns gives of it.
 
     Changes how Pillow decodes in this process: see prepare_decoder. Any number of threads may read.
     """
 
-    def __init__(self, data_dir: Path, identity: Mapping[str, Any], side: int) -> None:
+    def __init__(self, data_dir: Path, identity: Mapping[str, Any], side: int, columns: tuple[str, ...] = ()) -> None:
         prepare_decoder()
-        self._files, self._side, self._finding = PictureFiles(data_dir), side, threading.Lock()
+        self._files, self._side, self._finding = PictureFiles(data_dir, columns), side, threading.Lock()
         self._orientation = str(identity.get("recipe", {}).get("orientation", "exif"))
         self._max_pixels = int(identity.get("max_pixels", LaunchConfig.max_pixels))
 

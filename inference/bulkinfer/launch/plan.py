@@ -121,7 +121,10 @@ def open_pictures(asked: Unsettled, begun: JobFile | None) -> Dataset:
     of pictures has changed since. Raises UsageError if a finished one in --output differs in that alone.
     """
     config = asked.config
-    dataset = open_dataset(resolve_data_dir(config.data_dir, config.command), labels=_labels_of_rows(config))
+    dataset = open_dataset(
+        resolve_data_dir(config.data_dir, config.command), labels=_labels_of_rows(config), image_column=config.image_column,
+        label_column=config.label_column,
+    )  # fmt: skip
     if config.skip_done:
         dataset = without_done(config, identity_of(asked, dataset), dataset)
     elif not config.output and not config.overwrite:

@@ -18,7 +18,7 @@ from bulkinfer.files.atomic import canonical_json
 from bulkinfer.files.json_file import read_json
 from bulkinfer.files.json_validation import mismatch
 from bulkinfer.files.user_path import user_path
-from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
 from bulkinfer.records.layout import DATASET_FILE, MANIFEST_FILE, carries_dataset, carries_manifest, numbered_entries
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_file import shown
@@ -108,32 +108,38 @@ def description_of(found: dict[str, Any], path: Path) -> DatasetDescription:
     return cast(DatasetDescription, found)
 
 
-def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Dataset:
+def open_dataset(
+    data_dir: str | os.PathLike[str], *, labels: str = "", image_column: str = "", label_column: str = ""
+) -> Dataset:
     """Open partitions made by partition_dataset, or a plain folder of pictures as partition 0, sorted by key bytes.
 
-    A folder that holds archives (tar or TFRecord files) and no other pictures, or a single archive, is partition 0 as well, in
-    the order of the archives. `labels`, for a plain folder, is "folders" or the path of a table, as find_labels takes it;
-    without it labels are null, but for those that archives have. Raises RunError if the partitions are incomplete or
-    inconsistent (a missing number, a manifest that does not match dataset.json, an unknown numbered folder, an unfinished
+    A folder that holds archives (tar, zip, TFRecord, Parquet or Arrow files) and no other pictures, or a single archive, is
+    partition 0 as well, in the order of the archives. `labels`, for a plain folder, is "folders" or the path of a table, as
+    find_labels takes it; without it labels are null, but for those that archives have. `image_column` and `label_column` are
+    those of Parquet and Arrow files where their names and types do not say it. Raises RunError if the partitions are incomplete
+    or inconsistent (a missing number, a manifest that does not match dataset.json, an unknown numbered folder, an unfinished
     partition_dataset), UsageError if there are no pictures.
     """
     data_dir = user_path(data_dir, "data_dir")
+    columns = wanted_columns(image_column, label_column)
     if address := address_of(data_dir):
-        return _stored_dataset(data_dir, address, labels)
+        return _stored_dataset(data_dir, address, labels, columns)
     root = os.fsencode(data_dir)
     if carries_dataset(root):
-        if labels:
-            raise UsageError(f"--labels is for a plain folder: give it to partition_dataset, which made {shown(data_dir)}")
+        for flag, value in (("labels", labels), ("image_column", image_column), ("label_column", label_column)):
+            if value:
+                raise UsageError(f"--{flag} is for a plain folder: give it to partition_dataset, which made {shown(data_dir)}")
         return _open_partitions(data_dir)
     if carries_manifest(root):
         raise UsageError(f"{shown(data_dir)} is one partition of a data set: give the folder above it")
     if os.path.isdir(root):
         _refuse_undescribed(data_dir)
     if is_archive_file(data_dir):
-        return _dataset_of_archives(data_dir, (), labels)
+        return _dataset_of_archives(data_dir, (), labels, columns)
     scan = scan_folder(data_dir)
     if scan.archives and not scan.pictures:
-        return _dataset_of_archives(data_dir, scan.archives, labels)
+        return _dataset_of_archives(data_dir, scan.archives, labels, columns)
+    refuse_columns(image_column, label_column, scan.shown_root)
     if not scan.pictures:
         raise UsageError(f"{no_pictures(scan)}: give a folder of pictures, or one made by partition_dataset")
     warn_of_archives(scan)
@@ -148,15 +154,17 @@ def open_dataset(data_dir: str | os.PathLike[str], *, labels: str = "") -> Datas
                    label_classes=named_classes(found.facts.get("classes")))  # fmt: skip
 
 
-def _stored_dataset(data_dir: Path, address: str, labels: str) -> Dataset:
+def _stored_dataset(data_dir: Path, address: str, labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures below an address, or those in archives there, as partition 0."""
     if is_archive_file(address):
-        return _dataset_of_archives(data_dir, (), labels)
+        return _dataset_of_archives(data_dir, (), labels, columns)
     found = list_stored(address)
     if found.scan.archives and not len(found.lines):
-        return _dataset_of_archives(data_dir, found.scan.archives, labels)
+        return _dataset_of_archives(data_dir, found.scan.archives, labels, columns)
     if not len(found.lines):
         raise UsageError(f"{no_pictures(found.scan)}: give an address below which there are pictures or archives")
+    image_column, label_column = columns or ("", "")
+    refuse_columns(image_column, label_column, found.scan.shown_root)
     warn_of_archives(found.scan)
     lines, facts = found.lines, dict[str, Any]()
     if labels:
@@ -178,9 +186,9 @@ def with_labels(found: StoredPictures, labels: str) -> tuple[StoredLines, Labels
     return replace(found.lines, labels=numbers), given
 
 
-def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str) -> Dataset:
+def _dataset_of_archives(data_dir: Path, names: Sequence[bytes], labels: str, columns: tuple[str, ...]) -> Dataset:
     """The pictures of archives as partition 0, in the order of the archives."""
-    found = open_archives(data_dir, names, labels=labels)
+    found = open_archives(data_dir, names, labels=labels, columns=columns)
     manifest = Manifest.from_entries(found.lines, found.root, "manifest", found.archives)
     partitions = (Partition(0, manifest, found.root),)
     source = f"pictures in {counted(len(found.archives), 'archive')} of {printable(found.root)}"
@@ -226,7 +234,11 @@ def no_pictures(scan: Scan) -> str:
 
 
 def _hash_over_all(partitions: tuple[Partition, ...]) -> str:
-    return hashlib.sha256(canonical_json([partition.manifest.content_hash for partition in partitions]).encode()).hexdigest()
+    hashes = [partition.manifest.content_hash for partition in partitions]
+    # Two columns of one file may have pictures of the same names and sizes.
+    archives = (archive for partition in partitions for archive in partition.manifest.archives)
+    columns = sorted({archive.columns for archive in archives if archive.columns})
+    return hashlib.sha256(canonical_json([hashes, columns] if columns else hashes).encode()).hexdigest()
 
 
 def _open_partitions(data_dir: Path) -> Dataset:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bulkinfer.config import PartitionConfig
 from bulkinfer.errors import UsageError
 from bulkinfer.files.addresses import address_of, whole_path
-from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives
+from bulkinfer.records.archives.archive_dataset import is_archive_file, open_archives, refuse_columns, wanted_columns
 from bulkinfer.records.data_dir import data_dir_or_environment
 from bulkinfer.records.dataset import no_pictures, warn_of_archives, with_labels
 from bulkinfer.records.manifest_rows import Entry
@@ -25,11 +25,12 @@ from bulkinfer.records.sources.coco import (
     read_annotations,
 )
 from bulkinfer.records.sources.folder import Picture, Scan, counted, first_names, scan_folder
-from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels
+from bulkinfer.records.sources.labels import ANNOTATIONS, find_labels, label_lines
 from bulkinfer.records.sources.list_file import Listing, read_list
 from bulkinfer.records.sources.list_paths import hint
+from bulkinfer.records.sources.list_table import is_table
 from bulkinfer.records.sources.stored_folder import list_stored
-from bulkinfer.types import Archive, key_text, printable
+from bulkinfer.types import Archive, key_text, printable, printable_path
 
 log = logging.getLogger("bulkinfer")
 
@@ -79,6 +80,7 @@ def _from_folder(config: PartitionConfig, data_dir: bytes) -> Found:
     scan = scan_folder(data_dir, exclude=os.fsencode(config.output), include_hidden=config.include_hidden)
     if scan.archives and not scan.pictures and annotations is None:
         return _from_archives(config, data_dir, scan.archives)
+    refuse_columns(config.image_column, config.label_column, scan.shown_root)
     log_lines(scan.summary())
     if scan.pictures:
         warn_of_archives(scan)
@@ -146,7 +148,8 @@ def _require_manifests(config: PartitionConfig, address: str) -> None:
 def _from_archives(config: PartitionConfig, data_dir: bytes, names: list[bytes]) -> Found:
     if config.mode not in (PartitionConfig.mode, "manifest"):
         raise UsageError(f"--mode {config.mode} is for pictures in files of their own, and these lie in archives: leave it out")
-    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels)
+    columns = wanted_columns(config.image_column, config.label_column)
+    opened = open_archives(Path(os.fsdecode(data_dir)), names, labels=config.labels, columns=columns)
     log_lines(opened.scan.summary())
     facts = _facts(config, opened.root, {"found": len(opened.lines), "archives": len(opened.archives), **opened.facts})
     return Found(opened.root, opened.lines, opened.lines.sizes_bytes(), [], [], facts, opened.archives)
@@ -175,7 +178,10 @@ def _labelled(
 
 
 def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
-    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output))
+    columns = (config.image_column, config.label_column)
+    if not is_table(config.list_file):
+        refuse_columns(*columns, printable_path(config.list_file))
+    listing = read_list(Path(config.list_file), data_dir, os.fsencode(config.output), columns)
     if is_stored(listing.root):
         _check_addresses(config, listing)
     elif config.mode != "manifest" or config.balance == "bytes":
@@ -195,6 +201,9 @@ def _from_list(config: PartitionConfig, data_dir: bytes) -> Found:
         label_of, about_labels = _labels(config, Scan(listing.root, pictures))
         assert label_of is not None, "--labels is given"
         listing = listing.with_labels(label_of)
+    elif listing.labels is not None:
+        log_lines(label_lines(len(listing), int((listing.labels < 0).sum()), len(listing.classes)))
+        about_labels = {"labels": {"from": "list", "classes": listing.classes}}
     missing = None if listing.sizes_bytes is None else len(listing.missing)
     about = {"sha256": listing.sha256, "repeated": listing.num_repeated, "missing": missing}
     facts = _facts(config, listing.root, {"found": len(listing), "list_file": about, **about_labels})

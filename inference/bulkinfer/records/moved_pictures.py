@@ -44,7 +44,7 @@ class MovedLines:
 def changed_archives(manifest: Manifest) -> list[bytes]:
     """The archives of a manifest that are not as they were when it was made. Raises RunError if one is missing."""
     try:
-        now = archives_at(manifest.root, [archive.path for archive in manifest.archives])
+        now = archives_at(manifest.root, [(archive.path, archive.columns) for archive in manifest.archives])
         return [archive.path for archive, found in zip(manifest.archives, now, strict=True) if found != archive]
     except UsageError as error:
         raise RunError(f"an archive of the data set is missing: {error}") from None
@@ -64,7 +64,8 @@ def found_again(manifest: Manifest) -> Manifest:
     A record whose key is gone is looked for where it was: in a TFRecord a damaged record has lost its name. One that is nowhere
     becomes an error row.
     """
-    index = open_index(manifest.root, [archive.path for archive in manifest.archives])
+    columns = next((archive.columns for archive in manifest.archives if archive.columns), ())
+    index = open_index(manifest.root, [archive.path for archive in manifest.archives], columns)
     numbers = {archive.path: number for number, archive in enumerate(index.archives)}
     order = pa.array([numbers[archive.path] for archive in manifest.archives], pa.int32())
     before = _columns(manifest.lines, PLACE_COLUMNS)

@@ -42,6 +42,16 @@ def read_chunks(file: Any) -> list[list[Chunk]]:
         raise ValueError(f"its footer is damaged ({type(error).__name__})") from None
 
 
+def read_structure(data: bytes) -> tuple[dict[int, Any], int]:
+    """The structure at the beginning of some bytes: field number -> value; and how many bytes it takes.
+
+    Raises IndexError or ValueError if there is none.
+    """
+    reader = _Compact(data)
+    found = reader.structure(0)
+    return found, reader.at
+
+
 def _chunk(meta: dict[int, Any]) -> Chunk:
     numbers = [meta[field] for field in (_TYPE, _NUM_VALUES, _UNCOMPRESSED)]
     if not all(type(number) is int and number >= 0 for number in numbers):
@@ -53,7 +63,7 @@ class _Compact:
     """Reads values of the compact protocol. Raises IndexError at the end of the bytes, ValueError for what cannot be."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data, self.at = data, 0
 
     def structure(self, depth: int) -> dict[int, Any]:
         """Field number -> value."""
@@ -85,19 +95,19 @@ class _Compact:
     def _items(self, depth: int) -> list[Any]:
         head = self._byte()
         count = self._natural() if head >> 4 == 15 else head >> 4
-        if count > len(self._data) - self._at:
+        if count > len(self._data) - self.at:
             raise ValueError("its footer holds a list that is longer than the footer")
         return [self._value(head & 15, depth, in_list=True) for _ in range(count)]
 
     def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+        self.at += 1
+        return self._data[self.at - 1]
 
     def _bytes(self, count: int) -> bytes:
-        self._at += count
-        if self._at > len(self._data):
+        self.at += count
+        if self.at > len(self._data):
             raise ValueError("its footer ends too early")
-        return self._data[self._at - count : self._at]
+        return self._data[self.at - count : self.at]
 
     def _natural(self) -> int:
         number = shift = 0

@@ -31,13 +31,13 @@ def place_name(place: Place) -> str:
 
 def archive_as_json(archive: Archive) -> list[str | int]:
     """An archive as a value of JSON."""
-    return [archive.path.decode(*_ENCODING), archive.kind, archive.size_bytes, archive.mtime_ns]
+    return [archive.path.decode(*_ENCODING), archive.kind, archive.size_bytes, archive.mtime_ns, *archive.columns]
 
 
 def archive_from_json(value: list[str | int]) -> Archive:
     """The inverse of archive_as_json."""
-    path, kind, size_bytes, mtime_ns = value
-    return Archive(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns))
+    path, kind, size_bytes, mtime_ns, *columns = value
+    return Archive(str(path).encode(*_ENCODING), str(kind), int(size_bytes), int(mtime_ns), tuple(map(str, columns)))
 
 
 def place_as_json(place: Place) -> PlaceAsJson:

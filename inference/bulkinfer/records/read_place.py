@@ -10,7 +10,7 @@ from functools import lru_cache
 from bulkinfer.errors import AbsentObjectError, ObjectError, RecordError
 from bulkinfer.files.addresses import address_of
 from bulkinfer.images.decode import read_picture
-from bulkinfer.records.sources.archives import kind
+from bulkinfer.records.sources.archives import PictureReader, kind
 from bulkinfer.stores.objects import object_address, read_object, read_range
 from bulkinfer.types import Archive, Member, Place, printable
 
@@ -57,17 +57,21 @@ def _read_stored(place: bytes, max_file_bytes: int, admit: Callable[[int], objec
 class _OpenArchive:
     """An open archive, which is closed when no thread reads it any more. Raises RecordError if it is not the one listed."""
 
-    __slots__ = ("_archive", "_descriptor", "picture_in")
+    __slots__ = ("_archive", "_descriptor", "name")
 
     def __init__(self, archive: Archive) -> None:
         self._archive, self._descriptor = archive, -1
-        self.picture_in = kind(archive.kind).picture_in
+        self.name = printable(os.path.basename(archive.path))
         # O_NONBLOCK: opening a named pipe would wait for a writer for ever.
         self._descriptor = os.open(archive.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the end of the process modules are gone
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._archive.size_bytes
 
     def read(self, offset: int, count: int) -> bytes:
         """`count` bytes from `offset` on, fewer at the end of the file. Its size and time are compared at each read."""
@@ -86,7 +90,11 @@ class _StoredArchive:
 
     def __init__(self, archive: Archive) -> None:
         self._archive, self._address = archive, object_address(archive.path)
-        self.picture_in = kind(archive.kind).picture_in
+        self.name = printable(os.path.basename(archive.path))
+
+    @property
+    def size_bytes(self) -> int:
+        return self._archive.size_bytes
 
     def read(self, offset: int, count: int) -> bytes:
         """As of _OpenArchive."""
@@ -97,7 +105,7 @@ class _StoredArchive:
         except AbsentObjectError:
             raise FileNotFoundError from None
         except ObjectError as error:
-            raise RecordError("read", f"{printable(os.path.basename(self._archive.path))}: {error}") from None
+            raise RecordError("read", f"{self.name}: {error}") from None
         if data:
             _require_unchanged(self._archive, found.size_bytes, found.mtime_ns)
         return data
@@ -109,21 +117,18 @@ def _require_unchanged(archive: Archive, size_bytes: int, mtime_ns: int) -> None
 
 
 @lru_cache(maxsize=_MOST_OPEN)
-def _opened(archive: Archive) -> _OpenArchive | _StoredArchive:
-    return _StoredArchive(archive) if address_of(archive.path) else _OpenArchive(archive)
+def _opened(archive: Archive) -> PictureReader:
+    file = _StoredArchive(archive) if address_of(archive.path) else _OpenArchive(archive)
+    return kind(archive.kind).reader(file, archive.columns)
+
+
+def forget_archives() -> None:
+    """Close the archives that stay open, for measurements."""
+    _opened.cache_clear()
 
 
 def _read_member(member: Member, name: str, max_file_bytes: int, admit: Callable[[int], object]) -> bytes:
     if member.offset < 0:
         raise RecordError("read", f"{name} names it and does not hold it")
-    if member.span > max_file_bytes:
-        raise RecordError("read", f"too large: {member.span} bytes, limit {max_file_bytes}")
-    archive = _opened(member.archive)
-    admit(member.span)
-    data = archive.read(member.offset, member.span)
-    if len(data) < member.span:
-        raise RecordError("read", f"{name} ends before the picture does")
-    try:
-        return archive.picture_in(data)
-    except RecordError as error:
-        raise RecordError(error.stage, f"{error.message}, at byte {member.offset} of {name}") from None
+    admit(min(member.span, max_file_bytes))
+    return _opened(member.archive)(member.offset, member.span, max_file_bytes)

@@ -15,7 +15,7 @@ from bulkinfer.records.read_place import read_place
 from bulkinfer.records.sources.tf_example import example_class
 from bulkinfer.records.sources.tfrecord import frame_of
 
-from tests.archives import spread, write_tar, write_tfrecord
+from tests.archives import picture_table, spread, write_arrow, write_parquet, write_tar, write_tfrecord, write_zip
 from tests.data_sets import write_files
 from tests.logged import logged
 
@@ -39,9 +39,15 @@ def write(folder: Path, kind: str) -> Path:
             if kind == "tfrecord":
                 texts = {key: key[:3] for key in part}
                 write_tfrecord(folder / name, part, {key: LABELS[key] + 1 for key in part}, texts)
+            elif kind == "zip":
+                write_zip(folder / f"{name}.zip", part, LABELS)
+            elif kind == "parquet":
+                write_parquet(folder / f"{name}.parquet", picture_table(part, LABELS, CLASSES))
+            elif kind == "arrow":
+                write_arrow(folder / f"{name}.arrow", picture_table(part, LABELS, CLASSES), is_stream=True)
             else:
                 write_tar(folder / f"{name}.tar", part, LABELS if kind == "tar" else None)
-    if kind == "tar":
+    if kind in ("tar", "zip"):
         (folder / "labels.txt").write_text("\n".join(CLASSES))
     return folder
 
@@ -63,7 +69,7 @@ def samples(found: FilePictures) -> list[tuple[bytes, int]]:
     return [(read_place(found.places[n], 1000), int(found.labels[n])) for n in range(len(found))]
 
 
-@pytest.mark.parametrize("kind", ["tar", "tfrecord", "tar_of_folders"])
+@pytest.mark.parametrize("kind", ["tar", "tfrecord", "tar_of_folders", "zip", "parquet", "arrow"])
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_samples_are_those_of_class_folders(tmp_path: Path, kind: str, split: str) -> None:
     write_files(tmp_path / "folder", {f"train/{name}": data for name, data in TRAIN.items()})

@@ -79,10 +79,15 @@ def _in_rows(results: Results, names: ClassNames) -> Labels:
 
 def _of_folders(rows: pa.Table) -> list[Label]:
     keys = raw_key_column(rows).to_pylist()
-    first_names = {key.partition(b"/")[0] for key in keys}
-    if archives := tuple(name + b"/" for name in first_names if kind_by_name(name)):  # the folders are those inside
-        keys = [key.partition(b"/")[2] if key.startswith(archives) else key for key in keys]
+    begins = {folder: _begin_inside(folder) for folder in {key.rpartition(b"/")[0] for key in keys}}
+    keys = [key[begins[key.rpartition(b"/")[0]] :] for key in keys]
     return [(key_text(key.partition(b"/")[0]),) if b"/" in key else () for key in keys]
+
+
+def _begin_inside(folder: bytes) -> int:
+    """Where in the keys of a folder the path within their archive begins; 0 if the folder lies in none."""
+    ends = (at for at, byte in enumerate(folder + b"/") if byte == ord("/"))
+    return next((end + 1 for end in ends if kind_by_name(folder[:end])), 0)
 
 
 def _categories(path: Path, results: Results) -> dict[bytes, Label]:

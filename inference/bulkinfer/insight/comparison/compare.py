@@ -20,7 +20,7 @@ from bulkinfer.insight.comparison.contact_sheet import THUMB, Tile, draw_sheet
 from bulkinfer.insight.comparison.join import BUCKET_ROWS, joined
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.output_files import csv_file
-from bulkinfer.insight.picture_file import picture_folder
+from bulkinfer.insight.picture_file import picture_columns, picture_folder
 from bulkinfer.insight.thumbnail import ThumbnailReader
 from bulkinfer.results.job_file import JobFile
 from bulkinfer.results.job_kind import differing_values, effective_identity
@@ -130,7 +130,8 @@ def _write_sheet(path: Path, job: JobFile, changes: Changes, names: tuple[ClassN
     path.unlink(missing_ok=True)  # of an earlier comparison
     if not changes.most:
         return None
-    reader = ThumbnailReader(picture_folder(job.config, data_dir), job.identity, THUMB)
+    folder = picture_folder(job.config, data_dir)
+    reader = ThumbnailReader(folder, job.identity, THUMB, picture_columns(job.config))
     sheet, num_read = draw_sheet([*_tiles(changes, names)], reader)
     if num_read:
         with publishing(path) as temporary:

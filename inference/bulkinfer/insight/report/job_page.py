@@ -14,7 +14,7 @@ from bulkinfer.host.number_text import duration_text, percent_text, rate_text
 from bulkinfer.insight.class_names import classes_of
 from bulkinfer.insight.find_job import FoundJob
 from bulkinfer.insight.options import ReportConfig
-from bulkinfer.insight.picture_file import picture_folder
+from bulkinfer.insight.picture_file import picture_columns, picture_folder
 from bulkinfer.insight.report.charts import Chart, column_chart, line_chart
 from bulkinfer.insight.report.class_names import names_of_classes
 from bulkinfer.insight.report.job_facts import command_of, facts_of, read_records
@@ -152,7 +152,7 @@ def _thumbnails(found: FoundJob, samples: Sequence[Sample], config: ReportConfig
         if samples:
             log.warning(f"warning: the page has no pictures, since {printable_path(folder)} does not exist: {_WHERE}")
         return {}, f"The pictures are not in {printable_path(folder)} any more: --data_dir says where they are now."
-    thumbnails = Thumbnails(folder, found.job.identity).of_all(samples)
+    thumbnails = Thumbnails(folder, found.job.identity, picture_columns(found.job.config)).of_all(samples)
     if absent := [each for each in thumbnails.values() if not each.source]:
         many = f"{len(absent)} of {counted(len(thumbnails), 'picture')}"
         log.warning(f"warning: {many} could not be read in {printable_path(folder)} ({absent[0].reason}): {_WHERE}")

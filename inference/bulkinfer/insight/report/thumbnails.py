@@ -29,10 +29,10 @@ class Thumbnail:
 
 
 class Thumbnails:
-    """Makes thumbnails of the pictures of a job, below `data_dir`. `identity` is that of the job: see JobFile."""
+    """Makes thumbnails of the pictures of a job, below `data_dir`; `identity` and `columns` as ThumbnailReader takes them."""
 
-    def __init__(self, data_dir: Path, identity: Mapping[str, Any]) -> None:
-        self._reader = ThumbnailReader(data_dir, identity, _SIDE)
+    def __init__(self, data_dir: Path, identity: Mapping[str, Any], columns: tuple[str, ...] = ()) -> None:
+        self._reader = ThumbnailReader(data_dir, identity, _SIDE, columns)
 
     def of_all(self, samples: Sequence[Sample]) -> dict[Sample, Thumbnail]:
         """The thumbnails of the pictures of some rows, made in threads."""

@@ -19,7 +19,7 @@ from bulkinfer.records.archives.archive_index import ArchiveIndex, open_index
 from bulkinfer.records.archives.archive_labels import ArchiveLabels, read_labels
 from bulkinfer.records.manifest_rows import KEY_COLUMNS, filled_table, raw_key_column
 from bulkinfer.records.sources.archive_names import kind_by_name
-from bulkinfer.records.sources.archives import check_names
+from bulkinfer.records.sources.archives import TABLES, check_names
 from bulkinfer.records.sources.folder import Picture, Scan, counted
 from bulkinfer.records.sources.labels import find_labels
 from bulkinfer.types import Archive, printable
@@ -106,11 +106,28 @@ def archive_root(data_dir: str | bytes | os.PathLike[str]) -> bytes:
     return os.path.dirname(place) if os.path.isfile(place) else place
 
 
-def open_archives(data_dir: Path, names: Sequence[bytes], *, labels: str = "") -> ArchivePictures:
+def wanted_columns(image_column: str, label_column: str) -> tuple[str, ...]:
+    """Columns that the user named, as an Archive has them."""
+    return (image_column, label_column) if image_column or label_column else ()
+
+
+def refuse_columns(image_column: str, label_column: str, shown: str) -> None:
+    """Raises UsageError if a column is named for pictures that lie in no table."""
+    if wanted_columns(image_column, label_column):
+        flag = "--image_column" if image_column else "--label_column"
+        raise UsageError(
+            f"{flag} is for files with columns (Parquet, Arrow, CSV, JSON Lines), and {shown} has none: leave it out"
+        )
+
+
+def open_archives(
+    data_dir: Path, names: Sequence[bytes], *, labels: str = "", columns: tuple[str, ...] = ()
+) -> ArchivePictures:
     """The pictures of the archives `names` of a folder, or of the single archive `data_dir`.
 
     `labels` is "folders" (those in which the archives hold the pictures) or the path of a table, in place of the archives' own
-    labels. Raises UsageError if an archive is missing, damaged or compressed, if none holds a picture, or for wrong labels.
+    labels; `columns` are those of an Archive. Raises UsageError if an archive is missing, damaged or compressed, if none holds
+    a picture, or for wrong labels or columns.
     """
     root = archive_root(data_dir)
     if names:
@@ -118,7 +135,10 @@ def open_archives(data_dir: Path, names: Sequence[bytes], *, labels: str = "") -
     else:
         place = whole_path(data_dir) if address_of(data_dir) else os.path.realpath(os.fsencode(data_dir))
         names = [os.path.basename(place)]
-    index = open_index(root, names)
+    if not any(kind_by_name(name) in TABLES for name in names):
+        image_column, label_column = columns or ("", "")
+        refuse_columns(image_column, label_column, printable(root))
+    index = open_index(root, names, columns)
     _refuse_without_pictures(index, names)
     given = find_labels(labels, _inside(index)) if labels else None
     own = ArchiveLabels(()) if labels else read_labels(index)
@@ -134,7 +154,8 @@ def _refuse_without_pictures(index: ArchiveIndex, names: Sequence[bytes]) -> Non
         return
     where = f"{counted(len(names), 'archive')} of {printable(index.root)}"
     if len(index.lines):
-        raise UsageError(f"no record of {where} has a picture in image/encoded: give records of pictures")
+        known = "TFRecords have it in image/encoded, other files in a column"
+        raise UsageError(f"no record of {where} has a picture ({known}): give records of pictures")
     raise UsageError(f"the {where} hold no pictures: give archives of pictures")
 
 

@@ -1,7 +1,7 @@
 """The index of a folder of archives: where each picture lies, with its label, so that none is looked for again.
 
 It is made once, by reading every archive, and kept in the folder itself; where that cannot be written to, in the user's cache.
-A archive of another size or time than its entry says is read again, and no other one.
+An archive of another size or time than its entry says is read again, and no other one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from bulkinfer.files.atomic import remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
 from bulkinfer.records.archives.index_file import INDEX_SCHEMA, make_index, open_file
 from bulkinfer.records.manifest_file import FileLines
+from bulkinfer.records.sources.archive_names import INDEX_FILE
 from bulkinfer.records.sources.archives import archives_at
 from bulkinfer.types import Archive, printable
 
 log = logging.getLogger("bulkinfer")
-
-INDEX_FILE = ".bulkinfer-index.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +71,14 @@ class SelectedLines:
             start, index = stop, index + 1
 
 
-def open_index(root: bytes, names: Sequence[bytes]) -> ArchiveIndex:
+def open_index(root: bytes, names: Sequence[bytes], columns: tuple[str, ...] = ()) -> ArchiveIndex:
     """The index of these archives below `root`, read or made. Archives are in the order of their names.
+
+    `columns` are those of the tables among them, see Archive.
 
     Raises UsageError for an archive that cannot be read, and for an index that can be kept nowhere.
     """
-    wanted = archives_at(root, sorted(names))
+    wanted = archives_at(root, [(name, columns) for name in sorted(names)])
     places = _places(root)
     for path in places:
         if (found := _read(root, path, wanted)) is not None:

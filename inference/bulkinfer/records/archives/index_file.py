@@ -85,6 +85,8 @@ def make_index(root: bytes, path: Path, wanted: Sequence[Archive]) -> None:
         log.warning(f"warning: {printable_path(path)} is damaged, or of another version of bulkinfer: it is made again")
     known = {each.archive.path: (each, start) for each, start in _with_starts(opened[1])} if opened else {}
     kept = {name: found for name, found in known.items() if _is_as_listed(root, found[0].archive)}
+    asked = {archive.path: archive for archive in wanted}  # a table may be wanted for other columns than before
+    kept = {name: found for name, found in kept.items() if asked.get(name, found[0].archive) == found[0].archive}
     new = [archive for archive in wanted if archive.path not in kept]
     log.info(
         f"reading {counted(len(new), 'archive')} in {printable(root)} once, to know where their pictures lie; {path} keeps that"
@@ -97,8 +99,7 @@ def make_index(root: bytes, path: Path, wanted: Sequence[Archive]) -> None:
             for number, name in enumerate(names):
                 if name in tasks:
                     table, left_out = tasks.pop(name).result()
-                    archive = next(each for each in wanted if each.path == name)
-                    writer.add(Listed(archive, len(table), left_out), [table])
+                    writer.add(Listed(asked[name], len(table), left_out), [table])
                 else:
                     assert opened is not None, "what is kept comes from there"
                     listed, start = kept[name]
@@ -116,7 +117,7 @@ def _with_starts(known: Sequence[Listed]) -> Iterator[tuple[Listed, int]]:
 
 def _is_as_listed(root: bytes, archive: Archive) -> bool:
     try:
-        return archive_at(root, archive.path) == archive
+        return archive_at(root, archive.path, archive.columns) == archive
     except UsageError:  # it is gone
         return False
 
@@ -170,11 +171,11 @@ def _list(root: bytes, archive: Archive) -> tuple[pa.Table, Counter[str]]:
     path, left_out = os.path.join(root, archive.path), Counter[str]()
     try:
         with open_place(path) as file:
-            pictures = list(kind(archive.kind).list_pictures(file, path, left_out))
+            pictures = list(kind(archive.kind).list_pictures(file, path, left_out, archive.columns))
     except (OSError, ObjectError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise UsageError(f"{printable(path)} cannot be read ({reason}): repair that, or give another folder") from None
-    if archive_at(root, archive.path) != archive:
+    if archive_at(root, archive.path, archive.columns) != archive:
         raise UsageError(f"{printable(path)} changed while it was read: run the command again when nothing writes to it")
     return _table(pictures, archive.path, path), left_out
 

@@ -41,6 +41,8 @@ def partition_dataset(
     annotations: str | os.PathLike[str] = "",
     list_file: str | os.PathLike[str] = "",
     labels: str | os.PathLike[str] = "",
+    image_column: str = "",
+    label_column: str = "",
     include_hidden: bool = False,
     archive_mb: int = PartitionConfig.archive_mb,
 ) -> Dataset:
@@ -60,6 +62,8 @@ def partition_dataset(
         annotations=os.fspath(annotations),
         list_file=os.fspath(list_file),
         labels=os.fspath(labels),
+        image_column=image_column,
+        label_column=label_column,
         include_hidden=include_hidden,
         archive_mb=archive_mb,
     )

@@ -28,7 +28,7 @@ from bulkinfer.records.manifest import Manifest
 from bulkinfer.records.manifest_rows import ROWS, Entry, as_lines
 from bulkinfer.records.partitions.partition import only_one
 from bulkinfer.records.sources.archive_names import COUNTED
-from bulkinfer.records.sources.archives import PackedPicture, kind
+from bulkinfer.records.sources.archives import PackedPicture, write_archive
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.types import printable, printable_path
 
@@ -178,7 +178,7 @@ def _write(mode: str, path: Path, entries: Iterator[Entry], found: Found, labels
             yield PackedPicture(entry.key, data, label, "" if label is None else labels.names[label])
 
     with publishing(path) as temporary, temporary.open("wb") as file:
-        kind(mode).write(file, pictures())
+        write_archive(mode, file, pictures())
 
 
 def _write_labels(output: Path, labels: _Labels) -> None:

@@ -7,11 +7,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import RecordError, UsageError
 from bulkinfer.files.addresses import address_of
 from bulkinfer.records.open_place import size_and_time
 from bulkinfer.records.sources.archive_names import COMPRESSED, COUNTED, kind_by_name
@@ -19,15 +18,21 @@ from bulkinfer.records.sources.folder import first_names
 from bulkinfer.types import Archive, printable, shell_word
 
 # A kind of archives -> its module, which has the functions of a Kind.
-KINDS = {"tar": "bulkinfer.records.sources.tar", "tfrecord": "bulkinfer.records.sources.tfrecord"}
-
+KINDS = {
+    "tar": "bulkinfer.records.sources.tar",
+    "zip": "bulkinfer.records.sources.zip",
+    "tfrecord": "bulkinfer.records.sources.tfrecord",
+    "parquet": "bulkinfer.records.sources.parquet",
+    "arrow": "bulkinfer.records.sources.arrow",
+}
+TABLES = ("parquet", "arrow")  # kinds whose pictures are the values of a column
 
 _MOST_NAMED = 99  # missing archives that are counted
 _ASKED_AT_ONCE = 32  # of a store
 
 
 class ListedPicture(NamedTuple):
-    """A picture of an archive: its name there, its size in bytes (None: not known), and the part of the archive to read.
+    """A picture of an archive: its name there, its size in bytes (None: not known), and where it lies, as in Member.
 
     `offset` is -1 where the archive names the picture and does not hold it. `label` and `class_name` are as the archive has
     them. `boxes` are left, top, right and bottom of each object in it, as shares of width and height.
@@ -51,26 +56,65 @@ class PackedPicture(NamedTuple):
     class_name: str = ""
 
 
-class Kind(NamedTuple):
-    """How a kind of archives is read.
+class ArchiveFile(Protocol):
+    """An open archive: its name for messages, its size, and its bytes."""
 
-    `list_pictures(file, path, left_out)` yields the pictures of an open archive in order and counts in `left_out` what is none,
-    by kind. It raises UsageError, which names `path`, for an archive that cannot be read as a whole.
-    `write(file, pictures)` makes an archive.
-    `picture_in(data)` is the picture in the bytes of its part; raises RecordError if they hold none.
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read(self, offset: int, count: int) -> bytes:
+        """`count` bytes from `offset` on, fewer at the end of the file. Raises RecordError if it has changed."""
+
+
+# A function of offset, span and the most bytes of a picture, which gives the picture there. Raises RecordError if it cannot.
+PictureReader = Callable[[int, int, int], bytes]
+
+
+class Kind(NamedTuple):
+    """How a kind of archives is read. `columns` are those of an Archive.
+
+    `list_pictures(file, path, left_out, columns)` yields the pictures of an open archive in order and counts in `left_out` what
+    is none, by kind. It raises UsageError, which names `path`, for an archive that cannot be read as a whole.
+    `reader(file, columns)` reads its pictures, from several threads at once.
     """
 
-    list_pictures: Callable[[Any, bytes, Counter[str]], Iterator[ListedPicture]]
-    picture_in: Callable[[bytes], bytes]
-    write: Callable[[Any, Iterable[PackedPicture]], None]
+    list_pictures: Callable[[Any, bytes, Counter[str], tuple[str, ...]], Iterator[ListedPicture]]
+    reader: Callable[[ArchiveFile, tuple[str, ...]], PictureReader]
 
 
 def kind(name: str) -> Kind:
     """A kind of KINDS. Raises UsageError for another, as of a manifest that a newer bulkinfer has made."""
+    module = _module(name)
+    return Kind(module.list_pictures, module.reader)
+
+
+def write_archive(name: str, file: Any, pictures: Iterable[PackedPicture]) -> None:
+    """Write an archive of a kind that partition_dataset packs: config.PACKED."""
+    _module(name).write(file, pictures)
+
+
+def _module(name: str) -> Any:
     if name not in KINDS:
         raise UsageError(f"archives of kind {name!r} are not known here: install a newer bulkinfer")
-    module = importlib.import_module(KINDS[name])
-    return Kind(module.list_pictures, module.picture_in, module.write)
+    return importlib.import_module(KINDS[name])
+
+
+def read_part(file: ArchiveFile, offset: int, span: int, most_bytes: int) -> bytes:
+    """The `span` bytes from `offset` on. Raises RecordError if there are fewer, or more than `most_bytes` are wanted."""
+    check_size(span, most_bytes)
+    data = file.read(offset, span)
+    if len(data) < span:
+        raise RecordError("read", f"{file.name} ends before the picture does")
+    return data
+
+
+def check_size(size_bytes: int, most_bytes: int) -> None:
+    """Raises RecordError for a picture of more than `most_bytes`."""
+    if size_bytes > most_bytes:
+        raise RecordError("read", f"too large: {size_bytes} bytes, limit {most_bytes}")
 
 
 def check_names(root: bytes, names: Iterable[bytes]) -> None:
@@ -100,19 +144,23 @@ def refuse_compressed(path: bytes) -> None:
     )
 
 
-def archive_at(root: bytes, name: bytes) -> Archive:
-    """An archive as it is now, its path relative to `root`. Raises UsageError if it cannot be looked at."""
+def archive_at(root: bytes, name: bytes, columns: tuple[str, ...] = ()) -> Archive:
+    """An archive as it is now, its path relative to `root`; `columns` are those of a table.
+
+    Raises UsageError if it cannot be looked at.
+    """
     path = os.path.join(root, name)
     try:
         found = size_and_time(path)
     except OSError as error:
         raise UsageError(f"{printable(path)} cannot be read: {error.strerror}: put it back, or give another folder") from None
-    return Archive(name, kind_by_name(name), *found)
+    kind_of = kind_by_name(name)
+    return Archive(name, kind_of, *found, columns if kind_of in TABLES else ())
 
 
-def archives_at(root: bytes, names: Sequence[bytes]) -> list[Archive]:
-    """Archives as they are now, in the same order; see archive_at. In a store many are asked for at once."""
+def archives_at(root: bytes, named: Sequence[tuple[bytes, tuple[str, ...]]]) -> list[Archive]:
+    """Archives as they are now, by name and columns; see archive_at. Of a store many are asked for at once."""
     if not address_of(root):
-        return [archive_at(root, name) for name in names]
+        return [archive_at(root, *each) for each in named]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        return list(pool.map(partial(archive_at, root), names))
+        return list(pool.map(lambda each: archive_at(root, *each), named))

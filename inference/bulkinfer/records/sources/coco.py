@@ -190,6 +190,14 @@ def _images(
     return [Image(name, key, tuple(sorted(found)) if is_known else None) for name, (key, found) in united.items()], names
 
 
+def _as_bytes(name: str) -> bytes:
+    """A name as Python writes one that is not UTF-8 into JSON; other halves of characters stay as they are."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogatepass")
+
+
 def _id(value: Any, name: str, where: str, *, is_needed: bool = True) -> Hashable:
     """An id as an integer where it is one, also as text, else the text; None if it is null or absent and not needed."""
     if not isinstance(value, dict):
@@ -235,7 +243,7 @@ class _Names:
             name = urllib.parse.unquote(url.partition("?")[0].partition("#")[0].rpartition("/")[2])
         if not isinstance(name, str) or not name:
             raise _ShapeError(f"{where} has no file_name")
-        written = name.encode("utf-8", "surrogatepass")
+        written = _as_bytes(name)
         if b"\0" in written:
             raise _ShapeError(f"{where} has a file_name with a NUL character: {printable(written)}")
         normal = posixpath.normpath(written)

@@ -24,17 +24,17 @@ from bulkinfer.types import printable, printable_path
 log = logging.getLogger("bulkinfer")
 
 # Names of columns, in lower case.
-_NAMES = frozenset([
+NAMES = frozenset([
     "file", "filename", "file_name", "filepath", "id", "id_code", "image", "image_id", "image_name", "image_path",
     "imageid", "imagename", "img", "key", "name", "path", "picture",
 ])  # fmt: skip
-_LABELS = frozenset([
+LABELS = frozenset([
     "label", "class", "class_id", "class_name", "classid", "category", "category_id", "target", "wnid", "synset", "y",
     "predictionstring",
 ])  # fmt: skip
 _BOXES = "predictionstring"  # of ImageNet at Kaggle: the class, then the corners of its box
 _MOST_BYTES = 1 << 30
-_NO_LABEL = (b"", b"-1")
+NO_LABEL = (b"", b"-1")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_label_table(path: Path, flag: str) -> LabelTable:
     data = read_named_file(path, flag, _MOST_BYTES)
     try:
         labels, has_header, num_without = _labels(data)
-    except (_TableError, csv.Error) as error:
+    except (TableError, csv.Error) as error:
         raise UsageError(f"{flag}: {shown} is not a table of file names and labels: {error}") from None
     if has_header:
         log.info(f"{shown}: line 1 was taken as names of columns")
@@ -61,34 +61,34 @@ def read_label_table(path: Path, flag: str) -> LabelTable:
     return LabelTable(labels, hashlib.sha256(data).hexdigest(), shown)
 
 
-class _TableError(Exception):
+class TableError(Exception):
     """The text is no table of names and labels; the message says where."""
 
 
 def _labels(data: bytes) -> tuple[dict[bytes, bytes], bool, int]:
     """The label of each picture by its normalised name; whether the first line names columns; how many lines have no label."""
     if b"\0" in data:
-        raise _TableError("it is no text")
+        raise TableError("it is no text")
     rows = list(_rows(data.decode("utf-8-sig", "surrogateescape")))
     if not rows:
-        raise _TableError("it has no lines")
+        raise TableError("it has no lines")
     first = [cell.strip().lower() for cell in rows[0][1]]
-    name_column, label_column, has_header = _columns(first, [row for _, row in rows[1:]])
+    name_column, label_column, has_header = name_and_label(first, [row for _, row in rows[1:]])
     labels, num_without = dict[bytes, bytes](), 0
     for number, row in rows[has_header:]:
         if len(row) <= max(name_column, label_column):
-            raise _TableError(f"line {number} has {len(row)} column{'s' * (len(row) != 1)}")
+            raise TableError(f"line {number} has {len(row)} column{'s' * (len(row) != 1)}")
         name = posixpath.normpath(row[name_column].strip().encode("utf-8", "surrogateescape")).lstrip(b"/")
         label = row[label_column].strip()
         if has_header and first[label_column] == _BOXES:
             label = label.partition(" ")[0]
         value = label.encode("utf-8", "surrogateescape")
-        if value in _NO_LABEL:
+        if value in NO_LABEL:
             num_without += 1
         elif labels.setdefault(name, value) != value:
-            raise _TableError(f"{printable(name)} is {printable(labels[name])} and, in line {number}, {printable(value)}")
+            raise TableError(f"{printable(name)} is {printable(labels[name])} and, in line {number}, {printable(value)}")
     if not labels:
-        raise _TableError("it has no labels")
+        raise TableError("it has no labels")
     return labels, has_header, num_without
 
 
@@ -104,12 +104,15 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
         yield lines[reader.line_num - 1][0], row
 
 
-def _columns(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, int, bool]:
-    """The columns of names and of labels, and whether the first line has the names of the columns."""
-    names = [column for column, cell in enumerate(first) if cell in _NAMES]
-    labels = [column for column, cell in enumerate(first) if cell in _LABELS]
+def name_and_label(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, int, bool]:
+    """The columns of names and of labels, and whether the first line, in lower case, has the names of the columns.
+
+    Raises TableError if that is not clear.
+    """
+    names = [column for column, cell in enumerate(first) if cell in NAMES]
+    labels = [column for column, cell in enumerate(first) if cell in LABELS]
     if len(first) < 2:
-        raise _TableError("line 1 has 1 column: write a name and a label, separated by a comma, a tab or a blank")
+        raise TableError("line 1 has 1 column: write a name and a label, separated by a comma, a tab or a blank")
     if _is_picture(first[0]):
         return 0, 1, False
     if names and labels:
@@ -118,7 +121,7 @@ def _columns(first: Sequence[str], others: Sequence[list[str]]) -> tuple[int, in
         name = names[0] if names else 1 - labels[0]
         return name, 1 - name, True
     if names or labels:
-        raise _TableError(f"which of its columns {', '.join(first)} are meant is not clear: call them file and label")
+        raise TableError(f"which of its columns {', '.join(first)} are meant is not clear: call them file and label")
     return 0, 1, _is_header(first, others)
 
 

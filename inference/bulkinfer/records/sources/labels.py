@@ -92,7 +92,7 @@ def _of_folders(scan: Scan) -> Labels:
         folder, slash, _ = key.partition(b"/")
         return numbers.get(folder) if slash else None
 
-    return Labels(of, {"from": FOLDERS, "classes": _listed(numbers)}, _lines(len(scan.pictures), loose, len(numbers)))
+    return Labels(of, {"from": FOLDERS, "classes": _listed(numbers)}, label_lines(len(scan.pictures), loose, len(numbers)))
 
 
 class FoundLabels(NamedTuple):
@@ -132,7 +132,7 @@ def _of_table(table: LabelTable, scan: Scan) -> Labels:
     labels = labels_by_key(table, scan, "--labels")
     found = {key: numbers[label] for key, label in labels.by_key.items()}
     known = sum(picture.key in found for picture in scan.pictures)
-    lines = list(_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
+    lines = list(label_lines(len(scan.pictures), len(scan.pictures) - known, len(numbers)))
     if absent := len(table.labels) - known:
         lines.append(f"left out {counted(absent, 'name')} of {table.shown} without a picture here")
     lines += labels.elsewhere_lines(table)
@@ -167,6 +167,7 @@ def _listed(numbers: dict[bytes, int]) -> list[list[Any]]:
     return [[number, key_text(name)] for name, number in sorted(numbers.items(), key=lambda item: item[1])]
 
 
-def _lines(num_pictures: int, num_without: int, num_classes: int) -> tuple[str, ...]:
+def label_lines(num_pictures: int, num_without: int, num_classes: int) -> tuple[str, ...]:
+    """What to print of the labels of some pictures."""
     without = f"; {num_without:,} without a label" if num_without else ""
     return (f"labels of {counted(num_pictures - num_without, 'picture')} in {num_classes:,} classes{without}",)

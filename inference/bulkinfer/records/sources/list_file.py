@@ -1,4 +1,4 @@
-"""--list_file: the paths in a text file as records, sorted and without repetition; folders are not scanned.
+"""--list_file: the paths in a text file or table as records, sorted and without repetition; folders are not scanned.
 
 It is made for ten million lines. Arrow handles blocks of lines; only unusual lines (comments, dots, doubled slashes, absolute
 paths of another spelling) go through Python. The keys are kept once, in one buffer, and sorted by index; Arrow tables are made
@@ -31,6 +31,7 @@ from bulkinfer.records.place import ADDRESSES
 from bulkinfer.records.sources.coco import image_ids_from_names
 from bulkinfer.records.sources.folder import counted, first_names
 from bulkinfer.records.sources.list_paths import LONGEST_PATH, Place
+from bulkinfer.records.sources.list_table import RowLabels, as_lines, is_table, table_rows
 from bulkinfer.types import printable
 
 _READ_BYTES = 8 << 20
@@ -45,8 +46,8 @@ class Listing:
 
     A slice gives the lines of a manifest. `image_ids` is None if no key contains an image id, else -1 for a key without one.
     `sizes_bytes` is None until `with_sizes` has read the sizes; there -1 is a file that is missing or not a regular file, and
-    `missing` names these. `labels` is None, or has -1 for a picture without a label. `repeated` names a few of the
-    `num_repeated` lines that were dropped.
+    `missing` names these. `labels` is None, or has -1 for a picture without a label; `classes` are the number and name of each
+    class of a table. `repeated` names a few of the `num_repeated` lines that were dropped.
     """
 
     root: bytes
@@ -59,6 +60,7 @@ class Listing:
     sizes_bytes: _Integers | None = None
     labels: _Integers | None = None
     missing: list[bytes] = field(default_factory=list)
+    classes: list[list[Any]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -149,19 +151,20 @@ def _size_bytes(path: bytes) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
-def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
+def read_list(path: Path, data_dir: bytes, output: bytes, columns: tuple[str, str] = ("", "")) -> Listing:
     """Read the list file `path`: paths relative to `data_dir`, or absolute ones inside it; or addresses, then all of them.
+
+    `columns` are those of the paths and of the labels in a table, where its own names of columns do not say it.
 
     Lines end with \\n or \\r\\n; blank lines and lines that start with # are skipped (./#x is a name). Raises UsageError, with
     the line's number, for a path outside `data_dir` or in a partition in `output`.
     """
-    place, digest = Place.of(path, data_dir, output), hashlib.sha256()
-    data, lengths, number = bytearray(), [np.zeros(0, np.int32)], 0
+    place, digest, labels = Place.of(path, data_dir, output), hashlib.sha256(), RowLabels()
+    data, lengths = bytearray(), [np.zeros(0, np.int32)]
     try:
         with open_place(os.fsencode(path)) if address_of(path) else open_regular(path) as file:
-            for block in _blocks(place, file, digest):
-                keys, num_lines = place.keys(block, number)
-                number += num_lines
+            for number, block in _blocks_of(place, file, digest, columns, labels):
+                keys, _ = place.keys(block, number)
                 lengths.append(pc.binary_length(keys).to_numpy())
                 data += joined_bytes(keys)
     except OSError as error:
@@ -174,9 +177,43 @@ def read_list(path: Path, data_dir: bytes, output: bytes) -> Listing:
         raise UsageError(f"--list_file: {place.shown} contains no paths: give a text file with one path per line")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     keys = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    order, repeated, num_repeated = _sorted_once(keys)
+    order, repeats, repeated = _sorted_once(keys)
     root = ADDRESSES if place.holds_addresses else place.root
-    return Listing(root, digest.hexdigest(), keys, order, repeated, num_repeated, _image_ids(keys, order))
+    listing = Listing(root, digest.hexdigest(), keys, order, repeated, int(repeats.sum()))
+    if labels:
+        listing = _with_row_labels(listing, labels, repeats, place.shown)
+    once = order.filter(pa.array(~repeats)) if listing.num_repeated else order
+    return replace(listing, order=once, image_ids=_image_ids(keys, once))
+
+
+def _with_row_labels(listing: Listing, labels: RowLabels, repeats: Any, shown: str) -> Listing:
+    """Raises UsageError if rows of one picture have several labels. `listing.order` has repeated rows, too."""
+    of_row, classes = labels.numbered(shown)
+    ordered = of_row[listing.order.to_numpy()]
+    if len(differing := np.flatnonzero(repeats[1:] & (ordered[1:] != ordered[:-1]))):
+        key = printable(listing.keys[listing.order[int(differing[0])].as_py()].as_py())
+        raise UsageError(f"--list_file: {shown} has several labels for {key}: leave one of them")
+    return replace(listing, labels=ordered[~repeats], classes=classes)
+
+
+def _blocks_of(
+    place: Place, file: Any, digest: Any, columns: tuple[str, str], labels: RowLabels
+) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines, each ending with \\n, and the number of lines before each; the labels of a table are collected."""
+    name = place.path.name
+    if not is_table(name):
+        number = 0
+        for block in _blocks(place, file, digest):
+            yield number, block
+            number += block.count(b"\n")
+        return
+    while chunk := file.read(_READ_BYTES):
+        digest.update(chunk)
+    file.seek(0)
+    for number, rows in table_rows(file, name, place.shown, columns):
+        if rows.labels is not None:
+            labels.add(rows.labels)
+        yield number, as_lines(rows, number, place.shown)
 
 
 def _blocks(place: Place, file: Any, digest: Any) -> Iterator[bytes]:
@@ -195,12 +232,12 @@ def _blocks(place: Place, file: Any, digest: Any) -> Iterator[bytes]:
         yield (begun + b"\n").replace(b"\r\n", b"\n")
 
 
-def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes], int]:
-    """The rows of distinct keys, sorted by key; a few of the repeated keys, and how many rows were repeated."""
-    if pc.all(pc.less(keys[:-1], keys[1:])).as_py():
-        return pa.array(np.arange(len(keys), dtype=np.uint64)), [], 0
-    order = pc.sort_indices(keys)
+def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, Any, list[bytes]]:
+    """The rows sorted by key; whether each has the key of the one before; a few of the repeated keys."""
     repeats = np.zeros(len(keys), bool)
+    if pc.all(pc.less(keys[:-1], keys[1:])).as_py():
+        return pa.array(np.arange(len(keys), dtype=np.uint64)), repeats, []
+    order = pc.sort_indices(keys)
     names: list[bytes] = []
     for start in range(1, len(keys), ROWS):
         block = keys.take(order[start - 1 : start + ROWS])
@@ -208,7 +245,7 @@ def _sorted_once(keys: pa.LargeBinaryArray) -> tuple[pa.UInt64Array, list[bytes]
         repeats[start : start + len(equal)] = equal.to_numpy(zero_copy_only=False)
         if len(names) < _FEW:
             names = list(dict.fromkeys([*names, *block[1:].filter(equal)[:100].to_pylist()]))[:_FEW]
-    return order.filter(pa.array(~repeats)), names, int(repeats.sum())
+    return order, repeats, names
 
 
 def _image_ids(keys: pa.LargeBinaryArray, order: pa.UInt64Array) -> _Integers | None:

@@ -1,39 +1,40 @@
-"""Tar files as archives: an archive of a folder of pictures, or WebDataset's samples of pictures and labels.
+"""Tar files as archives: a folder of pictures that was packed, or WebDataset's samples of pictures and labels.
 
-A member counts as a picture by the rules of a folder (folder.py). In WebDataset, members whose names are equal up to the first
-dot of the base name are one sample: `a/7.cls` has the label of `a/7.jpg`, as a number or the name of a class, and `a/7.json`
-may have it as `label`. Links are followed within the archive. Members that a later one of the same name replaces are left out.
+packed_folder.py says which members are pictures, and what their labels are.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import posixpath
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from bulkinfer.errors import UsageError, first_line
 from bulkinfer.files.magic_bytes import HEAD_BYTES, identify
-from bulkinfer.records.sources.archives import ListedPicture, PackedPicture, refuse_compressed
-from bulkinfer.records.sources.folder import extension_of, is_ignored, is_picture
-from bulkinfer.types import key_text, printable
+from bulkinfer.records.sources.archives import (
+    ArchiveFile,
+    ListedPicture,
+    PackedPicture,
+    PictureReader,
+    read_part,
+    refuse_compressed,
+)
+from bulkinfer.records.sources.packed_folder import PackedFolder, link_target, path_inside
+from bulkinfer.types import printable
 
 _GZIP = b"\x1f\x8b"
-_MOST_LABEL_BYTES = 1 << 16  # of a .cls or .json; a longer one has no label
-_MOST_DIGITS = 20
 _ENCODING = ("utf-8", "surrogateescape")
 # Of pictures whose names have none, by what identify() calls them.
 _EXTENSIONS = {"JPEG": b"jpg", "PNG": b"png", "GIF": b"gif", "WEBP": b"webp", "BMP": b"bmp", "TIFF": b"tif", "JPEG2000": b"jp2",
                "AVIF": b"avif", "PPM": b"ppm", "QOI": b"qoi", "HEIC": b"heic"}  # fmt: skip
-_LINKS = 8  # that lead to each other
 
 
-def picture_in(data: bytes) -> bytes:
-    """The picture is what the archive holds."""
-    return data
+def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
+    """Reads pictures as they lie in the archive; see archives.Kind."""
+    return partial(read_part, file)
 
 
 def write(file: Any, pictures: Iterable[PackedPicture]) -> None:
@@ -71,32 +72,27 @@ def _add(archive: tarfile.TarFile, name: bytes, data: bytes) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-def list_pictures(file: Any, path: bytes, left_out: Counter[str]) -> Iterator[ListedPicture]:
+def list_pictures(file: Any, path: bytes, left_out: Counter[str], _columns: tuple[str, ...] = ()) -> Iterator[ListedPicture]:
     """The pictures of an open archive in order; see archives.Kind."""
     if file.read(2) == _GZIP:
         refuse_compressed(path)
     size = file.seek(0, 2)
     file.seek(0)
-    found: dict[bytes, ListedPicture] = {}
-    links: dict[bytes, bytes] = {}
-    labels: dict[bytes, int | str] = {}
+    folder = PackedFolder(left_out)
     for member, archive in _members(file, size, printable(path)):
-        name = _normal(member.name)
-        if any(is_ignored(part, False) for part in name.split(b"/")):
-            left_out["hidden or system files"] += not member.isdir()
-        elif member.issym() or member.islnk():
-            base = posixpath.dirname(name) if member.issym() else b""
-            links[name] = _normal(posixpath.join(base, member.linkname.encode(*_ENCODING)).decode(*_ENCODING))
+        name = path_inside(member.name.encode(*_ENCODING))
+        if folder.skips(name, is_folder=member.isdir()):
+            continue
+        if member.issym():
+            folder.add_link(name, link_target(name, member.linkname.encode(*_ENCODING)))
+        elif member.islnk():
+            folder.add_link(name, path_inside(member.linkname.encode(*_ENCODING)))
         elif member.isreg():
-            _take(member, name, archive, found, labels, left_out)
+            offset = -1 if member.issparse() else member.offset_data
+            folder.add_file(ListedPicture(name, member.size, offset, member.size), partial(_first_bytes, archive, member))
         elif not member.isdir():
             left_out["pipes, sockets or devices"] += 1
-    for name, picture in _with_links(found, links).items():
-        label = labels.get(_sample(name))
-        if isinstance(label, int):
-            yield picture._replace(label=label)
-        else:
-            yield picture._replace(class_name=label or "")
+    yield from folder.pictures()
 
 
 def _members(file: Any, size: int, shown: str) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
@@ -120,68 +116,7 @@ def _members(file: Any, size: int, shown: str) -> Iterator[tuple[tarfile.TarInfo
         raise UsageError(f"{shown} is damaged: no member begins at byte {end}, where one should: fetch it again")
 
 
-def _normal(name: str) -> bytes:
-    """The path of a member relative to the archive, which no `..` leads out of."""
-    return posixpath.normpath(b"/" + name.encode(*_ENCODING)).lstrip(b"/")
-
-
-def _sample(name: bytes) -> bytes:
-    """What names of members of one sample have in common."""
-    folder, slash, base = name.rpartition(b"/")
-    return folder + slash + base.partition(b".")[0]
-
-
-def _take(
-    member: tarfile.TarInfo, name: bytes, archive: tarfile.TarFile, found: dict[bytes, ListedPicture],
-    labels: dict[bytes, int | str], left_out: Counter[str],
-) -> None:  # fmt: skip
-    """Note a picture or a label, and count everything else."""
-    extension = extension_of(name)
-    if extension in (b"cls", b"json") and (label := _label(member, extension, archive)) is not None:
-        labels[_sample(name)] = label
-        return
-
-    def head() -> bytes:
-        content = archive.extractfile(member)
-        assert content is not None, "a regular member has content"
-        return content.read(HEAD_BYTES)
-
-    if is_picture(posixpath.basename(name), member.size, head):
-        if found.pop(name, None):
-            left_out["replaced by a later member of the same name"] += 1
-        is_whole = not member.issparse()
-        found[name] = ListedPicture(name, member.size, member.offset_data if is_whole else -1, member.size)
-    else:
-        left_out[f".{key_text(extension)}" if extension else "without extension"] += 1
-
-
-def _label(member: tarfile.TarInfo, extension: bytes, archive: tarfile.TarFile) -> int | str | None:
-    """The label in a .cls or .json member: a number from 0, or the name of a class; None if it holds none."""
+def _first_bytes(archive: tarfile.TarFile, member: tarfile.TarInfo, count: int) -> bytes:
     content = archive.extractfile(member)
-    if content is None or member.size > _MOST_LABEL_BYTES:
-        return None
-    text = content.read().decode("utf-8", "replace").strip()
-    if extension == b"json":
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        text = str(value.get("label", "")) if isinstance(value, dict) else ""
-    if text.isdecimal() and len(text) < _MOST_DIGITS:
-        return int(text)
-    return text if text and text != "-1" and "\n" not in text else None
-
-
-def _with_links(found: dict[bytes, ListedPicture], links: dict[bytes, bytes]) -> dict[bytes, ListedPicture]:
-    """The pictures, and behind them the links to pictures. One whose target is not there is a picture by its name."""
-    for name in links:
-        target = name
-        for _ in range(_LINKS):
-            if target not in links:
-                break
-            target = links[target]
-        if target in found:
-            found[name] = found[target]._replace(name=name)
-        elif is_picture(posixpath.basename(name), 0, bytes):
-            found[name] = ListedPicture(name, None, -1, 0)
-    return found
+    assert content is not None, "a regular member has content"
+    return content.read(count)

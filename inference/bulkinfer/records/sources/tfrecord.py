@@ -15,7 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bulkinfer.errors import RecordError, UsageError
-from bulkinfer.records.sources.archives import ListedPicture, PackedPicture, refuse_compressed
+from bulkinfer.records.sources.archives import (
+    ArchiveFile,
+    ListedPicture,
+    PackedPicture,
+    PictureReader,
+    read_part,
+    refuse_compressed,
+)
 from bulkinfer.records.sources.match_names import leads_out
 from bulkinfer.records.sources.tf_example import example_of, missing_package, parsed, values
 from bulkinfer.types import printable
@@ -81,8 +88,21 @@ def _record(frame: bytes) -> bytes | None:
     return record if _FOOTER.pack(checksum(record)) == frame[-_FOOTER.size :] else None
 
 
+def reader(file: ArchiveFile, _columns: tuple[str, ...] = ()) -> PictureReader:
+    """Reads the pictures of records; see archives.Kind."""
+
+    def read(offset: int, span: int, most_bytes: int) -> bytes:
+        data = read_part(file, offset, span, most_bytes)
+        try:
+            return picture_in(data)
+        except RecordError as error:
+            raise RecordError(error.stage, f"{error.message}, at byte {offset} of {file.name}") from None
+
+    return read
+
+
 def picture_in(data: bytes) -> bytes:
-    """The picture in the bytes of a frame; see archives.Kind."""
+    """The picture in the bytes of a frame. Raises RecordError if they hold none."""
     if (record := _record(data)) is None:
         raise RecordError("read", "the record does not match its checksum")
     if (features := parsed(record)) is None:
@@ -101,7 +121,7 @@ def write(file: Any, pictures: Iterable[PackedPicture]) -> None:
         file.write(frame_of(example_of(features)))
 
 
-def list_pictures(file: Any, path: bytes, _left_out: Counter[str]) -> Iterator[ListedPicture]:
+def list_pictures(file: Any, path: bytes, _left_out: Counter[str], _columns: tuple[str, ...] = ()) -> Iterator[ListedPicture]:
     """The records of an open file in order; see archives.Kind. A record without a usable name is called by its number.
 
     One that is damaged or holds no picture is listed without a size: reading it says what is wrong.

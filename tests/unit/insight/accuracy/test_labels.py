@@ -45,11 +45,11 @@ def labels_of(tmp_path: Path, text: str, keys: list[bytes] = KEYS, name: str = "
 
 
 def test_folders() -> None:
-    keys = ["cat/a/1.jpg", "1.jpg", "\\xff/1.jpg", "a.tar/dog/1.jpg", "a.tar/1.jpg"]
-    rows = pa.table({"key": keys, "key_bytes": pa.array([None, None, b"\xff/1.jpg", None, None], pa.binary())})
+    keys = ["cat/a/1.jpg", "1.jpg", "\\xff/1.jpg", "a.tar/dog/1.jpg", "a.tar/1.jpg", "data/b.zip/dog/1.jpg"]
+    rows = pa.table({"key": keys, "key_bytes": pa.array([None, None, b"\xff/1.jpg", None, None, None], pa.binary())})
     for word in ("folder", "folders"):
         found = open_labels(word, None, UNKNOWN)  # type: ignore[arg-type]
-        assert found.of(rows) == [("cat",), (), ("\\xff",), ("dog",), ()]
+        assert found.of(rows) == [("cat",), (), ("\\xff",), ("dog",), (), ("dog",)]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bulkinfer.errors import RunError, UsageError
@@ -21,7 +22,7 @@ from bulkinfer.records.sources.tfrecord import frame_of
 from bulkinfer.types import Member, Record
 
 from tests import pictures
-from tests.archives import write_tar, write_tfrecord
+from tests.archives import write_parquet, write_tar, write_tfrecord
 
 FILES = {f"{name}.jpg": name.encode() * 3 for name in "abcdef"}
 
@@ -81,7 +82,7 @@ def test_what_holds_no_pictures_is_refused(tmp_path: Path) -> None:
         open_dataset(tmp_path)
     (tmp_path / "0.tar").unlink()
     (tmp_path / "0.tfrecord").write_bytes(frame_of(example_of({"image": b"x"})))
-    with pytest.raises(UsageError, match=r"no record of 1 archive of .* has a picture in image/encoded: give records"):
+    with pytest.raises(UsageError, match=r"no record of 1 archive of .* has a picture .*: give records of pictures"):
         open_dataset(tmp_path)
     (tmp_path / "0.tfrecord").rename(tmp_path / "0.tfrecord.gz")
     with pytest.raises(UsageError, match=r"0\.tfrecord\.gz is compressed"):
@@ -185,3 +186,37 @@ def test_a_record_that_lost_its_name_is_found_where_it_was(tmp_path: Path, is_da
         with pytest.raises(Exception, match=r"the record does not match its checksum, at byte \d+ of x\.tfrecord"):
             read_place(other.place, 100)
     assert changed_archives(replace(manifest)) == []
+
+
+def test_columns_that_the_user_names(tmp_path: Path) -> None:
+    """Two columns of one file are two data sets, also where their pictures have equal names and sizes."""
+    folder = tmp_path / "data"
+    columns = {"left": [b"l0", b"l1"], "right": [b"r0", b"r1"], "kind": ["x", "y"], "label": [7, 8]}
+    write_parquet(folder / "0.parquet", pa.table(columns))
+    with pytest.raises(UsageError, match="has the pictures is not clear: give one of left, right as --image_column"):
+        open_dataset(folder)
+    left, right = (open_dataset(folder, image_column=name, label_column="kind") for name in ("left", "right"))
+    for dataset, expected in ((left, [b"l0", b"l1"]), (right, [b"r0", b"r1"])):
+        assert list(contents(records(dataset)).values()) == expected
+        assert [record.label for record in records(dataset)] == [0, 1]
+    assert left.content_hash != right.content_hash
+    assert [record.label for record in records(open_dataset(folder, image_column="left"))] == [7, 8]
+    parts = partition_dataset(folder, partitions=1, output=tmp_path / "parts", image_column="right")
+    assert list(contents(records(parts)).values()) == [b"r0", b"r1"]
+    os.utime(folder / "0.parquet", ns=(1, 1))
+    assert list(contents(records(open_dataset(tmp_path / "parts"))).values()) == [b"r0", b"r1"]
+    with pytest.raises(UsageError, match="--image_column is for a plain folder: give it to partition_dataset, which made"):
+        open_dataset(tmp_path / "parts", image_column="left")
+
+
+def test_columns_of_what_has_none(tmp_path: Path) -> None:
+    data = write(tmp_path / "data")
+    about = r"is for files with columns \(Parquet, Arrow, CSV, JSON Lines\), and .*"
+    with pytest.raises(UsageError, match=rf"^--label_column {about}data has none: leave it out$"):
+        open_dataset(data, label_column="x")
+    pictures.write_files(tmp_path / "photos", {"a.jpg": b"x"})
+    with pytest.raises(UsageError, match=rf"^--image_column {about}photos has none: leave it out$"):
+        open_dataset(tmp_path / "photos", image_column="x")
+    (tmp_path / "list.txt").write_text("a.jpg\n")
+    with pytest.raises(UsageError, match=rf"^--image_column {about}list\.txt has none: leave it out$"):
+        partition_dataset(tmp_path / "photos", list_file=tmp_path / "list.txt", image_column="x", output=tmp_path / "out")

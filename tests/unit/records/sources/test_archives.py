@@ -17,6 +17,11 @@ from bulkinfer.records.sources.archives import KINDS, archive_at, check_names, k
         ("a.tar", "tar"), ("A.TAR", "tar"), ("x-00000-of-00012.tar", "tar"), ("x.tar-00000-of-00012", "tar"),
         ("a.tfrecord", "tfrecord"), ("a.tfrecords", "tfrecord"), ("a.tfrec", "tfrecord"), ("train-00000-of-01024", "tfrecord"),
         ("flowers_train_00000-of-00005.tfrecord", "tfrecord"), ("imagenet2012-train.tfrecord-00000-of-01024", "tfrecord"),
+        ("a.ZIP", "zip"), ("train-00000-of-00005-2c1a.parquet", "parquet"), ("part-0.snappy.parquet", "parquet"),
+        ("data-00000-of-00002.arrow", "arrow"), ("a.feather", "arrow"), (".bulkinfer-index.parquet", ""),
+        ("part-00000-0000000000-0000000100.parquet", ""), ("part-00000-1e2f.c000.snappy.parquet", "parquet"),
+        ("manifest.parquet", ""), ("manifest-00003.parquet", ""), ("_times.parquet", ""),
+        ("a.parquet.gz", COMPRESSED),
         ("a.tar.gz", COMPRESSED), ("a.tgz", COMPRESSED), ("train-00000-of-01024.gz", COMPRESSED),
         ("a.tfrecord.zst", COMPRESSED),
         ("a.jpg", ""), ("a.jpg.gz", ""), ("page-1-of-2", ""), ("x-00000-of-00012.jpg", ""), ("target", ""), (".tar", "tar"),
@@ -28,8 +33,8 @@ def test_the_name_says_the_kind(name: str, expected: str) -> None:
 
 def test_each_kind_is_read_by_its_module() -> None:
     assert all(callable(function) for name in KINDS for function in kind(name))
-    with pytest.raises(UsageError, match="archives of kind 'zip' are not known here: install a newer bulkinfer"):
-        kind("zip")
+    with pytest.raises(UsageError, match="archives of kind 'rar' are not known here: install a newer bulkinfer"):
+        kind("rar")
 
 
 def names(stem: str, end: str, *numbers: int) -> list[bytes]:
