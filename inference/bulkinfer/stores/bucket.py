@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import time
@@ -24,6 +25,7 @@ _FIRST_S, _LATER_S = 10, 120
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 4}  # base / 2 on average
 _MOST_RETRIES = 1000  # the time decides
 _BROKEN_TRIES, _PAUSE_S = 6, 0.05  # of a request whose answer breaks off
+_SECOND_NS = 1_000_000_000
 _PAGE = 1000  # objects of a listing that are taken at once
 _OWN_ROLE = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
@@ -168,5 +170,9 @@ def _found(meta: Any) -> Found:
 
 
 def _time_ns(meta: Any) -> int:
-    """Whole seconds: listings have milliseconds, and the heads of objects have not."""
-    return int(meta["last_modified"].timestamp()) * 1_000_000_000
+    """The time of the last change in whole seconds, which is all that stores tell, and a fraction made of the tag.
+
+    So an object that was replaced within a second by one of the same size has another time.
+    """
+    tag = hashlib.sha256(str(meta["e_tag"] or "").encode()).digest()
+    return int(meta["last_modified"].timestamp()) * _SECOND_NS + int.from_bytes(tag[:8]) % _SECOND_NS

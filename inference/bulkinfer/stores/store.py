@@ -22,7 +22,7 @@ Admit: TypeAlias = Callable[[int], object]  # called with the size in bytes befo
 class Found(NamedTuple):
     """What a store says of an object: its size in bytes, the time of its last change in ns, and a tag of its content.
 
-    The time is 0 where a web server does not tell it, the tag is then empty.
+    Another content has another time, also within one second, but for web servers: there the time is 0 if it is not known.
     """
 
     size_bytes: int
