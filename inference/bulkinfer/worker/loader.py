@@ -158,6 +158,7 @@ class Loader:
                         assert self._stopping, "a step has as many records as it says"
                         return
                     yield batch, index, chunk, step.partition
+                    del chunk  # see _work
 
     def _work(self, mark: Mark) -> None:
         try:

@@ -120,12 +120,16 @@ class _Listing:
     in_order: bool = True
     count: int = 0
     size_bytes: int = 0
+    folder: tuple[bytes, bool] = (b"", False)  # the last one, and whether it is ignored
 
     def add(self, page: Sequence[Listed], pool: ThreadPoolExecutor) -> None:
         """Sort the objects of a page into pictures and others."""
         found = [(each, self._name(each)) for each in page]
         kept = [(each, name) for each, name in found if name and not self._is_ignored(name)]
-        for (each, name), is_one in zip(kept, pool.map(self._judge, kept), strict=True):
+        unclear = [(each, name) for each, name in kept if not _is_clear(name)]
+        judged = dict(zip((name for _, name in unclear), pool.map(self._judge, unclear), strict=True))
+        for each, name in kept:
+            is_one = judged.get(name, True)
             if isinstance(is_one, ObjectError):
                 self.scan.unreadable.append(Unreadable(name, str(is_one)))
             elif is_one is None:
@@ -139,7 +143,10 @@ class _Listing:
         return each.key[len(self.prefix) + 1 if self.prefix else 0 :].encode()
 
     def _is_ignored(self, name: bytes) -> bool:
-        is_one = any(is_ignored(part, self.include_hidden) for part in name.split(b"/"))
+        folder, _, base = name.rpartition(b"/")
+        if folder != self.folder[0]:  # most objects lie in the folder of the one before
+            self.folder = folder, any(is_ignored(part, self.include_hidden) for part in folder.split(b"/"))
+        is_one = self.folder[1] or is_ignored(base, self.include_hidden)
         self.scan.ignored += is_one
         return is_one
 
@@ -165,6 +172,11 @@ class _Listing:
             self.scan.archives.append(name)
         extension = extension_of(posixpath.basename(name))
         self.scan.not_pictures[f".{key_text(extension)}" if extension else "without extension"] += 1
+
+
+def _is_clear(name: bytes) -> bool:
+    """Whether the name alone says that an object is a picture, as is_picture has it."""
+    return extension_of(name) in PICTURE_EXTENSIONS and not posixpath.basename(name).startswith(b"._")
 
 
 def list_stored(address: str, *, include_hidden: bool = False) -> StoredPictures:
