@@ -43,13 +43,13 @@ class Case:
 MICRO_8 = "--micro_batch_size 8 --gradient_accumulation 8"
 CASES = {
     "ranks_resnet20": Case("cifar_resnet20", 256, 4, 24, "--micro_batch_size 256", "--micro_batch_size 128 --replicas 2"),
-    "ranks_resnet50": Case("resnet50", 16, 2, 8, "--micro_batch_size 16", "--micro_batch_size 8 --replicas 2"),
-    "stages": Case("resnet50", 64, 1, 2, MICRO_8, f"{MICRO_8} --pipeline_splits layer2.0 --pipeline_schedule 1f1b"),
+    "ranks_resnet50": Case("resnet50", 32, 1, 4, "--micro_batch_size 32", "--micro_batch_size 16 --replicas 2"),
+    "stages": Case("resnet50", 64, 1, 2, MICRO_8, f"{MICRO_8} --pipeline_splits layer3.0 --pipeline_schedule 1f1b"),
     "norm_span": Case(
         "cifar_resnet20", 256, 4, 24, "--micro_batch_size 128 --replicas 2", "--micro_batch_size 128 --replicas 2 --norm_span 2"
     ),
     "norm_span_resnet50": Case(
-        "resnet50", 16, 2, 8, "--micro_batch_size 8 --replicas 2", "--micro_batch_size 8 --replicas 2 --norm_span 2"
+        "resnet50", 32, 1, 4, "--micro_batch_size 16 --replicas 2", "--micro_batch_size 16 --replicas 2 --norm_span 2"
     ),
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from footprint import MIB, jpeg, over, run, tell
 
 SMALL, LARGE = 2, 16  # batches
+SPLITS = ("layer1.1", "layer1.2", "layer2.0", "layer3.0")  # of resnet50 into two stages
 IMAGENET, CLASSES = 1_281_167, 1_000  # training pictures
 
 
@@ -47,16 +48,16 @@ def measure_stages(scratch: Path) -> None:
     """The larger of two stages beside one process, for updates of 64 pictures."""
 
     def peak(*words: object) -> float:
-        every = ("train", "--dataset", "synthetic", "--model", "resnet50", "--steps", 1, "--checkpoints_per_epoch", 0)
+        every = ("train", "--dataset", "synthetic", "--model", "resnet50", "--steps", 2, "--checkpoints_per_epoch", 0)
         return run("bulkinfer", *every, "--validation", "none", *words, cwd=scratch)[1] / MIB
 
     parts = ("--micro_batch_size", 8, "--gradient_accumulation", 8)
     at_once, accumulated = peak("--micro_batch_size", 64), peak(*parts)
-    larger = peak(*parts, "--pipeline_splits", "layer2.0", "--pipeline_schedule", "1f1b")
-    print(
-        f"64 pictures at once: {at_once:.0f} MiB, in micro batches of 8: {accumulated:.0f} MiB, and {larger:.0f} MiB in a stage"
-    )
-    tell("  a stage, of the one at once", larger / at_once, "", 0.75)
+    print(f"64 pictures at once: {at_once:.0f} MiB, in micro batches of 8: {accumulated:.0f} MiB")
+    for split in SPLITS:
+        larger = peak(*parts, "--pipeline_splits", split, "--pipeline_schedule", "1f1b")
+        print(f"the larger of two stages, split at {split}: {larger:.0f} MiB, {larger / accumulated:.2f} of the accumulated")
+        tell(f"  split at {split}, of the one at once", larger / at_once, "", 0.75)
 
 
 def make_folders(place: Path, names: int) -> Path:
