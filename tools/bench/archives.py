@@ -76,7 +76,7 @@ def write_sets(given: argparse.Namespace, scratch: Path) -> dict[str, Path]:
         made = write_pictures(scratch / "made", ["160x120" if given.small else "640x480"])
         plain.mkdir()
         for number in range(given.made):
-            content = made[number % len(made)].read_bytes()
+            content = Path(made[number % len(made)]).read_bytes()
             (plain / f"{number:06d}.jpg").write_bytes(content + number.to_bytes(8))  # no two are equal, as in data sets
     pictures = sorted(plain.iterdir())
     folder = scratch / "folder"

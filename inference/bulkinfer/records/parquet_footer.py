@@ -11,7 +11,8 @@ from typing import Any
 
 _ROW_GROUPS = 4  # of FileMetaData
 _COLUMNS, _META = 1, 3  # of RowGroup, of ColumnChunk
-_TYPE, _PATH, _NUM_VALUES, _UNCOMPRESSED = 1, 3, 5, 6  # of ColumnMetaData
+_TYPE, _PATH, _CODEC, _NUM_VALUES, _UNCOMPRESSED = 1, 3, 4, 5, 6  # of ColumnMetaData
+_CODECS = range(8)
 _DEEPEST = 16  # structures in each other; a footer has six
 
 
@@ -56,6 +57,8 @@ def _chunk(meta: dict[int, Any]) -> Chunk:
     numbers = [meta[field] for field in (_TYPE, _NUM_VALUES, _UNCOMPRESSED)]
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("its footer holds negative sizes")
+    if meta[_CODEC] not in _CODECS:
+        raise ValueError(f"its footer names compression {meta[_CODEC]}, which does not exist")
     return Chunk(meta[_PATH][0].decode(), *numbers)
 
 

@@ -28,10 +28,10 @@ _HEADER_BYTES = 1 << 13  # read for the header of a page; one with long statisti
 _MOST_HEADER_BYTES = 1 << 20
 _MOST_PAGE_BYTES = 1 << 29  # once decompressed; reading takes up to five times that
 _MOST_VALUES = 1 << 24  # in a page
-_DATA, _DATA_V2 = 0, 3  # types of pages
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # types of pages
 _BYTES = 6
 _TYPES = {"INT32": 1, "INT64": 2, "BYTE_ARRAY": _BYTES}
-_CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "LZ4": 5, "ZSTD": 6, "LZ4_RAW": 7}
+_CODECS = (0, 1, 2, 4, 5, 6, 7)  # none, Snappy, gzip, Brotli, LZ4, Zstandard, LZ4 without frames
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _DELTAS, _DELTA_LENGTHS, _RLE_DICTIONARY = 0, 2, 3, 5, 6, 8
 _BY_DICTIONARY = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
 # Others may turn a few bytes into gigabytes.
@@ -59,18 +59,26 @@ class Page(NamedTuple):
     by_dictionary: bool
 
 
+class Footer(NamedTuple):
+    """What a footer says: the columns as Parquet and as Arrow has them, and the row groups, by the numbers of their fields."""
+
+    columns: pq.ParquetSchema
+    schema: pa.Schema
+    groups: list[dict[int, Any]]
+
+
 class ColumnPages:
     """The pages of one column; `read` reads the file. Raises ValueError for a damaged column, or one that is not read here."""
 
-    def __init__(self, read: Read, metadata: pq.FileMetaData, leaf: Leaf) -> None:
+    def __init__(self, read: Read, footer: Footer, leaf: Leaf) -> None:
         self._read = read
-        number = _number_of(metadata.schema, leaf)
-        column = metadata.schema.column(number)
+        number = _number_of(footer.columns, leaf)
+        column = footer.columns.column(number)
         shown = ".".join(leaf)
         if column.max_repetition_level or column.physical_type not in _TYPES:
             raise ValueError(f"its column {shown} is of a type that is not read: {column.physical_type}")
         self._type, self._level = _TYPES[column.physical_type], int(column.max_definition_level)
-        self._chunks = [_chunk(metadata.row_group(group).column(number)) for group in range(metadata.num_row_groups)]
+        self._chunks = [_chunk(group, number) for group in footer.groups]
         self._in_file = sorted(self._chunks, key=_start)
 
     def pages(self) -> Iterator[Page]:
@@ -98,10 +106,11 @@ class ColumnPages:
         chunk = self._in_file[bisect_right(self._in_file, page.offset, key=_start) - 1]
         dictionary = b""
         if page.by_dictionary:
-            if chunk.dictionary < 0:
+            begin = chunk.start if chunk.dictionary < 0 else chunk.dictionary  # some writers do not say where it is
+            header, size = self._header(begin)
+            if header[1] != _DICTIONARY:
                 raise ValueError(f"its page at byte {page.offset} needs a dictionary, and there is none")
-            _, size = self._header(chunk.dictionary)
-            dictionary = self._whole(chunk.dictionary, size)
+            dictionary = self._whole(begin, size)
         data = self._whole(page.offset, page.size_bytes)
         footer = compact(self._footer(page.num_values, chunk.codec, len(dictionary), len(data)))
         file = b"".join((_MAGIC, dictionary, data, footer, len(footer).to_bytes(4, "little"), _MAGIC))
@@ -169,10 +178,11 @@ class ColumnPages:
         return {1: 2, 2: schema, 3: Long(count), 4: [group]}
 
 
-def open_footer(read: Read, size_bytes: int) -> tuple[pq.FileMetaData, pa.Schema]:
-    """What the footer of a file says of its row groups, and its columns; only the footer is read.
+def open_footer(read: Read, size_bytes: int) -> Footer:
+    """The footer of a file; only that is read.
 
-    Raises ValueError or an error of pyarrow if there is none.
+    Raises ValueError or an error of pyarrow if there is none. What it says of row groups is not asked of pyarrow, which ends
+    the process on some damage there.
     """
     end = read(max(0, size_bytes - 8), 8)
     if end[4:] == _ENCRYPTED:
@@ -182,8 +192,10 @@ def open_footer(read: Read, size_bytes: int) -> tuple[pq.FileMetaData, pa.Schema
     length = int.from_bytes(end[:4], "little") + 8
     if length > min(size_bytes, _MOST_FOOTER_BYTES):
         raise ValueError("its footer is longer than the file")
-    file = pq.ParquetFile(pa.BufferReader(read(size_bytes - length, length)))
-    return file.metadata, file.schema_arrow
+    data = read(size_bytes - length, length)
+    found, _ = read_structure(data)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    return Footer(file.schema, file.schema_arrow, found[4])
 
 
 def _start(chunk: Chunk) -> int:
@@ -197,10 +209,13 @@ def _number_of(schema: pq.ParquetSchema, leaf: Leaf) -> int:
     raise ValueError(f"it has no column {'.'.join(leaf)}")
 
 
-def _chunk(column: pq.ColumnChunkMetaData) -> Chunk:
-    dictionary = column.dictionary_page_offset if column.has_dictionary_page else None
-    start = column.data_page_offset if dictionary is None else min(dictionary, column.data_page_offset)
-    if column.compression not in _CODECS:
-        raise ValueError(f"it is compressed with {column.compression}, which is not read")
-    end, codec = start + column.total_compressed_size, _CODECS[column.compression]
-    return Chunk(start, end, column.num_values, -1 if dictionary is None else dictionary, codec)
+def _chunk(group: dict[int, Any], number: int) -> Chunk:
+    """A column chunk, by ColumnMetaData of parquet.thrift."""
+    meta = group[1][number][3]
+    codec, num_values, size_bytes, start, dictionary = (meta.get(field, 0) for field in (4, 5, 7, 9, 11))
+    if not all(isinstance(value, int) and value >= 0 for value in (codec, num_values, size_bytes, start, dictionary)):
+        raise ValueError("its footer holds negative sizes")
+    if codec not in _CODECS:
+        raise ValueError(f"it is compressed in a way that is not read: {codec}")
+    start = min(start, dictionary) if dictionary else start
+    return Chunk(start, start + size_bytes, num_values, dictionary or -1, codec)

@@ -28,7 +28,7 @@ _HEAD_BYTES = 1 << 16  # of a CSV file, that show its columns
 _BLOCK_BYTES = 8 << 20
 _LINES = 1 << 16  # of JSON in a block
 _LONGEST_LINE = 1 << 20  # bytes
-_DAMAGE = (pa.ArrowException, ValueError, OSError, KeyError)
+_DAMAGE = (pa.ArrowException, csv.Error, ValueError, OSError, KeyError)
 
 Wanted = tuple[str, str]  # names of the columns of paths and of labels that the user gave; empty: not given
 

@@ -29,7 +29,15 @@ _CACHED_BYTES = 128 << 20  # of pages that stay in memory in a process
 _pages = PageCache(_CACHED_BYTES)
 _LISTED_AT_ONCE = 2  # pages, by the threads that make an index: each takes a multiple of its size
 _listing = threading.BoundedSemaphore(_LISTED_AT_ONCE)
-_DAMAGE = (pa.ArrowException, ValueError, OSError, IndexError, KeyError)  # what pyarrow raises for damaged files
+_DAMAGE = (
+    pa.ArrowException,
+    ValueError,
+    OSError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)  # what pyarrow raises for damaged files
 
 
 def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tuple[str, ...] = ()) -> Iterator[ListedPicture]:
@@ -38,14 +46,14 @@ def list_pictures(file: Any, path: bytes, _left_out: Counter[str], columns: tupl
     read = partial(_read_at, file)
     try:
         read_chunks(file)
-        metadata, schema = open_footer(read, file.seek(0, os.SEEK_END))
+        footer = open_footer(read, file.seek(0, os.SEEK_END))
     except _DAMAGE as error:
         raise UsageError(f"{shown} is no Parquet file, is cut off or damaged ({first_line(error)}): fetch it again") from None
-    found, names, row = find_columns(schema, path, columns), PictureNames(), 0
+    found, names, row = find_columns(footer.schema, path, columns), PictureNames(), 0
     try:
-        pages = ColumnPages(read, metadata, found.picture)
-        texts = _values(ColumnPages(read, metadata, found.name)) if found.name else repeat(None)
-        labels = _values(ColumnPages(read, metadata, found.label)) if found.label else repeat(None)
+        pages = ColumnPages(read, footer, found.picture)
+        texts = _values(ColumnPages(read, footer, found.name)) if found.name else repeat(None)
+        labels = _values(ColumnPages(read, footer, found.label)) if found.label else repeat(None)
         for page in pages.pages():
             for number, size_bytes in enumerate(_lengths(pages, page)):
                 picture = ListedPicture(names.unique(next(texts), row), size_bytes, page.offset, number)
@@ -81,8 +89,8 @@ def _values(pages: ColumnPages) -> Iterator[Any]:
 def reader(file: ArchiveFile, columns: tuple[str, ...] = ()) -> PictureReader:
     """Reads the pictures of pages; see archives.Kind."""
     try:
-        metadata, schema = open_footer(file.read, file.size_bytes)
-        pages = ColumnPages(file.read, metadata, find_columns(schema, os.fsencode(file.name), columns).picture)
+        footer = open_footer(file.read, file.size_bytes)
+        pages = ColumnPages(file.read, footer, find_columns(footer.schema, os.fsencode(file.name), columns).picture)
     except _DAMAGE as error:
         raise RecordError("read", f"{file.name}: {first_line(error)}") from None
 

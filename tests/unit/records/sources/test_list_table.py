@@ -94,6 +94,7 @@ def test_columns_that_the_user_names(tmp_path: Path) -> None:
         ("a.csv", "", "it has no lines"),
         ("a.csv", "x,y,z\n1,2,3\n", "which of its columns"),
         ("a.csv", "file,label\na.jpg,1,2\n", "cannot be read (CSV parse error"),
+        ("a.csv", "file,la\rbel\na.jpg,1\n", "cannot be read (new-line character seen in unquoted field"),
         ("a.csv", "file,label\n,1\n", "line 2 has no path: correct that"),
         ("a.csv", 'file,label\na.jpg,1\n../b.jpg,1\n', "line 3: ../b.jpg leads out of"),
         ("a.csv", "file,label\na.jpg,1\na.jpg,2\n", "has several labels for a.jpg: leave one of them"),
