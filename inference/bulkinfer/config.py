@@ -32,6 +32,7 @@ EXACT = "fp32"  # the precision that changes no answer, and that of a network of
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
     "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+    "ray": "bulkinfer.launch.engines.ray_engine:RayEngine",
 }
 
 
@@ -239,7 +240,15 @@ class LaunchConfig:
         minimum=0,
     )
     engine: str = option(
-        "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
+        "local",
+        "what runs the workers: processes on this host, this process itself (inline), or actors on the nodes of a Ray cluster",
+        choices=tuple(ENGINES),
+    )
+    ray_address: str = option(
+        "",
+        "cluster of --engine ray: HOST:PORT, or local for one on this host that ends with the launch; default $RAY_ADDRESS, "
+        "else the cluster that this host is a node of",
+        value="ADDRESS",
     )
 
     def __post_init__(self) -> None:
@@ -257,6 +266,11 @@ class LaunchConfig:
             raise UsageError(
                 f"--stall_timeout_s {self.stall_timeout_s}: --engine inline has no process to end when it hangs: leave one out"
             )
+
+        if self.ray_address and self.engine != "ray":
+            raise UsageError(f"--ray_address {self.ray_address} belongs to --engine ray")
+        if self.engine == "ray" and ":" in self.device.removeprefix("openvino:"):
+            raise UsageError(f"--device {self.device}: Ray picks the devices of its nodes: leave the numbers out")
 
     @property
     def input(self) -> str:

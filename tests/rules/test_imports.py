@@ -32,7 +32,7 @@ PLACES = {
     "yaml": {"train"},
     "jinja2": {"insight"},
     "wandb": {"train"},
-    "ray": set(),
+    "ray": {"launch"},
     "tensorflow": set(),
 }
 

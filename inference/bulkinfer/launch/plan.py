@@ -14,6 +14,7 @@ from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
+from bulkinfer.launch.engines.ray_cluster import require_answer, require_ray
 from bulkinfer.launch.jobs.begun_config import leaving_out
 from bulkinfer.launch.jobs.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.jobs.job import (
@@ -87,6 +88,9 @@ def check_at_once(config: LaunchConfig) -> LaunchConfig:
     Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
     """
     config = with_shard(config)
+    if config.engine == "ray":
+        require_ray()
+        require_answer(config.ray_address)
     require_places(config)
     check_threads(core_budget(), **asked_threads(config))
     return config
@@ -208,7 +212,8 @@ def announce(plan: Plan) -> None:
     )
     log.info(f"device: {job.choice}")
     log.info(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
-    log.info(f"cores: {core_budget()}; {plan.threads}")
+    threads = "the workers of each node follow from its own" if config.engine == "ray" else plan.threads
+    log.info(f"cores: {core_budget()}; {threads}")
     warn_if_tuned_elsewhere(job, plan.threads.num_devices, core_budget())
     if dataset is None:
         log.info(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")

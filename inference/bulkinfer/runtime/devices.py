@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
-from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, plan_threads, workers_for
+from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, HostPlan, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.number_text import rate_text
 from bulkinfer.host.versions import versions
@@ -274,23 +274,37 @@ def asked_threads(config: LaunchConfig) -> dict[str, int]:
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
     """The number of workers, their devices and threads. Raises UsageError if the flags ask for more workers than fit."""
     per_device = config.processes_per_device or 1
-    if config.processes_per_device and config.num_devices and not choice.is_counted:
+    num_devices = 0 if config.engine == "ray" else config.num_devices  # there it is that of all hosts together
+    if config.processes_per_device and num_devices and not choice.is_counted:
         raise UsageError(f"--processes_per_device beside --num_devices is for GPUs: {choice.provider} takes one of them")
     room = len(choice.numbers) * per_device
     several = room if choice.is_counted or config.processes_per_device else workers_for(budget)
-    if choice.is_counted and config.num_devices > room:
+    if choice.is_counted and num_devices > room:
         each = f", {per_device} processes each" if per_device > 1 else ""
         raise UsageError(
-            f"--num_devices {config.num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
+            f"--num_devices {num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
             "--processes_per_device N runs several workers on each"
         )
     has_loaders = config.engine != "inline" and config.input == "pictures"
     plan = plan_threads(
         budget,
-        num_devices=config.num_devices or (1 if config.engine == "inline" else several),
+        num_devices=num_devices or (1 if config.engine == "inline" else several),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
         threads_per_stream=config.threads_per_stream,
         loader_processes=config.loader_processes if has_loaders else THREADS_ONLY,
     )
     return plan.with_devices([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])
+
+
+def plan_host(config: LaunchConfig, choice: Choice, budget: CoreBudget, num_gpus: int) -> HostPlan | None:
+    """The workers of another host that has these cores and so many GPUs for them; None if `choice` needs a GPU there.
+
+    Raises UsageError as plan_workers does.
+    """
+    if not choice.is_counted:
+        return HostPlan(plan_workers(config, choice, budget), 0.0)
+    if not num_gpus:
+        return None
+    plan = plan_workers(config, replace(choice, numbers=tuple(range(num_gpus))), budget)
+    return HostPlan(plan.with_devices((0,) * plan.num_devices), 1 / (config.processes_per_device or 1))

@@ -181,7 +181,7 @@ class Worker:
         spec = self._spec
         if spec.input == "decode":
             return NoNetwork((spec.batch_size, spec.recipe.height, spec.recipe.width, 3))
-        return Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
+        return Session(replace(spec.session, device=spec.devices[self._index % len(spec.devices)]), spec.task.outputs)
 
     def _work(self, session: Network, metadata: dict[str, Any]) -> None:
         """Run steps until the feed ends; then publish the finished rows of steps that a stop left unfinished."""

@@ -40,11 +40,11 @@ class RunSpec:
     """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
     `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
-    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads,
-    `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in pixels that JPEGs
-    may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0: one run, None: the
-    first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of
-    the launcher, path -> token; a worker publishes nothing once one of them was lost.
+    number of worker i's device, in place of that in `session`; a single one is that of all workers. `num_workers` is the number
+    of loader threads, `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in
+    pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0:
+    one run, None: the first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part.
+    `locks` are those of the launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str

@@ -35,7 +35,8 @@ class Progress:
         self._errors: Counter[str] = Counter(rows.errors_by_stage if rows else {})
         self._total = None if launch.output is None else launch.job.num_records
         self._done = 0 if self._total is None else self._total - sum(map(len, launch.todo))
-        self._workers = {index: _Process() for index in range(launch.threads.num_devices)}
+        own = 0 if launch.job.config.engine == "ray" else launch.threads.num_devices  # those of other hosts come as they start
+        self._workers = {index: _Process() for index in range(own)}
 
     def expect(self, pictures: int) -> None:
         """The number of pictures of a run without a data set, once it is known."""
