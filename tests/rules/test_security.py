@@ -26,7 +26,7 @@ ALLOWED_IMPORTS = {
 }
 ALLOWED_ATTRIBUTES = {
     "zipfile": {"BadZipFile", "ZIP_STORED", "ZipFile", "ZipInfo", "is_zipfile"},
-    "socket": {"create_connection", "gethostname"},
+    "socket": {"MSG_WAITALL", "create_connection", "gethostname"},
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__"}
 ENVIRONMENT = re.compile(r"environ(?:\.get|\.setdefault|\[)?[\[(]?\"([A-Z_0-9]+)\"")

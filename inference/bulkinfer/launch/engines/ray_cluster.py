@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import queue
 import signal
 import socket
 import threading
@@ -19,6 +20,10 @@ from bulkinfer.launch.engines.ray_node import Facts, NodeWorker, Question, inspe
 
 LOCAL = "local"  # of --ray_address: a cluster of this host, for this launch
 _CONNECT_S = 10.0
+# Ray speaks HTTP/2: what a client says first, and the type of the frame that a server answers with (RFC 9113, 3.4 and 6.5)
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_SETTINGS = b"\4"
+_CLOSE_S = 10.0  # without an answer of the head Ray waits for a minute, and then ends this process
 _LOCAL_STORE_BYTES = 100_000_000  # of the object store of such a cluster: nothing large is ever put there
 
 
@@ -39,7 +44,7 @@ def require_ray() -> None:
 
 
 def require_answer(address: str) -> None:
-    """Raises UsageError if nothing answers at HOST:PORT; Ray itself would try for a minute. '' stands for $RAY_ADDRESS."""
+    """Raises UsageError if no cluster answers at HOST:PORT; Ray itself would try for minutes. '' stands for $RAY_ADDRESS."""
     given = address or os.environ.get("RAY_ADDRESS", "")
     if given in ("", LOCAL, "auto"):
         return
@@ -52,21 +57,32 @@ def require_answer(address: str) -> None:
     if not host or not port.isdecimal():
         raise UsageError(f"--ray_address {given}: give HOST:PORT, as ray start --head prints it, or {LOCAL}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
+            connection.sendall(_HTTP2_HELLO)
+            answer = connection.recv(9, socket.MSG_WAITALL)
+        why = "" if answer[3:4] == _SETTINGS else "something else does"
     except (OSError, OverflowError) as error:
+        why = first_line(error)
+    if why:
         raise UsageError(
-            f"--ray_address {given}: no Ray cluster answers there ({first_line(error)}): check the address, and that ray start "
-            "--head runs on that host"
-        ) from None
+            f"--ray_address {given}: no Ray cluster answers there ({why}): check the address, and that ray start --head runs "
+            "on that host"
+        )
 
 
 class Cluster:
-    """The cluster that this process is connected to."""
+    """The cluster that this process is connected to. Its thread ends actors and at last the connection.
+
+    Both wait for an answer of the head of the cluster, which may be gone.
+    """
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._inspect = ray.remote(inspect_node)
         self._worker = ray.remote(NodeWorker)
+        self._to_kill: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._kill_all, name="ray ends", daemon=True)
+        self._thread.start()
         self.name = ray.get_runtime_context().gcs_address
 
     def nodes(self) -> dict[str, Node]:
@@ -90,11 +106,22 @@ class Cluster:
 
     def kill(self, actor: Any) -> None:
         """End an actor at once, and with it its worker process."""
-        self._ray.kill(actor)
+        self._to_kill.put(actor)
+
+    def close(self) -> None:
+        """End the connection, and with it all actors. A head that does not answer is not waited for."""
+        self._to_kill.put(None)
+        self._thread.join(_CLOSE_S)
+
+    def _kill_all(self) -> None:
+        while (actor := self._to_kill.get()) is not None:
+            self._ray.kill(actor)
+        self._ray.shutdown()
 
     def is_unreachable(self, error: BaseException) -> bool:
-        """True if `error` says nothing of what became of an actor: it may still run."""
-        return isinstance(error, self._ray.exceptions.ActorUnavailableError)
+        """True if `error` is of the node of an actor, and says nothing of what became of the actor: it may still run."""
+        errors = self._ray.exceptions
+        return isinstance(error, errors.ActorUnavailableError | errors.ActorUnschedulableError | errors.NodeDiedError)
 
     def _on(self, node: Node) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -121,11 +148,10 @@ def connected(address: str) -> Iterator[Cluster]:
 
     Raises UsageError if there is no cluster, or it runs another version of Ray or Python.
     """
-    # before ray is loaded: nothing is sent anywhere, and what Ray prints of dead workers is said by the launch already
-    for name, value in (("RAY_USAGE_STATS_ENABLED", "0"), ("RAY_DEDUP_LOGS_SKIP_REGEX", ".")):
-        os.environ.setdefault(name, value)
-    # Ray changes its default; bulkinfer gives a worker without a GPU no GPU either way
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # before ray is loaded: nothing is sent anywhere, and the launch itself says what Ray would print of dead workers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns that it will change its default
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -137,10 +163,11 @@ def connected(address: str) -> Iterator[Cluster]:
             ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise UsageError(_why_not(address, error)) from None
+    cluster = Cluster(ray)
     try:
-        yield Cluster(ray)
+        yield cluster
     finally:
-        ray.shutdown()
+        cluster.close()
 
 
 def _why_not(address: str, error: Exception) -> str:

@@ -28,7 +28,7 @@ from bulkinfer.worker.protocol import decode
 log = logging.getLogger("bulkinfer")
 
 _LOOK_S = 1.0  # between two questions to the launch whether it may go on
-_NODES_S = 5.0  # between two looks for nodes that have come or gone
+_SILENT_S = 30.0  # without an answer of the head; after a minute Ray ends the process
 _WITHOUT_NODES_S = 120.0  # without a worker, until the launch gives up
 _PENDING_S = 60.0  # until a warning that a worker does not start
 _IDLE_REPORTS_PER_S = 200.0  # of all workers that have nothing to report; each reports once a second unless they are too many
@@ -45,7 +45,6 @@ class RayEngine:
         self._workers: dict[int, RayWorker] = {}  # also those that were started, and not heard of yet
         self._next_index = 0
         self._looked_at = self._worked_at = time.monotonic()
-        self._nodes_at = 0.0
         self._cluster: Cluster
         self._hosts: Hosts
         self._waking: Waking
@@ -65,12 +64,12 @@ class RayEngine:
         assert self._options.plan_host is not None, "who chooses this engine says how hosts are planned"
         with connected(self._options.ray_address) as cluster, waking_on_signals(self._dispatcher.on_signal) as self._waking:
             self._cluster = cluster
-            self._hosts = Hosts(cluster, self._run_file, self._options.plan_host, self._later)
-            try:
-                self._look(time.monotonic())
-                self._wait()
-            finally:
-                self._end()
+            with Hosts(cluster, self._run_file, self._options.plan_host, self._later) as self._hosts:
+                try:
+                    self._wait()
+                finally:
+                    for worker in self._workers.values():
+                        worker.kill()
         if self._dispatcher.refusal:
             raise self._dispatcher.refusal
 
@@ -86,7 +85,7 @@ class RayEngine:
             if self._dispatcher.deadline is not None:
                 if now >= self._dispatcher.deadline:
                     return
-            elif now - self._looked_at >= _LOOK_S or self._hosts.free or self._hosts.refusal:
+            elif now - self._looked_at >= _LOOK_S or self._hosts.is_changed:
                 self._look(now)
 
     def _goes_on(self) -> bool:
@@ -98,23 +97,19 @@ class RayEngine:
         self._arrived.put(act)
         self._waking.wake()
 
-    def _end(self) -> None:
-        """End what still runs, and let nothing of it be published."""
-        for worker in self._workers.values():
-            worker.is_gone = True
-            worker.kill()
-        self._hosts.close()
-
     # -- nodes -----------------------------------------------------------------------------------------------------------
 
     def _look(self, now: float) -> None:
         """See whether the launch may go on, which nodes there are, and whether there is room for workers."""
         self._looked_at = now
-        if now - self._nodes_at >= _NODES_S:
-            self._nodes_at = now
-            for host in self._hosts.compare():
-                self._lose(host)
+        for host in list(self._hosts.gone):
+            self._lose(host)
         reason = self._hooks.must_stop() or self._hosts.refusal
+        if reason is None and self._hosts.silent_s > _SILENT_S:
+            reason = RunError(
+                f"the Ray cluster at {self._cluster.name} has not answered for {_SILENT_S:g} s: once it runs again, the same "
+                "command continues"
+            )
         if reason is None and self._hosts.are_checked:
             self._staff()
             reason = self._without_workers(now)
@@ -131,7 +126,10 @@ class RayEngine:
         running = len(self._workers)
         hosts.free.sort(key=lambda each: each[1])
         while hosts.free and (not most or running < most):
-            self._start(*hosts.free.pop(0), self._next_index, takes_over=False)
+            host, place = hosts.free.pop(0)
+            self._start(host, place, self._next_index, takes_over=False)
+            if hosts.has_begun:
+                log.info(f"ray: worker {self._next_index} starts on {host.node.name}")
             self._next_index += 1
             running += 1
         self._dispatcher.num_workers = running
@@ -200,7 +198,7 @@ class RayEngine:
 
     def _broken(self, worker: RayWorker, error: BaseException) -> None:
         """Ray has lost the actor, alone or with its node."""
-        if self._cluster.is_unreachable(error) or worker.host.node.id not in self._cluster.nodes():
+        if self._cluster.is_unreachable(error):
             self._lose(worker.host)
             return
         self._heard_of(worker)

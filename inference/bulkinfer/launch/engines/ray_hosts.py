@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bulkinfer.errors import UsageError
+from bulkinfer.errors import BulkinferError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.json_file import write_json
 from bulkinfer.host.cores import CoreBudget, HostPlan, ThreadPlan
@@ -22,7 +23,10 @@ from bulkinfer.worker.protocol import RunSpec
 
 log = logging.getLogger("bulkinfer")
 
+NODE_FILES = "node-*.json"  # in the log folder of a launch
+
 _AGAIN_S = 30.0  # a node that could not be reached, and is not known to be gone, is checked again after so long
+_NODES_S = 5.0  # between two questions for the nodes that the cluster has
 _CHECK_S = 60.0  # a launch waits so long at most for the first nodes to be checked
 # Ray itself compares Python; the rows of a part do not depend on the version of pyarrow.
 _DECIDES_NOTHING = {"python", "pyarrow"}
@@ -60,6 +64,7 @@ class Hosts:
 
     `free` are the workers that hosts have room for: the host, and the number of the worker there. `later` takes a function and
     has the thread of the launch call it. Before `has_begun`, a node that is not fit is a `refusal`; later it gets no work.
+    `gone` are hosts whose nodes are not alive any more. A thread asks the cluster, which may take its time to answer.
     """
 
     def __init__(
@@ -76,24 +81,61 @@ class Hosts:
         self._lost_at: dict[str, float] = {}  # by the id of a node, by time.monotonic()
         self._count = 0
         self._checking: set[str] = set()
-        self._began_at = time.monotonic()
+        self._began_at = self._answered_at = time.monotonic()
+        self._end = threading.Event()
         self.free: list[tuple[Host, int]] = []
+        self.gone: list[Host] = []
         self.has_begun = False
-        self.refusal: UsageError | None = None
+        self.refusal: BulkinferError | None = None
+
+    def __enter__(self) -> Hosts:
+        for path in self._run_file.parent.glob(NODE_FILES):  # of a launcher that was killed
+            path.unlink(missing_ok=True)
+        threading.Thread(target=self._ask, name="ray nodes", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Shut all hosts out, and remove their files."""
+        self._end.set()
+        for host in self.hosts:
+            host.shut_out()
 
     @property
     def are_checked(self) -> bool:
         """True if every node that was there at the beginning has been checked, or takes too long."""
-        return self.has_begun or not self._checking or time.monotonic() - self._began_at > _CHECK_S
+        waited_s = time.monotonic() - self._began_at
+        return self.has_begun or (self._answered_at > self._began_at and not self._checking) or waited_s > _CHECK_S
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds the cluster has not said which nodes it has."""
+        return time.monotonic() - self._answered_at
+
+    @property
+    def is_changed(self) -> bool:
+        """True if there is something for the launch to do at once."""
+        return bool(self.gone or self.refusal or (self.free and not self.has_begun))
 
     @property
     def hosts(self) -> list[Host]:
         """Those that can run workers."""
         return [host for host in self._known.values() if host is not None]
 
-    def compare(self) -> list[Host]:
-        """Check nodes that have joined; returns hosts that are gone."""
-        alive, now = self._cluster.nodes(), time.monotonic()
+    def _ask(self) -> None:
+        """Ask for the nodes again and again, in a thread of its own."""
+        try:
+            while not self._end.is_set():
+                self._later(partial(self._compare, self._cluster.nodes()))
+                self._end.wait(_NODES_S)
+        except Exception as error:  # Ray documents no classes
+            if not self._end.is_set():
+                self._later(
+                    partial(self._refuse, RunError(f"the Ray cluster does not say which nodes it has: {first_line(error)}"))
+                )
+
+    def _compare(self, alive: dict[str, Node]) -> None:
+        """Check nodes that have joined, and find hosts that are gone."""
+        self._answered_at = now = time.monotonic()
         for key in [key for key, host in self._known.items() if key not in alive and host is None]:
             del self._known[key]
             self._checking.discard(key)
@@ -102,19 +144,15 @@ class Hosts:
                 self._known[key] = None
                 self._checking.add(key)
                 self._cluster.inspect(node, self._question(), partial(self._hear, node))
-        return [host for key, host in self._known.items() if key not in alive and host is not None]
+        self.gone = [host for key, host in self._known.items() if key not in alive and host is not None]
 
     def give_up(self, host: Host) -> None:
         """A node cannot be reached any more: it publishes nothing from now on."""
         host.shut_out()
         self.free = [each for each in self.free if each[0] is not host]
+        self.gone = [each for each in self.gone if each is not host]
         self._known.pop(host.node.id, None)
         self._lost_at[host.node.id] = time.monotonic()
-
-    def close(self) -> None:
-        """Shut all hosts out, and remove their files."""
-        for host in self.hosts:
-            host.shut_out()
 
     # -- the check of a node ---------------------------------------------------------------------------------------------
 
@@ -129,10 +167,9 @@ class Hosts:
 
     def _note(self, node: Node, found: Facts | BaseException) -> None:
         """A node has been checked."""
-        self._checking.discard(node.id)
-        if isinstance(found, BaseException) and node.id not in self._cluster.nodes():
-            self._known.pop(node.id, None)
+        if node.id not in self._checking:  # it is gone by now
             return
+        self._checking.discard(node.id)
         try:
             if (host := self._host_of(node, found)) is not None:
                 self._known[node.id] = host
@@ -141,7 +178,10 @@ class Hosts:
             if self.has_begun:
                 log.warning(f"warning: {error}; it gets no work")
             else:
-                self.refusal = self.refusal or error
+                self._refuse(error)
+
+    def _refuse(self, error: BulkinferError) -> None:
+        self.refusal = self.refusal or error
 
     def _host_of(self, node: Node, found: Facts | BaseException) -> Host | None:
         """The host that a node becomes, its files written; None if it has no room for a worker.

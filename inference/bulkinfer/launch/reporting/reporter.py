@@ -87,7 +87,7 @@ class Reporter:
         if isinstance(event, Ready):
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}")
         elif isinstance(event, Died):
-            then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
+            then = "a new one takes over" if event.by_another else "it is not started again; the others go on without it"
             log.warning(f"worker {worker} {event.how}; {then}")
         elif isinstance(event, StepDone):
             self._measure(event)

@@ -28,6 +28,7 @@ from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 from tests.commands import living
+from tests.fake_interpreter import write_interpreter
 from tests.forms import long
 
 ROOT = Path(__file__).parents[4]
@@ -118,11 +119,7 @@ class Launch:
 @pytest.fixture(autouse=True)
 def fake_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter that the engine starts runs the fake instead."""
-    python = tmp_path / "python"
-    fake = f'env -u COVERAGE_PROCESS_CONFIG "{sys.executable}"'  # what a fake runs says nothing of what tests reach
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {fake} -m tests.fake_worker "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(worker_handle.sys, "executable", str(python))
+    monkeypatch.setattr(worker_handle.sys, "executable", str(write_interpreter(tmp_path)))
 
 
 @pytest.fixture(autouse=True)
