@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,11 +17,13 @@ class Waking:
 
     def __init__(self) -> None:
         self.descriptor, self._written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._lock, self._is_open = threading.Lock(), True
 
     def wake(self) -> None:
-        """End the wait. Any thread may call this."""
-        with suppress(BlockingIOError):  # the pipe is full: the wait ends anyway
-            os.write(self._written, b"\0")
+        """End the wait. Any thread may call this; after `close` nothing happens."""
+        with self._lock, suppress(BlockingIOError):  # the pipe is full: the wait ends anyway
+            if self._is_open:
+                os.write(self._written, b"\0")
 
     def clear(self) -> None:
         """Before what there is to do is done: from now on `descriptor` cannot be read until the next call of `wake`."""
@@ -28,9 +31,11 @@ class Waking:
             os.read(self.descriptor, 1 << 16)
 
     def close(self) -> None:
-        """Close both ends; `wake` may not be called any more."""
-        os.close(self.descriptor)
-        os.close(self._written)
+        """Close both ends."""
+        with self._lock:
+            self._is_open = False
+            os.close(self.descriptor)
+            os.close(self._written)
 
     @property
     def for_signals(self) -> int:

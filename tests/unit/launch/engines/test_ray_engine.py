@@ -257,7 +257,7 @@ def test_a_head_that_does_not_answer_ends_the_launch(
     monkeypatch.setattr(ray_engine, "_SILENT_S", 0.2)
     monkeypatch.setattr(ray_hosts, "_NODES_S", 60.0)
     disturb(monkeypatch, slow_records_s=0.05)
-    with pytest.raises(RunError, match="has not answered for 0.2 s: once it runs again, the same command continues"):
+    with pytest.raises(RunError, match=r"has not answered for 0.2 s: once it runs again, the same command continues"):
         Launch(tmp_path, cluster, STEPS).run()
 
 
