@@ -28,6 +28,7 @@ _IMAGENET = Instead(
     "it trains on ImageNet for days; tests/e2e/test_half_resolution.py and tests/unit/train/test_archives.py use small sets"
 )
 _CLUSTER = Instead("it needs a cluster; tests/faults/test_shards.py runs shards as its machines would")
+_RAY = Instead("it needs a Ray cluster; tests/faults/test_ray.py starts some, and runs launches on them")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
 _LARGE = Instead("it takes long; another page has it at the default batch size")
@@ -67,6 +68,9 @@ INSTEAD = {
     ),
     "bulkinfer train --like tf1 *": Instead("it needs ImageNet; tests/unit/train/compat/test_command_line.py plans it"),
     "srun *": _CLUSTER,
+    "infer_launch * --engine ray": _RAY,
+    "ray job submit *": _RAY,
+    "RAY_USAGE_STATS_ENABLED=0 ray start *": _RAY,
     "bulkinfer merge /shared/out": _CLUSTER,
     "bulkinfer train --replicas 2 --micro_batch_size 64": Instead("it downloads CIFAR-10; tests/e2e/test_ranks.py runs it"),
     "bulkinfer train --model resnet50 --pipeline_splits *": Instead(

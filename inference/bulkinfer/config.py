@@ -268,7 +268,7 @@ class LaunchConfig:
             )
 
         if self.ray_address and self.engine != "ray":
-            raise UsageError(f"--ray_address {self.ray_address} belongs to --engine ray")
+            raise UsageError(f"--ray_address {self.ray_address} belongs to --engine ray: give that too")
         if self.engine == "ray" and ":" in self.device.removeprefix("openvino:"):
             raise UsageError(f"--device {self.device}: Ray picks the devices of its nodes: leave the numbers out")
 

@@ -115,7 +115,8 @@ class Cluster:
 
     def _kill_all(self) -> None:
         while (actor := self._to_kill.get()) is not None:
-            self._ray.kill(actor)
+            with contextlib.suppress(self._ray.exceptions.RayError):  # its node is gone, for example
+                self._ray.kill(actor)
         self._ray.shutdown()
 
     def is_unreachable(self, error: BaseException) -> bool:
