@@ -42,7 +42,7 @@ from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
-from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
+from bulkinfer.runtime.devices import AUTO, asked_threads, parse_device, plan_workers
 
 log = logging.getLogger("bulkinfer")
 
@@ -88,12 +88,22 @@ def check_at_once(config: LaunchConfig) -> LaunchConfig:
     Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
     """
     config = with_shard(config)
-    if config.engine == "ray":
-        require_ray()
-        require_answer(config.ray_address)
+    _check_ray(config)
     require_places(config)
     check_threads(core_budget(), **asked_threads(config))
     return config
+
+
+def _check_ray(config: LaunchConfig) -> None:
+    """Raises UsageError if options contradict --engine ray, or there is no Ray."""
+    if config.engine != "ray":
+        if config.ray_address:
+            raise UsageError(f"--ray_address {config.ray_address} belongs to --engine ray: give that too")
+        return
+    if parse_device(config.device, config.precision).numbers:
+        raise UsageError(f"--device {config.device}: Ray picks the devices of its nodes: leave the numbers out")
+    require_ray()
+    require_answer(config.ray_address)
 
 
 def open_network(config: LaunchConfig, before_making: Callable[[], object] = lambda: None) -> Unsettled:

@@ -174,7 +174,7 @@ class Worker:
             self._loaders.wait_until_ready()
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec{warmed}")
-        self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
+        self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid(), spec.session.streams, spec.num_workers))
         return session, {**spec.metadata, "ran": session.proof, "versions": ran}
 
     def _open_session(self) -> Network:

@@ -191,7 +191,7 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The session is open, and the worker takes steps. `proof` is what session.prove() returned; the rate is in pictures per
-    second, 0 if the first batches warm up.
+    second, 0 if the first batches warm up. `streams` and `num_workers` are the numbers of its threads, 0: those of the launch.
     """
 
     proof: dict[str, Any]
@@ -199,6 +199,8 @@ class Ready:
     warm_up_rate: float
     versions: dict[str, str]
     pid: int
+    streams: int = 0
+    num_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

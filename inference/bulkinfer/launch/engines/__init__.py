@@ -56,6 +56,10 @@ class Engine(Protocol):
     def replaced(self) -> list[str]:
         """Sentences about workers that died."""
 
+    @property
+    def nodes(self) -> dict[str, ThreadPlan]:
+        """The plans of other hosts that ran workers, by the names of these; empty: this host alone did, by the plan given."""
+
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
 

@@ -35,6 +35,11 @@ class InlineEngine:
         self.signal: int | None = None
         self.replaced: list[str] = []
 
+    @property
+    def nodes(self) -> dict[str, ThreadPlan]:
+        """See Engine."""
+        return {}
+
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
         before = {number: signal.signal(number, self._on_signal) for number in signals_to_handle()}

@@ -40,6 +40,11 @@ class LocalEngine:
         """See Engine."""
         return self._dispatcher.replaced
 
+    @property
+    def nodes(self) -> dict[str, ThreadPlan]:
+        """See Engine."""
+        return {}
+
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what a worker or a hook refused with."""
         with waking_on_signals(self._dispatcher.on_signal) as waking:

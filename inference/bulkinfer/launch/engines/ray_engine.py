@@ -43,6 +43,7 @@ class RayEngine:
         self._dispatcher = Dispatcher(hooks, 0, batch_size=options.batch_size, own_partition=False)
         self._arrived: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._workers: dict[int, RayWorker] = {}  # also those that were started, and not heard of yet
+        self._plans: dict[str, ThreadPlan] = {}  # of nodes that were given workers, by their names
         self._next_index = 0
         self._looked_at = self._worked_at = time.monotonic()
         self._cluster: Cluster
@@ -58,6 +59,11 @@ class RayEngine:
     def replaced(self) -> list[str]:
         """See Engine."""
         return self._dispatcher.replaced
+
+    @property
+    def nodes(self) -> dict[str, ThreadPlan]:
+        """See Engine."""
+        return self._plans
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what a worker, a node or a hook refused with."""
@@ -165,6 +171,7 @@ class RayEngine:
 
     def _start(self, host: Host, place: int, index: int, *, takes_over: bool) -> None:
         words = (str(host.run_file), index, host.plan, place, takes_over, self._options.stall_timeout_s)
+        self._plans[host.node.name] = host.plan
         actor = self._cluster.start(host.node, host.num_cpus, host.num_gpus, *words)
         self._workers[index] = worker = RayWorker(index, host, place, self._cluster, actor)
         self._ask(worker)

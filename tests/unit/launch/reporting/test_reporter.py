@@ -132,7 +132,7 @@ def test_deaths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr() == (
         "",
         "worker 2 ended by signal 9 (SIGKILL); a new one takes over\n"
-        "worker 1 ended by exit code 7; it does not start; the others go on without it\n",
+        "worker 1 ended by exit code 7; it is not started again; the others go on without it\n",
     )
 
 
