@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import real_path
+from bulkinfer.host.cores import CoreBudget, HostPlan
 from bulkinfer.host.screen import Screen
 from bulkinfer.host.status import FAILED, STOPPED
 from bulkinfer.host.stop_signals import stopping_signal
@@ -23,7 +25,7 @@ from bulkinfer.launch.reporting.summary import begin
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.records.layout import MANIFEST_FILE
-from bulkinfer.runtime.devices import plan_host
+from bulkinfer.runtime.devices import Choice, plan_workers
 from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 
@@ -99,3 +101,16 @@ def _manifests_for_workers(dataset: Dataset | None, log_dir: Path) -> dict[int, 
             partition.manifest.write(path, apart=True)
         found[partition.index] = ManifestRef(str(real_path(path)), partition.manifest.content_hash, file_sha256(path))
     return found
+
+
+def plan_host(config: LaunchConfig, choice: Choice, budget: CoreBudget, num_gpus: int) -> HostPlan | None:
+    """The workers of another host that has these cores and so many GPUs for them; None if `choice` needs a GPU there.
+
+    Raises UsageError as plan_workers does.
+    """
+    if not choice.is_counted:
+        return HostPlan(plan_workers(config, choice, budget), 0.0)
+    if not num_gpus:
+        return None
+    plan = plan_workers(config, replace(choice, numbers=tuple(range(num_gpus))), budget)
+    return HostPlan(plan.with_devices((0,) * plan.num_devices), 1 / (config.processes_per_device or 1))

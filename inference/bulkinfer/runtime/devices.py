@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from bulkinfer.config import EXACT, LaunchConfig
 from bulkinfer.errors import AbsentError, UsageError
-from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, HostPlan, ThreadPlan, plan_threads, workers_for
+from bulkinfer.host.cores import THREADS_ONLY, CoreBudget, ThreadPlan, plan_threads, workers_for
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.host.number_text import rate_text
 from bulkinfer.host.versions import versions
@@ -295,16 +295,3 @@ def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> Th
         loader_processes=config.loader_processes if has_loaders else THREADS_ONLY,
     )
     return plan.with_devices([choice.numbers[index % len(choice.numbers)] for index in range(plan.num_devices)])
-
-
-def plan_host(config: LaunchConfig, choice: Choice, budget: CoreBudget, num_gpus: int) -> HostPlan | None:
-    """The workers of another host that has these cores and so many GPUs for them; None if `choice` needs a GPU there.
-
-    Raises UsageError as plan_workers does.
-    """
-    if not choice.is_counted:
-        return HostPlan(plan_workers(config, choice, budget), 0.0)
-    if not num_gpus:
-        return None
-    plan = plan_workers(config, replace(choice, numbers=tuple(range(num_gpus))), budget)
-    return HostPlan(plan.with_devices((0,) * plan.num_devices), 1 / (config.processes_per_device or 1))

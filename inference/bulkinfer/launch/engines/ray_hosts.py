@@ -15,6 +15,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError, RunError, UsageError, first_line
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.json_file import write_json
+from bulkinfer.files.user_path import real_path
 from bulkinfer.host.cores import CoreBudget, HostPlan, ThreadPlan
 from bulkinfer.host.versions import versions
 from bulkinfer.launch.engines.ray_cluster import Cluster, Node
@@ -74,7 +75,7 @@ class Hosts:
         plan_host: Callable[[CoreBudget, int], HostPlan | None],
         later: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._cluster, self._run_file, self._plan_host, self._later = cluster, run_file.resolve(), plan_host, later
+        self._cluster, self._run_file, self._plan_host, self._later = cluster, real_path(run_file), plan_host, later
         self._spec = RunSpec.read(run_file)
         self._graph = str(Path(self._spec.session.graph).absolute())
         self._known: dict[str, Host | None] = {}  # by the id of the node; None: it is being checked, or gets no work
@@ -189,7 +190,9 @@ class Hosts:
         Raises UsageError if it lacks something, or its cores cannot serve what was asked for.
         """
         if isinstance(found, BaseException):
-            raise UsageError(f"{node.name} cannot be checked, see that bulkinfer is installed there: {_last_line(found)}")
+            raise UsageError(
+                f"{node.name} cannot be checked; it needs this version of bulkinfer, and Ray says: {_last_line(found)}"
+            )
         if problem := found.problem or _other_version(found.versions):
             raise UsageError(f"{node.name} {problem}")
         budget = found.cores
