@@ -19,7 +19,7 @@ from tests import training
 from tests.commands import children, command, living, wait_until_gone
 from tests.forms import long
 from tests.made_once import made_once
-from tests.training import checkpoints, runs_in, table, weights, write_digits
+from tests.training import assert_same_weights, checkpoints, cut_back, runs_in, table, weights, write_digits
 
 # Updates of 64 pictures, 5 an epoch, the last one of an epoch of 14. Their rate does not depend on the length of the run.
 RUN = ["--dataset", "digits", "--model", "cifar_resnet8", "--image_size", 16, "--norm", "group", "--norm_groups", 4,
@@ -153,20 +153,27 @@ def test_two_hosts_are_one_process(home: Path, straight: Path) -> None:
 
 
 @long
-def test_signals_stop_all_after_the_same_update(home: Path, straight: Path) -> None:
-    """At random updates, the second time in a run that goes on. It has the bits of the run that nothing disturbed."""
+@pytest.mark.parametrize("starter", ["bulkinfer", "torchrun"])
+def test_signals_stop_all_after_the_same_update(starter: str, home: Path, straight: Path) -> None:
+    """At random updates, the second time in a run that goes on. It has the bits of the run that nothing disturbed.
+
+    The second signal is that of a terminal, which the process that starts ranks gets with all others of its group.
+    """
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--no_python")
     words, done = [*PAIR, *DATA, *ENDLESS, "--checkpoints_per_epoch", 0, "--log_path", home / "stopped"], 0
     for count, number in enumerate((signal.SIGTERM, signal.SIGINT), start=1):
         update = done + random.randrange(1, 6)
-        process = start(home, *words)
+        process = start(home, *words, before=torchrun if starter == "torchrun" else ())
         until_update(process, update)
-        process.send_signal(number)
+        (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         code, _, err = ended(process)
         (folder,) = runs_in(home / "stopped")
         assert len(checkpoints(folder)) == count
         done = last_update(folder)
+        if starter == "torchrun":  # whose own lines are around these
+            err = [line for line in err if line.startswith("bulkinfer train: ")]
         assert (code, err) == (
-            128 + number,
+            1 if starter == "torchrun" else 128 + number,
             [
                 "bulkinfer train: stopping after this update; a second signal stops at once",
                 f"bulkinfer train: stopped by {number.name} after update {done}; "
@@ -263,3 +270,20 @@ def test_stages_go_on_as_one_process_and_back(tmp_path: Path) -> None:
         ((step, accuracy, count),) = table(copy, "validation.csv", "step", "accuracy", "count")
         assert (step, count) == (str(steps), "360")
         assert float(accuracy) == pytest.approx(float(expected), abs=0.01), killed
+
+
+@long
+def test_stages_that_drop_blocks_go_on_with_the_same_bits(tmp_path: Path) -> None:
+    """What is left out is drawn in each update, in each stage, by its number: no state of random numbers is kept."""
+    write_digits(tmp_path / "data", 64)  # 2 updates an epoch
+    run_to_its_end(
+        tmp_path, "--dataset", "digits", *DATA, "--model", "cifar_resnet8", "--image_size", 16, "--dropout", 0.3,
+        "--block_survival", 0.5, "--micro_batch_size", 8, "--gradient_accumulation", 4, "--pipeline_splits", "layer3.0",
+        "--pipeline_schedule", "1f1b", "--steps", 7, "--validation", "none", "--checkpoints_per_epoch", 2, "--keep_last", 0,
+        "--log_path", "logs",
+    )  # fmt: skip
+    (whole,) = runs_in(tmp_path / "logs")
+    cut = cut_back(whole, 3)
+    run_to_its_end(tmp_path, "--resume", cut)
+    assert checkpoints(cut) == checkpoints(whole)
+    assert_same_weights(whole, cut)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ CASES = (
 )
 RECOMPUTED, PLAIN = CASES[1], CASES[3]  # which keep the same but for what is recomputed
 OF_REPLICAS = RECOMPUTED  # messages between replicas, for norms and gradients, among those between stages
+SEEDS = ((1, 1), (1, 1), (2, 1), (1, 2))  # of torch's random numbers, for each of two stages
 RATES = {"lars": 1.0, "nesterov": 0.05, "adamw": 0.001}
 
 
@@ -118,9 +121,31 @@ def faults(ranks: Ranks, network: nn.Module, stage: Stage, updater: Updater, pre
     return [*found, freed]
 
 
+def drops(ranks: Ranks) -> list[list[torch.Tensor]]:
+    """Logits of four equal micro batches, by the seeds in SEEDS; none but in the last stage."""
+    network = build(NetworkOptions("cifar_resnet8", 10, norm="none", dropout=0.3, block_survival=0.5))
+    network.load_state_dict(network_of("none").state_dict())
+    example = torch.randn(MICRO, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    stage = divide(network, ["layer3.0"], example, ranks, nullcontext, schedule="1f1b")
+    found = []
+    for seeds in SEEDS:
+        logits: list[torch.Tensor] = []
+
+        def loss(logits_NK: torch.Tensor, _answers: Any, logits: list[torch.Tensor] = logits) -> torch.Tensor:
+            logits.append(logits_NK.detach().clone())
+            return logits_NK.sum()
+
+        torch.manual_seed(seeds[ranks.world.stage])
+        stage.run([(example, example, example)] * 4, loss)  # type: ignore[arg-type]
+        found.append(logits)
+    return found
+
+
 def everything(ranks: Ranks, folder: Path) -> None:
     cases = [OF_REPLICAS] if ranks.world.replicas > 1 else CASES
-    found = {case: train(ranks, *case) for case in cases}
+    found: dict[Any, Any] = {case: train(ranks, *case) for case in cases}
+    if (ranks.world.stages, ranks.world.replicas) == (2, 1):
+        found["drops"] = drops(ranks)
     torch.save(found, folder / f"{ranks.world.size}-{ranks.world.rank}")
 
 
@@ -166,3 +191,15 @@ def test_stages_agree(case: tuple[Any, ...], found: dict[str, Any]) -> None:
         assert fault == (False, 0, False)
         assert stop == (True, 143, True)
         assert freed > 0
+
+
+@long
+def test_each_stage_drops_by_its_seed(found: dict[str, Any]) -> None:
+    """Blocks, and values before the classifier: others in each micro batch, the same ones again with the same seed."""
+    assert found["2-0"]["drops"] == [[], [], [], []]
+    first, again, *others = found["2-1"]["drops"]
+    assert [len(logits) for logits in (first, again, *others)] == [4, 4, 4, 4]
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert not any(torch.equal(one, other) for one, other in pairwise(first))
+    for logits in others:
+        assert not all(torch.equal(one, other) for one, other in zip(first, logits, strict=True))
