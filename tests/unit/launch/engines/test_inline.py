@@ -180,9 +180,10 @@ def test_engines_are_found_by_name(tmp_path: Path) -> None:
     run_file = write_run(launch_of(tmp_path, batches_per_step=1))
     for name in ENGINES:
         engine: Any = make_engine(name, run_file, plan_of(), Hooks([]), EngineOptions(4))
-        assert (engine.signal, engine.replaced, engine.run.__self__) == (None, [], engine)
-    engine._log.close()
-    engine._worker._log.close()
+        assert (engine.signal, engine.replaced, engine.nodes, engine.run.__self__) == (None, [], {}, engine)
+        if isinstance(engine, InlineEngine):
+            engine._log.close()
+            engine._worker._log.close()
 
 
 @pytest.mark.parametrize(
