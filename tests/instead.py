@@ -29,6 +29,7 @@ _IMAGENET = Instead(
 )
 _CLUSTER = Instead("it needs a cluster; tests/faults/test_shards.py runs shards as its machines would")
 _BUCKET = Instead("it needs a bucket; tests/e2e/test_stores.py runs it on the loopback interface")
+_RAY = Instead("it needs a Ray cluster; tests/faults/test_ray.py starts some, and runs launches on them")
 _DOWNLOADS = Instead("it downloads 100 MB of weights; tests/e2e/test_get_model.py does the same on the loopback interface")
 _TUNES = Instead("it measures for minutes; tests/e2e/test_bench.py runs both commands")
 _LARGE = Instead("it takes long; another page has it at the default batch size")
@@ -71,6 +72,9 @@ INSTEAD = {
     "partition_dataset --data_dir s3://*": _BUCKET,
     "partition_dataset --list_file addresses.txt *": _BUCKET,
     "srun *": _CLUSTER,
+    "infer_launch * --engine ray": _RAY,
+    "ray job submit *": _RAY,
+    "RAY_USAGE_STATS_ENABLED=0 ray start *": _RAY,
     "bulkinfer merge /shared/out": _CLUSTER,
     "bulkinfer train --replicas 2 --micro_batch_size 64": Instead("it downloads CIFAR-10; tests/e2e/test_ranks.py runs it"),
     "bulkinfer train --model resnet50 --pipeline_splits *": Instead(

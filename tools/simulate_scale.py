@@ -41,7 +41,7 @@ class Scale:
     rate: float = 100.0
     step_pictures: int = 1000
     startup_s: float = 20.0
-    event_s: float = 0.0005
+    event_s: float = 0.0002
     put_s: float = 0.05
     puts_per_s: float = 1000.0
     picture_bytes: int = 100_000

@@ -32,6 +32,7 @@ EXACT = "fp32"  # the precision that changes no answer, and that of a network of
 ENGINES = {  # module:class of each; a new engine is one file and one line here
     "local": "bulkinfer.launch.engines.local:LocalEngine",
     "inline": "bulkinfer.launch.engines.inline:InlineEngine",
+    "ray": "bulkinfer.launch.engines.ray_engine:RayEngine",
 }
 
 
@@ -243,7 +244,11 @@ class LaunchConfig:
         minimum=0,
     )
     engine: str = option(
-        "local", "what runs the workers: processes on this host, or this process itself", choices=tuple(ENGINES)
+        "local", "what runs the workers: processes on this host, this process itself, or Ray actors", choices=tuple(ENGINES)
+    )
+    ray_address: str = option(
+        "",
+        "cluster of --engine ray: HOST:PORT, or local: one is started; default $RAY_ADDRESS, else that of this host",
     )
 
     def __post_init__(self) -> None:

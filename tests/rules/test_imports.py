@@ -35,7 +35,7 @@ PLACES = {
     "obstore": {"stores"},
     "boto3": set(),
     "urllib3": {"stores"},
-    "ray": set(),
+    "ray": {"launch"},
     "tensorflow": set(),
 }
 

@@ -28,6 +28,7 @@ OTHERS = {  # options of no command -> of what they are
     **dict.fromkeys(("upgrade", "force-reinstall"), "pip"),
     **dict.fromkeys(("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port"), "torchrun"),
     **dict.fromkeys(("nproc_per_node", "no_python"), "torchrun"),
+    "head": "ray start",
     "zeros_first": "worker/process.py",
     "no-training": "a spelling of --training False",
     "no_training": "a spelling of --training False",

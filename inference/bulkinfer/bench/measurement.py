@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.stop_signals import STOP_SIGNALS
+from bulkinfer.launch.engines import EngineOptions
 from bulkinfer.launch.engines.local import LocalEngine
 from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
@@ -74,14 +75,14 @@ def between(laps: dict[int, list[StepDone]]) -> Measurement:
 class Stopwatch:
     """The hooks of one measurement: hands out more than enough steps, and calls `stop` when the time is over."""
 
-    def __init__(self, make_steps: Callable[[float], list[Step]], num_workers: int, seconds: float) -> None:
+    def __init__(self, make_steps: Callable[[float, int], list[Step]], num_workers: int, seconds: float) -> None:
         self.make_steps = make_steps
         self.stop: Callable[[], None] = lambda: None
         self.laps: dict[int, list[StepDone]] = {worker: [] for worker in range(num_workers)}
         self.ready: Ready | None = None
         self._seconds, self._start, self._over = seconds, 0.0, False
 
-    def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
+    def on_event(self, worker: int, event: Event, busy_workers: Collection[int]) -> BulkinferError | None:
         """Keep a finished step. A worker that dies makes the measurement useless."""
         del busy_workers
         if isinstance(event, Ready):
@@ -139,12 +140,12 @@ def measure(
     Raises RunError or UsageError of a worker, and what `stopped_by` says after a signal.
     """
 
-    def make_steps(warm_up_rate: float) -> list[Step]:
+    def make_steps(warm_up_rate: float, num_workers: int) -> list[Step]:
         expected = warm_up_rate if rate is None else min(rate, warm_up_rate) if warm_up_rate else rate
-        return cut(step_size(expected, seconds, plan.streams, batch_size), num_records, plan.num_devices, batch_size)
+        return cut(step_size(expected, seconds, plan.streams, batch_size), num_records, num_workers, batch_size)
 
     stopwatch = Stopwatch(make_steps, plan.num_devices, seconds)
-    engine = LocalEngine(run_file, plan, stopwatch, batch_size=batch_size, own_partition=False, stall_timeout_s=0)
+    engine = LocalEngine(run_file, plan, stopwatch, EngineOptions(batch_size))
     stopwatch.stop = engine.stop
     engine.run()
     if engine.signal is not None:

@@ -63,6 +63,14 @@ class ThreadPlan:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """The plan of another host. Each worker sees only its own GPU, or its share of one, so all devices have the number 0."""
+
+    threads: ThreadPlan
+    gpus_per_worker: float  # 0: it needs none
+
+
 def core_budget(root: Path = Path("/")) -> CoreBudget:
     """The cores that the affinity mask and control groups (v1 and v2) leave to this process. `root` is for tests."""
     return CoreBudget(tuple(sorted(os.sched_getaffinity(0))), _cgroup_quota(root))

@@ -25,6 +25,7 @@ EXTRAS = {
     "yaml": "train",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
+    "ray": "ray",
     "pretrainedmodels": "zoo",
     "six": "zoo",
     "munch": "zoo",

@@ -33,12 +33,12 @@ from bulkinfer.results.shard_set import read_shard_set
 from bulkinfer.results.status_file import STATUS_FILE
 from bulkinfer.types import printable_path, shell_word
 
-_WORKER_LOG = re.compile(r"worker-[0-9]+\.(log|jsonl)")
+_WORKER_FILE = re.compile(r"worker-[0-9]+\.(log|jsonl)|node-[0-9]+\.(run|permit)\.json")
 
 
 def _is_of_a_launch(name: str) -> bool:
     known = (LAUNCH_FILE, RUN_FILE, SUMMARY_FILE, STATUS_FILE, JOB_FILE, REPORT_FILE)
-    return name in known or is_kept_manifest(name) or _WORKER_LOG.fullmatch(name) is not None
+    return name in known or is_kept_manifest(name) or _WORKER_FILE.fullmatch(name) is not None
 
 
 _LOG_FOLDERS: dict[str, Callable[[str], bool]] = {  # of other commands, in the log folder of a job: which files they write

@@ -14,6 +14,7 @@ from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
+from bulkinfer.launch.engines.ray_cluster import require_answer, require_ray
 from bulkinfer.launch.jobs.begun_config import leaving_out
 from bulkinfer.launch.jobs.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.jobs.job import (
@@ -41,7 +42,7 @@ from bulkinfer.records.dataset import Dataset, open_dataset
 from bulkinfer.records.sources.labels import is_annotations
 from bulkinfer.results.job_file import JobFile, job_path, json_sha256, read_begun
 from bulkinfer.results.log_folder import RESULTS, dated, find_log_dir, job_name
-from bulkinfer.runtime.devices import AUTO, asked_threads, plan_workers
+from bulkinfer.runtime.devices import AUTO, asked_threads, parse_device, plan_workers
 
 log = logging.getLogger("bulkinfer")
 
@@ -87,9 +88,22 @@ def check_at_once(config: LaunchConfig) -> LaunchConfig:
     Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
     """
     config = with_shard(config)
+    _check_ray(config)
     require_places(config)
     check_threads(core_budget(), **asked_threads(config))
     return config
+
+
+def _check_ray(config: LaunchConfig) -> None:
+    """Raises UsageError if options contradict --engine ray, or there is no Ray."""
+    if config.engine != "ray":
+        if config.ray_address:
+            raise UsageError(f"--ray_address {config.ray_address} belongs to --engine ray: give that too")
+        return
+    if parse_device(config.device, config.precision).numbers:
+        raise UsageError(f"--device {config.device}: Ray picks the devices of its nodes: leave the numbers out")
+    require_ray()
+    require_answer(config.ray_address)
 
 
 def open_network(config: LaunchConfig, before_making: Callable[[], object] = lambda: None) -> Unsettled:
@@ -211,7 +225,8 @@ def announce(plan: Plan) -> None:
     )
     log.info(f"device: {job.choice}")
     log.info(f"precision: {job.choice.precision} ({job.choice.precision_reason})")
-    log.info(f"cores: {core_budget()}; {plan.threads}")
+    threads = "the workers of each node follow from its own" if config.engine == "ray" else plan.threads
+    log.info(f"cores: {core_budget()}; {threads}")
     warn_if_tuned_elsewhere(job, plan.threads.num_devices, core_budget())
     if dataset is None:
         log.info(f"input: {config.input}, without {WITHOUT[config.input]}; {config.iterations} step(s) a worker")

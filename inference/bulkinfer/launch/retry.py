@@ -146,7 +146,10 @@ def plan_retry(config: RetryConfig, output: Path) -> Plan:
     begun = require_job(output)
     given: dict[str, Any] = {name: value for name in _GIVEN if (value := getattr(config, name))}
     given |= {name: getattr(config, name) for name in _PLAN} | {name: getattr(LaunchConfig, name) for name in _PLAN_OF_JOB}
-    again = replace(begun_config(begun, output), output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
+    began = begun_config(begun, output)
+    if began.engine == "ray":  # the cluster may be gone
+        given |= {"engine": "local", "ray_address": ""}
+    again = replace(began, output=str(output), overwrite=False, **{"dry_run": config.dry_run, **given})
     command = f"{RETRY} {shell_word(output)}"
     asked = open_network(again, lambda: resolve_data_dir(again.data_dir, command))
     dataset = kept_dataset(begun, output, again.log_path, resolve_data_dir(again.data_dir, command))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from bulkinfer.config import LaunchConfig
 from bulkinfer.errors import BulkinferError
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import real_path
+from bulkinfer.host.cores import CoreBudget, HostPlan
 from bulkinfer.host.screen import Screen
 from bulkinfer.host.status import FAILED, STOPPED
 from bulkinfer.host.stop_signals import stopping_signal
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.engines import make_engine
+from bulkinfer.launch.engines import EngineOptions, make_engine
 from bulkinfer.launch.graph_cache import with_cached_graph
 from bulkinfer.launch.jobs.saved_manifest import kept_manifest
 from bulkinfer.launch.reporting.progress import Progress
@@ -22,6 +25,7 @@ from bulkinfer.launch.reporting.summary import begin
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
 from bulkinfer.records.dataset import Dataset
 from bulkinfer.records.layout import MANIFEST_FILE
+from bulkinfer.runtime.devices import Choice, plan_workers
 from bulkinfer.worker.protocol import ManifestRef, RunSpec
 
 
@@ -46,9 +50,14 @@ def run_engine(launch: Launch, aggregate: Aggregate, *, shows_progress: bool) ->
                 run_file,
                 launch.threads,
                 Reporter(launch, aggregate, progress, screen),
-                batch_size=config.batch_size,
-                own_partition=launch.output is None,
-                stall_timeout_s=config.stall_timeout_s,
+                EngineOptions(
+                    config.batch_size,
+                    own_partition=launch.output is None,
+                    stall_timeout_s=config.stall_timeout_s,
+                    num_devices=config.num_devices,
+                    ray_address=config.ray_address,
+                    plan_host=partial(plan_host, config, launch.job.choice),
+                ),
             )
             try:
                 engine.run()
@@ -74,7 +83,9 @@ def write_run(launch: Launch) -> Path:
         log_dir=launch.log_dir,
         locks={str(real_path(lease.path)): lease.token for lease in launch.leases},
     )
-    session = with_cached_graph(spec.session, job.model, launch.threads.num_devices)
+    session = spec.session
+    if job.config.engine != "ray":  # a cached graph is made for the processor of one host
+        session = with_cached_graph(session, job.model, launch.threads.num_devices)
     replace(spec, session=session).write(launch.log_dir / "run.json")
     return launch.log_dir / "run.json"
 
@@ -92,3 +103,16 @@ def _manifests_for_workers(dataset: Dataset | None, log_dir: Path) -> dict[int, 
             str(real_path(path)), partition.manifest.content_hash, file_sha256(path), partition.manifest.is_stored
         )
     return found
+
+
+def plan_host(config: LaunchConfig, choice: Choice, budget: CoreBudget, num_gpus: int) -> HostPlan | None:
+    """The workers of another host that has these cores and so many GPUs for them; None if `choice` needs a GPU there.
+
+    Raises UsageError as plan_workers does.
+    """
+    if not choice.is_counted:
+        return HostPlan(plan_workers(config, choice, budget), 0.0)
+    if not num_gpus:
+        return None
+    plan = plan_workers(config, replace(choice, numbers=tuple(range(num_gpus))), budget)
+    return HostPlan(plan.with_devices((0,) * plan.num_devices), 1 / (config.processes_per_device or 1))

@@ -274,20 +274,21 @@ def asked_threads(config: LaunchConfig) -> dict[str, int]:
 def plan_workers(config: LaunchConfig, choice: Choice, budget: CoreBudget) -> ThreadPlan:
     """The number of workers, their devices and threads. Raises UsageError if the flags ask for more workers than fit."""
     per_device = config.processes_per_device or 1
-    if config.processes_per_device and config.num_devices and not choice.is_counted:
+    num_devices = 0 if config.engine == "ray" else config.num_devices  # there it is that of all hosts together
+    if config.processes_per_device and num_devices and not choice.is_counted:
         raise UsageError(f"--processes_per_device beside --num_devices is for GPUs: {choice.provider} takes one of them")
     room = len(choice.numbers) * per_device
     several = room if choice.is_counted or config.processes_per_device else workers_for(budget)
-    if choice.is_counted and config.num_devices > room:
+    if choice.is_counted and num_devices > room:
         each = f", {per_device} processes each" if per_device > 1 else ""
         raise UsageError(
-            f"--num_devices {config.num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
+            f"--num_devices {num_devices}: {choice.provider} has {len(choice.numbers)} here{each}; "
             "--processes_per_device N runs several workers on each"
         )
     has_loaders = config.engine != "inline" and config.input == "pictures"
     plan = plan_threads(
         budget,
-        num_devices=config.num_devices or (1 if config.engine == "inline" else several),
+        num_devices=num_devices or (1 if config.engine == "inline" else several),
         streams=config.streams or (_COUNTED_STREAMS if choice.is_counted else 0),
         num_workers=config.num_workers,
         threads_per_stream=config.threads_per_stream,

@@ -175,14 +175,14 @@ class Worker:
             self._loaders.wait_until_ready()
         ran = versions()
         self._say(f"{describe_proof(session.proof)}; loaded in {session.load_s:.2f} sec{warmed}")
-        self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid()))
+        self._report(Ready(session.proof, session.load_s, rate, ran, os.getpid(), spec.session.streams, spec.num_workers))
         return session, {**spec.metadata, "ran": session.proof, "versions": ran}
 
     def _open_session(self) -> Network:
         spec = self._spec
         if spec.input == "decode":
             return NoNetwork((spec.batch_size, spec.recipe.height, spec.recipe.width, 3))
-        return Session(replace(spec.session, device=spec.devices[self._index]), spec.task.outputs)
+        return Session(replace(spec.session, device=spec.devices[self._index % len(spec.devices)]), spec.task.outputs)
 
     def _work(self, session: Network, metadata: dict[str, Any]) -> None:
         """Run steps until the feed ends; then publish the finished rows of steps that a stop left unfinished."""

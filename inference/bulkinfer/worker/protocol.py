@@ -44,11 +44,11 @@ class RunSpec:
     """run.json: all that a worker of one launch needs. A worker does not read these facts from a card or a manifest again.
 
     `input` is pictures, generated, synthetic or decode (pictures without network and rows, for bench). `devices[i]` is the
-    number of worker i's device, in place of that in `session`; `num_workers` is the number of loader threads,
-    `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in pixels that JPEGs
-    may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0: one run, None: the
-    first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part. `locks` are those of
-    the launcher, path -> token; a worker publishes nothing once one of them was lost.
+    number of worker i's device, in place of that in `session`; a single one is that of all workers. `num_workers` is the number
+    of loader threads, `loader_processes` that of the processes that load for them (0: none). `reduce_to` is the short side in
+    pixels that JPEGs may be decoded at, 0: they are decoded exactly. `warm_up_s` is the length of the warm-up with zeros, 0:
+    one run, None: the first batches warm up. `output` is None in a run without pictures; `metadata` goes into every part.
+    `locks` are those of the launcher, path -> token; a worker publishes nothing once one of them was lost.
     """
 
     input: str
@@ -195,7 +195,7 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The session is open, and the worker takes steps. `proof` is what session.prove() returned; the rate is in pictures per
-    second, 0 if the first batches warm up.
+    second, 0 if the first batches warm up. `streams` and `num_workers` are the numbers of its threads, 0: those of the launch.
     """
 
     proof: dict[str, Any]
@@ -203,6 +203,8 @@ class Ready:
     warm_up_rate: float
     versions: dict[str, str]
     pid: int
+    streams: int = 0
+    num_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,12 @@ def test_files_of_others_stay_and_are_named(home: Path) -> None:
 
 def test_files_of_users_in_the_folders_of_other_commands_stay(home: Path) -> None:
     folder = log_dir(home, is_default=False)
-    own = [folder / "score" / "score.json", folder / "compare" / "changed.csv", folder / "retry" / "worker-0.log"]
+    own = [
+        folder / "score" / "score.json",
+        folder / "compare" / "changed.csv",
+        folder / "retry" / "worker-0.log",
+        folder / "node-2.permit.json",
+    ]
     own += [folder / "manifest.parquet", folder / "manifest-00001.parquet"]
     mine = [folder / "score" / "notes.txt", folder / "score" / "more" / "score.json", folder / "retry" / "worker-mine.log"]
     mine += [folder / "report" / "page.html", folder / "manifest-of-mine.parquet"]

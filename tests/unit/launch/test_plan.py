@@ -102,3 +102,12 @@ def test_a_resume_may_name_what_auto_became(tmp_path: Path, capsys: pytest.Captu
     assert f"job: {job.name}-" in told
     assert f", fingerprint {job.fingerprint}" in told
     assert f"resume: 0 of {job.num_records} records are done" in told
+
+
+def test_options_that_contradict_the_engine_of_a_cluster_are_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    with pytest.raises(UsageError, match="--ray_address here:1 belongs to --engine ray: give that too"):
+        launch(replace(config, ray_address="here:1"))
+    with pytest.raises(UsageError, match="--device cuda:1: Ray picks the devices of its nodes: leave the numbers out"):
+        launch(replace(config, engine="ray", device="cuda:1"))
+    assert not (tmp_path / "out").exists()

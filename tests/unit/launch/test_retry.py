@@ -30,7 +30,7 @@ from bulkinfer.launch.jobs.saved_manifest import kept_manifest
 from bulkinfer.launch.launcher import launch
 from bulkinfer.launch.options import RetryConfig
 from bulkinfer.launch.reporting.totals import Aggregate, Outcome
-from bulkinfer.launch.retry import retry
+from bulkinfer.launch.retry import plan_retry, retry
 from bulkinfer.results.find_output import require_job
 from bulkinfer.results.job_file import JobFile, job_path
 from bulkinfer.results.parquet_parts import write_part
@@ -450,3 +450,15 @@ def test_many_rows_of_one_part(tmp_path: Path) -> None:
     is_ok = [n for n in range(12) if n not in (2, 8)]
     assert after.take(is_ok).replace_schema_metadata(None).equals(expected.take(is_ok).replace_schema_metadata(None))
     assert merge_module.merge(output, staging, job_file, before_rename=lambda: None) == (0, 2)
+
+
+def test_a_job_of_a_cluster_is_retried_on_this_host(tmp_path: Path) -> None:
+    """The cluster may be gone."""
+    config = config_of(tmp_path, engine="inline")
+    next(iter(Path(config.data_dir).iterdir())).write_bytes(b"no picture")
+    assert launch(config).exit_code == 3
+    path = job_path(Path(config.output))
+    described = read_json(path)
+    write_sealed(path, described | {"config": described["config"] | {"engine": "ray", "ray_address": "gone:6379"}})
+    plan = plan_retry(RetryConfig(config.output), Path(config.output))
+    assert (plan.job.config.engine, plan.job.config.ray_address) == ("local", "")

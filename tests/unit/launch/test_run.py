@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from bulkinfer.commands import partition_dataset
-from bulkinfer.launch.run import write_run
+from bulkinfer.host.cores import CoreBudget
+from bulkinfer.launch.run import plan_host, write_run
 from bulkinfer.records.layout import MANIFEST_FILE
 from bulkinfer.records.manifest import Manifest
 from bulkinfer.runtime.providers import PROVIDERS
@@ -96,3 +97,17 @@ def test_who_warms_up_with_zeros(
     """Runs without pictures, and devices with memory of their own; what a rate is needed for."""
     monkeypatch.setitem(PROVIDERS, "cpu", replace(PROVIDERS["cpu"], memory=memory))
     assert spec_of(launch_of(tmp_path, **options)).warm_up_s == seconds
+
+
+def test_the_workers_of_another_host_follow_from_its_cores_and_gpus(tmp_path: Path) -> None:
+    """Each sees its own GPU, or its share of one, as number 0; --num_devices is that of all hosts together."""
+    job = launch_of(tmp_path).job
+    config, cores = replace(job.config, engine="ray", num_devices=3), CoreBudget(tuple(range(32)), 16.0)
+    on_cores = plan_host(config, job.choice, cores, 4)
+    assert on_cores is not None
+    assert (on_cores.threads.num_devices, on_cores.gpus_per_worker) == (2, 0.0), "one for every eight cores"
+    on_gpus = replace(job.choice, provider="cuda")
+    assert plan_host(config, on_gpus, cores, 0) is None
+    found = plan_host(replace(config, processes_per_device=2), on_gpus, cores, 4)
+    assert found is not None
+    assert (found.threads.num_devices, found.threads.devices, found.gpus_per_worker) == (8, (0,) * 8, 0.5)

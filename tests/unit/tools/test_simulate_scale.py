@@ -78,4 +78,4 @@ def test_the_command_prints_a_row_for_each_number(capsys: pytest.CaptureFixture[
     main(["--pictures", "1e5", "--devices", "1", "10", "--launchers", "4"])
     printed = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in printed[2:]] == ["1", "10"]
-    assert printed[0].startswith("devices that can be kept busy by one launcher and the store: launcher 20,000, puts 10,000")
+    assert printed[0].startswith("devices that can be kept busy by one launcher and the store: launcher 50,000, puts 10,000")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.host.cores import ThreadPlan
-from bulkinfer.launch.engines import Hooks, refusal, signals_to_handle
+from bulkinfer.launch.engines import EngineOptions, Hooks, refusal, signals_to_handle
 from bulkinfer.launch.step_queue import StepQueue
 from bulkinfer.types import Step
 from bulkinfer.worker.in_flight import InFlight
@@ -20,11 +20,9 @@ from bulkinfer.worker.protocol import End, Event, Ready, Refused, RunSpec, RunSt
 class InlineEngine:
     """Runs all steps in this process, on the same main path."""
 
-    def __init__(
-        self, run_file: Path, plan: ThreadPlan, hooks: Hooks, *, batch_size: int, own_partition: bool, stall_timeout_s: float
-    ) -> None:
+    def __init__(self, run_file: Path, plan: ThreadPlan, hooks: Hooks, options: EngineOptions) -> None:
         assert plan.num_devices == 1, plan
-        del batch_size, own_partition, stall_timeout_s  # there is one worker, in this process: it cannot be ended or replaced
+        del options  # there is one worker, in this process: it cannot be ended or replaced
         self._hooks = hooks
         self._log = (run_file.parent / "worker-0.log").open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
         spec = RunSpec.read(run_file)
@@ -36,6 +34,11 @@ class InlineEngine:
         self._started = False
         self.signal: int | None = None
         self.replaced: list[str] = []
+
+    @property
+    def nodes(self) -> dict[str, ThreadPlan]:
+        """See Engine."""
+        return {}
 
     def run(self) -> None:
         """Return when every step is published, or after a stop. Raises what the worker or a hook refused with."""
@@ -56,7 +59,7 @@ class InlineEngine:
         elif (reason := self._hooks.on_event(0, event, [0]) or self._hooks.must_stop()) is not None:
             self._refuse(reason)
         if isinstance(event, Ready):
-            self._queue = StepQueue.of(self._hooks.make_steps(event.warm_up_rate))
+            self._queue = StepQueue.of(self._hooks.make_steps(event.warm_up_rate, 1))
             self._feed(self._queue)
         elif isinstance(event, StepDone) and self._queue is not None:
             self._held.remove(event.step)

@@ -61,10 +61,19 @@ class WorkerHandle:
         self._still_s += watched_s
         return self._still_s >= (timeout_s if self.ready else max(timeout_s, _START_S))
 
-    def end(self, reason: str) -> None:
-        """Kill it, and keep the `reason` for messages; its end of file will follow."""
-        self.ended_for = reason
+    def lines(self, chunk: bytes) -> list[bytes]:
+        """The reports that are complete with a further chunk of what it wrote."""
+        *lines, self.unread = (self.unread + chunk).split(b"\n")
+        return lines
+
+    def kill(self) -> None:
+        """End it at once; its end of file will follow."""
         self.process.kill()
+
+    def end(self, reason: str) -> None:
+        """Kill it, and keep the `reason` for messages."""
+        self.ended_for = reason
+        self.kill()
 
     def how(self, code: int) -> str:
         """How it ended, for messages, as in "ended by signal 9 (SIGKILL)"; `code` is the exit code that close() returned."""
@@ -99,16 +108,16 @@ class WorkerHandle:
         return code
 
 
-def start_worker(run_file: Path, index: int, plan: ThreadPlan, *, takes_over: bool) -> WorkerHandle:
+def start_worker(run_file: Path, index: int, plan: ThreadPlan, cores: tuple[int, ...], *, takes_over: bool) -> WorkerHandle:
     """Start worker `index` with its cores fixed: a child inherits the affinity of the thread that starts it.
 
-    One that `takes_over` from a dead one runs a batch of zeros before it is ready.
+    One that `takes_over` from a dead one runs a batch of zeros before it is ready. The worker ends when this thread does.
     """
-    log = run_file.parent / f"worker-{index}.log"
+    log = run_file.with_name(f"worker-{index}.log")
     reports, written = os.pipe()
     marks = shared(plan.num_workers, plan.streams)
     everyone = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, plan.affinity[index])
+    os.sched_setaffinity(0, cores)
     try:
         with log.open("ab") as output:
             words = [*([ZEROS_FIRST] if takes_over else []), str(run_file), str(index), str(written), str(marks)]

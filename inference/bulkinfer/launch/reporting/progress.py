@@ -19,6 +19,8 @@ class _Process:
     """The process of a worker: what it has done, and the two waits as shares of the time of its last step."""
 
     state: str = STARTING
+    streams: int = 0
+    loaders: int = 0
     finished: int = 0
     published: int = 0
     seen_s: float = 0.0  # when it reported last
@@ -35,7 +37,8 @@ class Progress:
         self._errors: Counter[str] = Counter(rows.errors_by_stage if rows else {})
         self._total = None if launch.output is None else launch.job.num_records
         self._done = 0 if self._total is None else self._total - sum(map(len, launch.todo))
-        self._workers = {index: _Process() for index in range(launch.threads.num_devices)}
+        own = 0 if launch.job.config.engine == "ray" else launch.threads.num_devices  # those of other hosts come as they start
+        self._workers = {index: _Process() for index in range(own)}
 
     def expect(self, pictures: int) -> None:
         """The number of pictures of a run without a data set, once it is known."""
@@ -53,6 +56,8 @@ class Progress:
             process = self._workers.setdefault(worker, _Process())
             if isinstance(event, Ready):
                 process.state, process.seen_s = RUNNING, time.perf_counter()
+                process.streams = event.streams or self._launch.threads.streams
+                process.loaders = event.num_workers or self._launch.threads.num_workers
             elif isinstance(event, StepDone):
                 self._published(process, event.count)
                 self._errors.update(event.stages)
@@ -70,10 +75,10 @@ class Progress:
 
     def _note_waits(self, process: _Process, seconds: Counter[str]) -> None:
         """The shares of the time since the last report in which the threads of a worker waited."""
-        now, threads = time.perf_counter(), self._launch.threads
-        for stage, count in ((_STREAMS_WAIT, threads.streams), (_LOADERS_WAIT, threads.num_workers)):
+        now = time.perf_counter()
+        for stage, count in ((_STREAMS_WAIT, process.streams), (_LOADERS_WAIT, process.loaders)):
             waited_s = seconds[stage] - process.waited[stage]
-            process.shares[stage] = min(1.0, max(0.0, waited_s / (count * max(now - process.seen_s, 1e-9))))
+            process.shares[stage] = min(1.0, max(0.0, waited_s / (max(1, count) * max(now - process.seen_s, 1e-9))))
         process.seen_s, process.waited = now, seconds
 
     def status(self) -> Status:

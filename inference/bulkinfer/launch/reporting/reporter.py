@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Collection
 
 from bulkinfer.errors import BulkinferError, RunError
 from bulkinfer.host.number_text import rate_text
@@ -30,13 +31,14 @@ class Reporter:
         self._failures_before = launch.job_file.count_rows().errors if launch.job_file is not None else 0
         self._batches_per_step = 0
         self._is_length_known = False
+        self._num_workers = launch.threads.num_devices
 
-    def make_steps(self, rate: float) -> list[Step]:
+    def make_steps(self, rate: float, num_workers: int) -> list[Step]:
         """What is to do. The first steps are short where the length of the others is to follow from them."""
-        config, threads = self._launch.job.config, self._launch.threads
+        config, threads, self._num_workers = self._launch.job.config, self._launch.threads, num_workers
         if config.input != "pictures":
             batches = self._length_by(rate)
-            steps = steps_without_pictures(config, threads.num_devices, batches)
+            steps = steps_without_pictures(config, num_workers, batches)
             self._progress.expect(sum(map(len, steps)))
             measured = "" if config.batches_per_step else f"warm-up: {rate_text(rate)} on the first worker; "
             self._settle(batches, f"{measured}{batches} batches x {config.batch_size} pictures a step, {len(steps)} steps")
@@ -54,7 +56,7 @@ class Reporter:
 
     def _length_by(self, rate: float) -> int:
         launch = self._launch
-        return batches_per_step(launch.job.config, launch.threads.num_devices, launch.todo, rate, launch.job.row_bytes)
+        return batches_per_step(launch.job.config, self._num_workers, launch.todo, rate, launch.job.row_bytes)
 
     def _describe(self, batches: int) -> str:
         size = self._launch.job.config.batch_size
@@ -78,14 +80,14 @@ class Reporter:
         batches = self._length_by(rate)
         self._settle(batches, f"first batches: {rate_text(rate)} on one worker; from now on {self._describe(batches)}")
 
-    def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
+    def on_event(self, worker: int, event: Event, busy_workers: Collection[int]) -> BulkinferError | None:
         """Count and show an event; returns the error that ends the launch, if it must end."""
         self._aggregate.add(worker, event)
         self._progress.add(worker, event)
         if isinstance(event, Ready):
             self._screen.log(f"worker {worker}: {describe_proof(event.proof)}")
         elif isinstance(event, Died):
-            then = "a new one takes over" if event.by_another else "it does not start; the others go on without it"
+            then = "a new one takes over" if event.by_another else "it is not started again; the others go on without it"
             log.warning(f"worker {worker} {event.how}; {then}")
         elif isinstance(event, StepDone):
             self._measure(event)

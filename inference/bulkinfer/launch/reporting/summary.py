@@ -124,10 +124,20 @@ def summarise(launch: Launch, outcome: Outcome, counts: RowCounts, code: int) ->
         **rows_as_json(counts),
         "replaced_workers": engine.replaced if engine else [],
         "ignored": scan.summary() if scan else [],
-        "plan": asdict(launch.threads),
+        **_plans(launch, engine),
         "output": None if launch.output is None else str(launch.output),
         **outcome.aggregate.measurements(),
     }
+
+
+def _plans(launch: Launch, engine: Engine | None) -> dict[str, Any]:
+    """The plan of threads; on several hosts that of one of them with the workers of all, and each host's own by its name."""
+    nodes = engine.nodes if engine else {}
+    if not nodes:
+        return {"plan": asdict(launch.threads)}
+    first, workers = next(iter(nodes.values())), sum(plan.num_devices for plan in nodes.values())
+    own = {name: asdict(plan) for name, plan in nodes.items()}
+    return {"plan": {**asdict(first), "num_devices": workers}, "nodes": own}
 
 
 def _is_of_this_output(path: Path, launch: Launch) -> bool:

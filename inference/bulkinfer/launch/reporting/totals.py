@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ class Aggregate:
         self._lives: Counter[int] = Counter()
         self._steps_done: Counter[int] = Counter()
         self._lines = 0
+        self._behind: list[int] = []  # workers that may not have finished a step since the last line
         self._line_pictures = 0
         self._line_time: float | None = None  # when the last line was made
         self._line_shares: list[tuple[float, float]] = []
@@ -79,11 +81,22 @@ class Aggregate:
         self.last_published = time.perf_counter()
         return self.last_published
 
-    def next_line(self, busy_workers: list[int]) -> str | None:
-        """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line."""
-        if not self._line_pictures or any(self._steps_done[worker] <= self._lines for worker in busy_workers):
+    def next_line(self, busy_workers: Collection[int]) -> str | None:
+        """The aggregate line, once every worker in `busy_workers` has finished one more step than at the last line.
+
+        For each line every worker is looked at about once, not at each call.
+        """
+        if not self._line_pictures or self._waits_for_any_of(busy_workers):
             return None
         return self.line()
+
+    def _waits_for_any_of(self, busy_workers: Collection[int]) -> bool:
+        behind = self._behind
+        while behind and (self._steps_done[behind[-1]] > self._lines or behind[-1] not in busy_workers):
+            behind.pop()
+        if not behind:  # all of those; others may have become busy since they were listed
+            self._behind = [worker for worker in busy_workers if self._steps_done[worker] <= self._lines]
+        return bool(self._behind)
 
     def line(self) -> str:
         """The line of the interval since the last one: wall-clock rate, shares averaged over its steps."""

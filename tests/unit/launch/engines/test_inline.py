@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.launch.claim import Launch
-from bulkinfer.launch.engines import ENGINES, make_engine, refusal
+from bulkinfer.launch.engines import ENGINES, EngineOptions, make_engine, refusal
 from bulkinfer.launch.engines import inline as inline_engine
 from bulkinfer.launch.engines.inline import InlineEngine
 from bulkinfer.launch.run import write_run
@@ -36,7 +36,7 @@ class Hooks:
         self.events: list[Event] = []
         self.react: Callable[[Event], BulkinferError | None] = lambda _: None
 
-    def make_steps(self, rate: float) -> list[Step]:
+    def make_steps(self, rate: float, num_workers: int) -> list[Step]:
         assert rate == 0, "the first batches warm up"
         return self.steps
 
@@ -61,7 +61,7 @@ class Hooks:
 
 
 def engine_for(launch: Launch, hooks: Hooks) -> InlineEngine:
-    engine = make_engine("inline", write_run(launch), plan_of(), hooks, batch_size=4, own_partition=False, stall_timeout_s=0)
+    engine = make_engine("inline", write_run(launch), plan_of(), hooks, EngineOptions(4))
     assert isinstance(engine, InlineEngine)
     return engine
 
@@ -179,10 +179,11 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_engines_are_found_by_name(tmp_path: Path) -> None:
     run_file = write_run(launch_of(tmp_path, batches_per_step=1))
     for name in ENGINES:
-        engine: Any = make_engine(name, run_file, plan_of(), Hooks([]), batch_size=4, own_partition=False, stall_timeout_s=0)
-        assert (engine.signal, engine.replaced, engine.run.__self__) == (None, [], engine)
-    engine._log.close()
-    engine._worker._log.close()
+        engine: Any = make_engine(name, run_file, plan_of(), Hooks([]), EngineOptions(4))
+        assert (engine.signal, engine.replaced, engine.nodes, engine.run.__self__) == (None, [], {}, engine)
+        if isinstance(engine, InlineEngine):
+            engine._log.close()
+            engine._worker._log.close()
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
 from bulkinfer.host.cores import ThreadPlan
+from bulkinfer.launch.engines import EngineOptions, dispatch, worker_handle
 from bulkinfer.launch.engines import local as local_engine
-from bulkinfer.launch.engines import worker_handle
 from bulkinfer.launch.engines.local import LocalEngine
 from bulkinfer.launch.engines.worker_handle import WorkerHandle
 from bulkinfer.launch.step_queue import split_step
@@ -28,6 +28,7 @@ from bulkinfer.worker.in_flight import InFlight
 from bulkinfer.worker.protocol import Died, Event, Ready, Recovered, StepDone
 
 from tests.commands import living
+from tests.fake_interpreter import write_interpreter
 from tests.forms import long
 
 ROOT = Path(__file__).parents[4]
@@ -61,15 +62,13 @@ class Launch:
         self.react: Callable[[int, Event], BulkinferError | None] = lambda _worker, _event: None
         (folder / "run.json").write_text(json.dumps({"gated": bool(gate), **run}))
         plan = ThreadPlan(workers, 1, 1, 1, tuple((CORES[i % len(CORES)],) for i in range(workers)), (0,) * workers)
-        self.engine = LocalEngine(
-            folder / "run.json", plan, self, batch_size=2, own_partition=own_partition, stall_timeout_s=stall_s
-        )
+        self.engine = LocalEngine(folder / "run.json", plan, self, EngineOptions(2, own_partition, stall_s))
 
-    def make_steps(self, rate: float) -> list[Step]:
+    def make_steps(self, rate: float, num_workers: int) -> list[Step]:
         self.rates.append(rate)
         return self.steps
 
-    def on_event(self, worker: int, event: Event, busy_workers: list[int]) -> BulkinferError | None:
+    def on_event(self, worker: int, event: Event, busy_workers: Collection[int]) -> BulkinferError | None:
         assert set(busy_workers) <= set(range(len(self.engine._plan.affinity)))
         self.events.append((worker, event))
         if self.gate and len(self.told(Ready)) >= self.gate:
@@ -120,17 +119,13 @@ class Launch:
 @pytest.fixture(autouse=True)
 def fake_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter that the engine starts runs the fake instead."""
-    python = tmp_path / "python"
-    fake = f'env -u COVERAGE_PROCESS_CONFIG "{sys.executable}"'  # what a fake runs says nothing of what tests reach
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {fake} -m tests.fake_worker "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(worker_handle.sys, "executable", str(python))
+    monkeypatch.setattr(worker_handle.sys, "executable", str(write_interpreter(tmp_path)))
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """After every test: signal handlers and affinity as before, no child and no descriptor left."""
-    monkeypatch.setattr(local_engine, "STOP_GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(dispatch, "STOP_GRACE_S", PATIENCE_S)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     gc.collect()  # descriptors of earlier tests are closed now, and not while one of these runs
     before = descriptors()
@@ -337,7 +332,7 @@ def test_nobody_else_can_run_the_partition_of_one_that_does_not_start(tmp_path: 
 
 
 def test_deaths_without_any_progress_end_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "_DEATHS_WITHOUT_PROGRESS", 2)
+    monkeypatch.setattr(dispatch, "_DEATHS_WITHOUT_PROGRESS", 2)
     launch = Launch(tmp_path, 1, [Step(0, 0, 64)], deadly=list(range(64)))
     with pytest.raises(RunError, match=r"workers die without getting anything done: worker 0 ended by signal 9 \(SIGKILL\)"):
         launch.run()
@@ -432,7 +427,7 @@ def test_a_signal_ends_the_launch(tmp_path: Path, number: signal.Signals) -> Non
 
 
 def test_workers_that_do_not_stop_are_killed_when_the_grace_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "STOP_GRACE_S", 0.6)
+    monkeypatch.setattr(dispatch, "STOP_GRACE_S", 0.6)
     launch = Launch(tmp_path, 2, MANY, gate=2, deaf=True, slow_s=0.02)
     assert signal_at_first_step(launch, signal.SIGTERM) > 0.6
     assert "Ended" not in launch.kinds

@@ -55,7 +55,7 @@ def test_the_length_of_steps_follows_from_the_first_batches_and_is_kept(
     """The first steps are two batches of each stream long. Their share is 13 batches, which no rate exceeds."""
     launch = launch_of(tmp_path, photos=200)
     place = Place(replace(launch, threads=replace(plan_of(), streams=2)))
-    assert place.reporter.make_steps(1000.0) == [Step(0, 0, 200)], "the rate of zeros is not that of pictures"
+    assert place.reporter.make_steps(1000.0, 1) == [Step(0, 0, 200)], "the rate of zeros is not that of pictures"
     assert place.reporter.most_records() == 4 * 4
     assert launch.output is not None
     assert "batches_per_step" not in require_job(launch.output).resolved
@@ -75,7 +75,7 @@ def test_the_length_of_steps_follows_from_the_first_batches_and_is_kept(
 def test_what_is_to_do_may_be_too_little_to_measure_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = replace(launch_of(tmp_path, photos=33), threads=plan_of(2))
     place = Place(launch)
-    assert place.reporter.make_steps(0.0) == [Step(0, 0, 33)]
+    assert place.reporter.make_steps(0.0, 2) == [Step(0, 0, 33)]
     assert place.reporter.most_records() == 2 * 4
     assert capsys.readouterr().out == "2 batches x 4 pictures a step, 5 steps\n"
     assert launch.output is not None
@@ -86,14 +86,14 @@ def test_what_is_to_do_may_be_too_little_to_measure_anything(tmp_path: Path, cap
 
 def test_a_length_that_was_asked_for_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reporter = Place(launch_of(tmp_path, batches_per_step=1)).reporter
-    assert reporter.make_steps(0.0) == [Step(0, 0, 10)]
+    assert reporter.make_steps(0.0, 1) == [Step(0, 0, 10)]
     assert reporter.most_records() == 4
     assert capsys.readouterr().out == "1 batches x 4 pictures a step, 3 steps\n"
 
 
 def test_a_synthetic_launch_leaves_no_job_file(tmp_path: Path) -> None:
     reporter = Place(launch_of(tmp_path, synthetic=True, iterations=2)).reporter
-    assert reporter.make_steps(40.0) == [Step(0, 0, 200), Step(0, 200, 400)]
+    assert reporter.make_steps(40.0, 1) == [Step(0, 0, 200), Step(0, 200, 400)]
     assert reporter.most_records() == 200
     assert not reporter.is_published(Step(0, 0, 200))
     assert not list(tmp_path.rglob("_job.json"))
@@ -112,7 +112,7 @@ def test_lines_come_when_all_busy_workers_have_done_a_step(tmp_path: Path, capsy
     place = Place(launch_of(tmp_path, batches_per_step=1))
     for worker in (0, 1):
         place.reporter.on_event(worker, Ready(PROOF, 0.5, 0.0, {}, 4711), [0, 1])
-    place.reporter.make_steps(0.0)
+    place.reporter.make_steps(0.0, 1)
     capsys.readouterr()
     assert place.done(0, 4, busy=(0, 1)) is None
     assert capsys.readouterr().out == ""
@@ -132,7 +132,7 @@ def test_deaths_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr() == (
         "",
         "worker 2 ended by signal 9 (SIGKILL); a new one takes over\n"
-        "worker 1 ended by exit code 7; it does not start; the others go on without it\n",
+        "worker 1 ended by exit code 7; it is not started again; the others go on without it\n",
     )
 
 

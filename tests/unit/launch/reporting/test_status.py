@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from bulkinfer.errors import RunError
 from bulkinfer.files.output_lock import output_lock
+from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.host.status import FAILED, FINISHED, STOPPED
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.reporting.progress import Progress
@@ -27,7 +28,7 @@ class Engine:
     """One that was stopped by a signal, or not."""
 
     def __init__(self, signal: int | None) -> None:
-        self.signal, self.replaced = signal, list[str]()
+        self.signal, self.replaced, self.nodes = signal, list[str](), dict[str, ThreadPlan]()
 
     def run(self) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bulkinfer.errors import BulkinferError, RunError, UsageError
+from bulkinfer.host.cores import ThreadPlan
 from bulkinfer.launch.claim import Launch
 from bulkinfer.launch.jobs.begun_config import continuing
 from bulkinfer.launch.reporting.summary import begin, count_rows, exit_code, finish
@@ -22,7 +23,7 @@ from bulkinfer.types import Step
 from bulkinfer.worker.metrics import Metrics
 from bulkinfer.worker.protocol import Ended, Ready, StepDone, Totals
 
-from tests.launches import launch_of
+from tests.launches import launch_of, plan_of
 from tests.temporaries import temporary_name
 
 COUNTS = ("records", "ok", "errors", "errors_by_stage")
@@ -34,6 +35,7 @@ class FakeEngine:
 
     signal: int | None = None
     replaced: list[str] = field(default_factory=list)
+    nodes: dict[str, ThreadPlan] = field(default_factory=dict)
 
     def run(self) -> None: ...
 
@@ -204,3 +206,11 @@ def test_the_plan_is_in_the_summary(tmp_path: Path) -> None:
     launch = after(launch_of(tmp_path), part(10))
     launch = replace(launch, threads=replace(launch.threads, num_workers=7))
     assert finished(launch, FakeEngine())[1]["plan"]["num_workers"] == 7
+
+
+def test_the_plan_on_several_nodes_is_theirs(tmp_path: Path) -> None:
+    """The workers of all, and the threads of one of them; each node has its own beside it."""
+    nodes = {"node a": replace(plan_of(2), num_workers=5), "node b": plan_of(3)}
+    _, summary = finished(launch_of(tmp_path), FakeEngine(nodes=nodes))
+    assert (summary["plan"]["num_devices"], summary["plan"]["num_workers"]) == (5, 5)
+    assert {name: plan["num_devices"] for name, plan in summary["nodes"].items()} == {"node a": 2, "node b": 3}

@@ -1,0 +1,129 @@
+"""--engine ray on clusters of two nodes: rows are those of --engine local, bit for bit, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import command, records, rows, run
+from tests.forms import long
+from tests.launches import write_photos
+from tests.models import write_tiny_model
+from tests.ray_nodes import RayNodes, ray_nodes
+
+COUNT = 160
+POISONED = "041-red.png"
+LAUNCH = (
+    "photos",
+    "--model_name",
+    "tiny",
+    "--batch_size",
+    4,
+    "--device",
+    "cpu",
+    "--precision",
+    "fp32",
+    "--batches_per_step",
+    2,
+)
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures, one of which kills whoever decodes it, and the rows of a launch without Ray in out_local."""
+    folder = tmp_path_factory.mktemp("ray")
+    write_tiny_model(folder / "models", batch_sizes=(4,))
+    write_photos(folder / "photos", COUNT)
+    with (folder / "photos" / POISONED).open("ab") as file:
+        file.write(b"KILLS")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nodes(made: Path) -> Any:
+    with ray_nodes(made, 1, 1) as found:
+        done = run("infer_launch", *LAUNCH, "--output", "out_local", cwd=made, env={"PYTHONPATH": str(made / "site")})
+        assert done.returncode == 3, done.stderr
+        yield found
+
+
+def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
+    """A launch on the cluster that has published three parts."""
+    words = (*LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", output, "--log_path", f"logs_{output}")
+    process = subprocess.Popen(
+        command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    while len(list((made / output).glob("part-*"))) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def assert_same_rows(made: Path, output: str) -> None:
+    """Nothing lost, nothing twice, and every bit as without Ray, but for the name of the process that died last."""
+    verified = run("bulkinfer", "verify", output, cwd=made)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    found, expected = rows(made / output), rows(made / "out_local")
+    assert found.num_rows == COUNT
+    assert found.drop_columns(["error"]).equals(expected.drop_columns(["error"]))
+    errors = {key: row["error"] for key, row in records(made / output).items() if row["status"] == "error"}
+    assert list(errors) == [POISONED]
+    assert "ended by signal 9 (SIGKILL) on node " in errors[POISONED]
+
+
+def steps_of(made: Path, output: str) -> dict[str, int]:
+    """By the log of a worker, how many steps it has done."""
+    logs = (made / f"logs_{output}" / "latest").glob("worker-*.jsonl")
+    return {path.stem: sum(json.loads(line)["kind"] == "StepDone" for line in path.read_text().splitlines()) for path in logs}
+
+
+@long
+def test_a_launcher_that_is_killed_and_a_signal_are_survived(made: Path, nodes: RayNodes) -> None:
+    """The same command goes on each time; the third one finds the poisoned record."""
+    killed = begin(made, nodes, "out_killed")
+    killed.kill()
+    killed.communicate()
+    stopped = begin(made, nodes, "out_killed")
+    stopped.send_signal(signal.SIGINT)
+    _, said = stopped.communicate(timeout=PATIENCE_S)
+    assert stopped.returncode == 130
+    assert "to continue: infer_launch" in said
+    last = begin(made, nodes, "out_killed")
+    _, said = last.communicate(timeout=PATIENCE_S)
+    assert last.returncode == 3, said
+    assert_same_rows(made, "out_killed")
+    assert not list((made / "logs_out_killed" / "latest").glob("node-*")), "no file of a node is left"
+
+
+@long
+def test_a_node_that_dies_and_one_that_joins(made: Path, nodes: RayNodes) -> None:
+    """The last test of the cluster: it leaves other nodes than it has found."""
+    process = begin(made, nodes, "out_lost")
+    nodes.kill(1)
+    nodes.add(1)
+    out, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3, said
+    assert "is gone or cannot be reached: what its workers held runs again" in said
+    assert "(raylet)" not in out + said, "Ray itself prints nothing"
+    assert_same_rows(made, "out_lost")
+    done = steps_of(made, "out_lost")
+    assert set(done) >= {"worker-0", "worker-1", "worker-2"}
+    assert all(done.values()), f"the node that joined got steps: {done}"
+
+
+@long
+def test_a_cluster_of_this_host_for_one_launch(made: Path) -> None:
+    """--ray_address local needs no ray start."""
+    done = run("infer_launch", *LAUNCH, "--limit", 24, "--engine", "ray", "--ray_address", "local", "--output", "out_here",
+               "--log_path", "logs_out_here", cwd=made)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(records(made / "out_here")) == 24

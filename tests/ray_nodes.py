@@ -1,0 +1,106 @@
+"""Ray clusters for tests: nodes on this host, in a process of their own.
+
+Started as `python -m tests.ray_nodes CPUS...` it starts a node for each number, prints the address, and obeys lines on stdin:
+`kill N` and `add CPUS`. It stops all nodes when stdin closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_STORE_BYTES = 80_000_000  # the least that Ray takes
+
+# On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process.
+_SITE = """
+import sys
+if "bulkinfer.worker.process" in sys.orig_argv:
+    import os, signal, time, PIL.Image
+    plain = PIL.Image.open
+    def disturbed(fp, *args, **options):
+        time.sleep(0.05)
+        if fp.getvalue().endswith(b"KILLS"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(fp, *args, **options)
+    PIL.Image.open = disturbed
+"""
+
+
+class RayNodes:
+    """A cluster that runs: its address, and what can be done to it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.address = self._answer()
+
+    def kill(self, number: int) -> None:
+        """End all processes of a node at once; 0 is the head."""
+        self._say(f"kill {number}")
+
+    def add(self, cpus: int) -> None:
+        """Have a further node join."""
+        self._say(f"add {cpus}")
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        assert self._answer() == "done"
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, "the cluster has ended"
+        return line
+
+
+@contextlib.contextmanager
+def ray_nodes(folder: Path, *cpus: int) -> Iterator[RayNodes]:
+    """A cluster with a node for each number of processors; pictures take their time there. `folder` gets what it needs."""
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(_SITE)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), os.environ.get("PYTHONPATH", "")])}
+    environment["RAY_USAGE_STATS_ENABLED"] = "0"
+    with (folder / "ray.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.ray_nodes", *map(str, cpus)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=environment,
+        )  # fmt: skip
+    try:
+        yield RayNodes(process)
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(120)
+        process.stdout.close()
+
+
+def main() -> None:
+    """Serve one test."""
+    from ray.cluster_utils import Cluster
+
+    head, *others = map(int, sys.argv[1:])
+    small = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, **small})
+    try:
+        nodes = [cluster.head_node, *(cluster.add_node(num_cpus=cpus, **small) for cpus in others)]
+        print(cluster.address, flush=True)
+        for line in sys.stdin:
+            word, _, number = line.strip().partition(" ")
+            if word == "kill":
+                cluster.remove_node(nodes[int(number)], allow_graceful=False)
+            else:
+                nodes.append(cluster.add_node(num_cpus=int(number), **small))
+            print("done", flush=True)
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
