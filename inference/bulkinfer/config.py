@@ -12,21 +12,17 @@ __all__ = [
     "DECODE_MODES",
     "ENGINES",
     "EXACT",
-    "SHELLS",
     "WEIGHTS_OF",
-    "CompletionConfig",
     "GetModelConfig",
     "LaunchConfig",
     "PartitionConfig",
     "RunConfig",
-    "SealConfig",
     "check_values",
     "option",
 ]
 
 DECODE_MODES = ("exact", "fast")
 PACKED = ("tar", "tfrecord")  # modes of partition_dataset that pack pictures into archives
-SHELLS = ("bash", "zsh", "fish")
 WEIGHTS_OF = ("auto", "ema", "raw")
 EXACT = "fp32"  # the precision that changes no answer, and that of a network of the zoo
 ENGINES = {  # module:class of each; a new engine is one file and one line here
@@ -285,20 +281,3 @@ class RunConfig(LaunchConfig):
         "names and labels, or COCO annotations (JSON)",
     )
     model_name: str = option("efficientnet_lite0", "network: a name as get_model takes it", group="model", aliases=("model",))
-
-
-@dataclass(frozen=True)
-class CompletionConfig:
-    """Print a script that lets a shell complete commands and options with the tab key."""
-
-    shell: str = option("bash", "the shell (also as a plain argument)", group="output", choices=SHELLS)
-
-
-@dataclass(frozen=True)
-class SealConfig:
-    """Accept edits by hand: write control files (card.json, _job.json and the like) again, with the checksum of their content.
-
-    Prints what has changed since bulkinfer wrote them.
-    """
-
-    file: tuple[str, ...] = option((), "control files (also as plain arguments)", group="input")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from bulkinfer.commands.options import CompletionConfig
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import CompletionConfig
 from bulkinfer.host.console import say_lines
 
 

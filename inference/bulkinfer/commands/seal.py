@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bulkinfer.commands.options import SealConfig
 from bulkinfer.commands.run_command import run_command
-from bulkinfer.config import SealConfig
 from bulkinfer.files.guarded import JOB_BYTES, JSON_BYTES
 from bulkinfer.host.console import say
 

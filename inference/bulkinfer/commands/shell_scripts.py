@@ -33,7 +33,7 @@ class _Option:
 
 
 def script(shell: str) -> str:
-    """The script for `shell`, a name of config.SHELLS."""
+    """The script for `shell`, a name in options.SHELLS."""
     makers: dict[str, Callable[[dict[str, list[_Option]]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     return makers[shell]({command: _options(config_class(command)) for command in command_names()})
 

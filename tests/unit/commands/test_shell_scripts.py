@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from bulkinfer.__main__ import COMMANDS
+from bulkinfer.commands.options import SHELLS
 from bulkinfer.commands.shell_scripts import command_names, config_class, script
-from bulkinfer.config import SHELLS
 
 from tests.configs import CONFIGS
 
