@@ -1,0 +1,106 @@
+"""The service behind both protocols: finds the network, has the request answered, counts."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from bulkinfer.errors import BulkinferError
+from bulkinfer.serve.gate import Gate
+from bulkinfer.serve.messages import VERSION, Reply, Request
+from bulkinfer.serve.metrics import Metrics
+from bulkinfer.serve.network import ServedNetwork
+from bulkinfer.serve.refusals import Reason, RefusedError
+
+log = logging.getLogger("bulkinfer")
+
+NAME = "bulkinfer"
+REST_EXTENSIONS = ("binary_tensor_data",)
+_SCHEME = "bearer "
+
+
+@dataclass(frozen=True)
+class Service:
+    """What both protocols share. `token` is empty if clients need none, `timeout_s` bounds arrival and answer of a request."""
+
+    networks: dict[str, ServedNetwork]
+    gate: Gate
+    metrics: Metrics
+    token: str
+    timeout_s: float
+
+    def check_token(self, authorization: str) -> None:
+        """Raises RefusedError unless the value of the header Authorization has the token."""
+        if not self.token:
+            return
+        given = authorization[len(_SCHEME) :].strip() if authorization.lower().startswith(_SCHEME) else ""
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise RefusedError(Reason.NO_TOKEN, "send the header Authorization: Bearer TOKEN, with the token of this server")
+
+    @property
+    def is_ready(self) -> bool:
+        """True if requests are answered now."""
+        return not self.gate.is_ending and self.is_live
+
+    @property
+    def is_live(self) -> bool:
+        """False if a network can answer nothing any more: only a new process helps."""
+        return all(network.broken is None for network in self.networks.values())
+
+    def network(self, name: str, version: str) -> ServedNetwork:
+        """The network of this name; an empty version is the only one. Raises RefusedError, with what there is, for another."""
+        if name not in self.networks:
+            raise RefusedError(Reason.NOT_FOUND, f"no network {name!r} is served; there are {', '.join(self.networks)}")
+        if version not in ("", VERSION):
+            raise RefusedError(Reason.NOT_FOUND, f"{name} has version {VERSION}, not {version!r}")
+        return self.networks[name]
+
+    async def answer(self, request: Request, gone: Awaitable[object] | None = None) -> Reply:
+        """The reply to a request. Its pictures are left out if the client is `gone`, or this call is cancelled.
+
+        Raises RefusedError.
+        """
+        network, began = self.network(request.model, request.version), time.perf_counter()
+        work, count = network.accept(request)
+        self.gate.accepted += 1
+        answer = asyncio.wrap_future(work.future)
+        try:
+            waiting = {answer} if gone is None else {answer, asyncio.ensure_future(gone)}
+            done, pending = await asyncio.wait(waiting, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for other in pending - {answer}:
+                other.cancel()
+            if answer not in done:
+                raise (
+                    RefusedError(Reason.GONE, "the client has closed the connection")
+                    if done
+                    else RefusedError(Reason.LATE, f"there is no answer after {self.timeout_s:g} s (--timeout_s)")
+                )
+            reply = network.reply(request, answer.result(), count)
+        except BulkinferError as error:
+            if isinstance(error, RefusedError):
+                raise
+            raise RefusedError(Reason.FAILED, f"{network.name}: {error}") from error
+        finally:
+            work.future.cancel()
+            answer.cancel()
+            network.done(count)
+            self.gate.answered += 1
+        self.metrics.seconds.labels(network.name).observe(time.perf_counter() - began)
+        self.metrics.pictures.labels(network.name).inc(count)
+        return reply
+
+    def count(self, model: str, protocol: str, status: int) -> None:
+        """A request for answers has ended with this HTTP status."""
+        shown = model if model in self.networks else ""  # names come from clients, who could make any number of them
+        self.metrics.requests.labels(shown, protocol, str(status)).inc()
+
+    def refusal_of(self, error: BaseException) -> RefusedError:
+        """The refusal that a client gets for an error; a fault of bulkinfer is logged."""
+        if isinstance(error, RefusedError):
+            return error
+        log.error(f"a request failed: {type(error).__name__}: {error}", exc_info=error)
+        return RefusedError(Reason.FAILED, "a fault of the server, which its log describes")
