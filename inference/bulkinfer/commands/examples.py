@@ -87,6 +87,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "bulkinfer serve efficientnet_lite0",
         "bulkinfer serve efficientnet_lite0 --port 9000 --grpc_port -1 --max_wait_ms 10",
     ),
+    "bulkinfer request": (
+        "bulkinfer request efficientnet_lite0 --num_images 20",
+        "bulkinfer request efficientnet_lite0 --protocol rest --data_dir photos --batch_size 4 --num_images 20",
+    ),
     "bulkinfer get_dataset": (
         "bulkinfer get_dataset mnist",
         "bulkinfer get_dataset cifar10 --data_dir data",

@@ -14,13 +14,13 @@ from bulkinfer.types import printable_path
 _MOST_BYTES = 1 << 20
 
 
-def read_token(config: ServeConfig) -> str:
-    """The token that clients must send; empty: none. Raises UsageError if its file cannot be read or holds none."""
-    if not config.token_file:
+def read_token(token_file: str) -> str:
+    """The token that clients send; empty: none. Raises UsageError if its file cannot be read or holds none."""
+    if not token_file:
         return os.environ.get("BULKINFER_TOKEN", "").strip()
-    shown = printable_path(config.token_file)
+    shown = printable_path(token_file)
     try:
-        token = read_text(config.token_file, _MOST_BYTES, error=UsageError).strip()
+        token = read_text(token_file, _MOST_BYTES, error=UsageError).strip()
     except OSError as error:
         raise UsageError(f"--token_file {shown}: {os_error_reason(error)}") from None
     except UnicodeDecodeError:

@@ -50,7 +50,8 @@ class Gate:
         """Raises RefusedError for a request that is larger than any may be."""
         if size_bytes > self.max_request_bytes:
             raise RefusedError(
-                Reason.TOO_LARGE, f"a request has at most {self.max_request_bytes} bytes (--max_request_mb), this has {size_bytes} or more"
+                Reason.TOO_LARGE,
+                f"a request has at most {self.max_request_bytes} bytes (--max_request_mb), this has {size_bytes} or more",
             )
 
     async def end(self, within_s: float) -> bool:

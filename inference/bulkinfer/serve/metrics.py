@@ -20,7 +20,10 @@ class Metrics:
         ProcessCollector(registry=registry)
         one = {"registry": registry}
         self.requests = Counter(
-            "bulkinfer_requests", "Requests for answers, by HTTP status (gRPC: the nearest)", ["model", "protocol", "status"], **one
+            "bulkinfer_requests",
+            "Requests for answers, by HTTP status (gRPC: the nearest)",
+            ["model", "protocol", "status"],
+            **one,
         )
         self.seconds = Histogram(
             "bulkinfer_request_seconds", "From the last byte of a request to its reply", ["model"], buckets=_SECONDS, **one

@@ -91,10 +91,13 @@ class ServedNetwork:
         pictures = self._pictures(request.inputs)
         count = len(pictures)
         if count > self._max_queue:
-            raise RefusedError(Reason.TOO_LARGE, f"a request has at most {self._max_queue} pictures (--max_queue), this has {count}")
+            raise RefusedError(
+                Reason.TOO_LARGE, f"a request has at most {self._max_queue} pictures (--max_queue), this has {count}"
+            )
         if self.on_the_way + count > self._max_queue:
             raise RefusedError(
-                Reason.BUSY, f"{self.name}: {self.on_the_way} pictures are on their way, of {self._max_queue}: send it again later"
+                Reason.BUSY,
+                f"{self.name}: {self.on_the_way} pictures are on their way, of {self._max_queue}: send it again later",
             )
         work = Work(count)
         self.on_the_way += count

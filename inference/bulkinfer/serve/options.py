@@ -11,6 +11,14 @@ TOKEN_VARIABLE = "BULKINFER_TOKEN"
 _HIGHEST_PORT = 65535
 
 
+# Named sets of options of bulkinfer request: the loads that the TensorFlow 2 app of the reference systems names.
+NAMED_CONFIGS: dict[str, dict[str, str | int]] = {
+    "resnet50_infer_bs1": {"model_name": "resnet50", "model_batch_size": 1},
+    "resnet50_infer_bs16": {"model_name": "resnet50", "model_batch_size": 16},
+    "resnet50_infer_bs32": {"model_name": "resnet50", "model_batch_size": 32},
+}
+
+
 @dataclass(frozen=True)
 class ServeConfig:
     """Serve networks over the Open Inference Protocol (v2), REST and gRPC. Answers are the rows of a run, bit for bit."""
@@ -81,3 +89,70 @@ def check_port(name: str, port: int) -> None:
     """Raises UsageError for a number that is no port."""
     if port > _HIGHEST_PORT:
         raise UsageError(f"--{name} {port}: ports end at {_HIGHEST_PORT}")
+
+
+PROTOCOLS = ("grpc", "rest")
+TENSORS, PICTURES = "tensors", "pictures"
+_FIGURES = (".csv", ".json")  # endings of the files that hold them
+
+
+@dataclass(frozen=True)
+class RequestConfig:
+    """Send pictures to a server of the Open Inference Protocol, and measure it. Without a server it starts one, and ends it."""
+
+    config: str = option(
+        "", f"named set of options, of {', '.join(NAMED_CONFIGS)}; those that are given win", group="server", value="NAME"
+    )
+    model_name: str = option("efficientnet_lite0", "network on the server", aliases=("model",))
+    host: str = option("127.0.0.1", "host of the server", is_text=True)
+    port: int = option(0, "port of the server; 0: 8001 for gRPC, 8000 for REST", minimum=0)
+    protocol: str = option("grpc", "grpc or rest", choices=PROTOCOLS)
+    tls_ca: str = option("", "file of certificates (PEM) that the server's must follow from; without it no TLS", value="FILE")
+    token_file: str = option("", f"file with the bearer token of the server; default ${TOKEN_VARIABLE}", value="FILE")
+    model_path: str = option(
+        "models", "folder of model folders: for a server that is started, and for the names of classes", group="own server"
+    )
+    model_batch_size: int = option(6, "pictures in each run of the network, on a server that is started", minimum=1)
+    device: str = option("auto", "provider of that server, as infer_launch takes it")
+    precision: str = option(
+        "auto", "arithmetic of that server, as infer_launch takes it", choices=("auto", "fp32", "bf16", "fp16", "int8")
+    )
+    max_wait_ms: float = option(5.0, "longest wait of that server for a full batch, in milliseconds", minimum=0)
+    batch_size: int = option(1, "pictures in each request", aliases=("micro_batch_size",), minimum=1, group="load")
+    num_threads: int = option(2, "threads that send requests", minimum=1)
+    num_images: int = option(1000, "pictures that each thread sends", minimum=1)
+    use_async: bool = option(False, "threads do not wait for an answer before the next request: see --in_flight")
+    in_flight: int = option(8, "with --use_async: requests of each thread that may wait for an answer", minimum=1)
+    rate: float = option(0.0, "requests per second of all threads, at random times; 0: each after the answer before", minimum=0)
+    warm_up: int = option(2, "requests of each thread before those that are measured", minimum=0)
+    timeout_s: float = option(60.0, "longest wait for an answer, in seconds", minimum=0)
+    data_dir: str = option("", "pictures to send; without it random ones", aliases=("dataset_path",), group="pictures")
+    send: str = option(
+        "auto",
+        "tensors (random), or pictures (encoded; of --data_dir, else random JPEGs); auto: pictures with --data_dir, else tensors",
+        choices=("auto", TENSORS, PICTURES),
+    )
+    labels: str = option("", "right classes of a plain folder, for the accuracy: folders, or a table of file names and labels")
+    seed: int = option(0, "seed of random pictures and times", minimum=0)
+    verbose: bool = option(False, "print the time of each request", group="output")
+    to: str = option("", "file for the figures: NAME.json or NAME.csv; or - for JSON on stdout", value="FILE")
+    overwrite: bool = option(False, "replace a file that is there")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if self.config and self.config not in NAMED_CONFIGS:
+            raise UsageError(f"--config {self.config}: known are {', '.join(NAMED_CONFIGS)}")
+        check_port("port", self.port)
+        if self.to and self.to != "-" and not self.to.endswith(_FIGURES):
+            raise UsageError(f"--to {self.to}: the name must end with {' or '.join(_FIGURES)}")
+        if self.data_dir and self.send == TENSORS:
+            raise UsageError("--data_dir sends files of pictures: leave out --send tensors")
+        if self.labels and not self.data_dir:
+            raise UsageError("--labels are of the pictures of --data_dir: give that too")
+        if not self.timeout_s:
+            raise UsageError("--timeout_s 0 leaves no time to answer: give some seconds")
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that each thread sends; the last one may have fewer pictures."""
+        return -(-self.num_images // self.batch_size)

@@ -97,4 +97,3 @@ class Outputs:
         best, labels = self._best(answer), self._card.labels
         names = [labels[number].encode() if number != NO_CLASS else b"" for number in best.ravel().tolist()]
         return tensor_of("class_names", names, best.shape)
-

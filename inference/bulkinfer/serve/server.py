@@ -20,7 +20,7 @@ from bulkinfer.host.stop_signals import STOP_SIGNALS, stop_sentence
 from bulkinfer.serve.access import openness, read_tls, read_token
 from bulkinfer.serve.gate import Gate
 from bulkinfer.serve.metrics import Metrics
-from bulkinfer.serve.network import ServedNetwork, open_networks
+from bulkinfer.serve.network import open_networks
 from bulkinfer.serve.options import ServeConfig
 from bulkinfer.serve.rest.app import rest_app
 from bulkinfer.serve.rest.connection import connection_class
@@ -44,7 +44,7 @@ def serve(config: ServeConfig) -> int:
     """
     if not config.model_name:
         raise UsageError(f"no network named: give one, as in {COMMAND} efficientnet_lite0")
-    token, tls = read_token(config), read_tls(config)
+    token, tls = read_token(config.token_file), read_tls(config)
     with contextlib.ExitStack() as opened:
         # before networks are opened, which takes seconds: a port that is taken is said at once
         listener = None if config.port < 0 else opened.enter_context(_listener(config))
@@ -63,14 +63,20 @@ def serve(config: ServeConfig) -> int:
 
 def _listener(config: ServeConfig) -> socket.socket:
     """The socket of REST. Raises UsageError if the address is not of this host, or the port is taken."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    # asyncio sends small answers at once only over sockets that say that they are of TCP
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        return socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((config.host, config.port))
+        listener.listen(_BACKLOG)
     except OSError as error:
-        reason = error.strerror or first_line(error)
+        listener.close()
         raise UsageError(
-            f"--port {config.port}: cannot listen on {config.host} ({reason}): give another --host or --port, or 0 for a free one"
+            f"--port {config.port}: cannot listen on {config.host} ({error.strerror or first_line(error)}): give another --host "
+            "or --port, or 0 for a free one"
         ) from None
+    return listener
 
 
 class _Rest(uvicorn.Server):
@@ -119,7 +125,9 @@ async def _serve(
         log.info(f"ready: {', '.join(places)}")
         await stop.wait()
         open_now = service.gate.open
-        log.info(f"ending: {open_now} open request(s) get their answers, for at most {config.drain_s:g} s; new ones are refused")
+        log.info(
+            f"ending: {open_now} open request(s) get their answers, for at most {config.drain_s:g} s; new ones are refused"
+        )
         has_answered = await service.gate.end(config.drain_s)
         if rpc is not None:
             await rpc.stop(_LAST_WORDS_S)
@@ -157,5 +165,3 @@ def _signals_set(stop: asyncio.Event) -> Iterator[None]:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
-
-

@@ -6,8 +6,9 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from bulkinfer.errors import BulkinferError
 from bulkinfer.serve.gate import Gate
@@ -59,8 +60,8 @@ class Service:
             raise RefusedError(Reason.NOT_FOUND, f"{name} has version {VERSION}, not {version!r}")
         return self.networks[name]
 
-    async def answer(self, request: Request, gone: Awaitable[object] | None = None) -> Reply:
-        """The reply to a request. Its pictures are left out if the client is `gone`, or this call is cancelled.
+    async def answer(self, request: Request, gone: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Reply:
+        """The reply to a request. Its pictures are left out if `gone()` ends, as the client is gone, or this call is cancelled.
 
         Raises RefusedError.
         """
@@ -69,7 +70,7 @@ class Service:
         self.gate.accepted += 1
         answer = asyncio.wrap_future(work.future)
         try:
-            waiting = {answer} if gone is None else {answer, asyncio.ensure_future(gone)}
+            waiting = {answer} if gone is None else {answer, asyncio.ensure_future(gone())}
             done, pending = await asyncio.wait(waiting, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
             for other in pending - {answer}:
                 other.cancel()

@@ -130,7 +130,7 @@ class _Paths:
         async with body_of(request.receive, headers, service.gate, service.timeout_s) as body:
             version = request.path_params.get("version", "")
             asked, binary = parse_request(name, version, body, headers.get(HEADER_LENGTH, ""))
-            reply = await service.answer(asked, gone=_gone(request.receive))
+            reply = await service.answer(asked, gone=lambda: _gone(request.receive))
         content, json_size = reply_bytes(reply, binary)
         if not json_size:
             return Response(content, media_type=_JSON)

@@ -175,3 +175,32 @@ def _json_data(tensor: Tensor) -> Sequence[str] | Array:
     if isinstance(tensor.values, list):
         return [value.decode("utf-8", "backslashreplace") for value in tensor.values]
     return np.ascontiguousarray(tensor.values).reshape(-1)
+
+
+def request_bytes(request: Request) -> tuple[bytes, int]:
+    """The body of a request, with all its tensors as bytes, and the size of its JSON, in bytes. Replies come as bytes, too."""
+    inputs: list[dict[str, Any]] = []
+    tail: list[bytes] = []
+    for tensor in request.inputs:
+        tail.append(to_bytes(tensor))
+        about = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        inputs.append({**about, "parameters": {"binary_data_size": len(tail[-1])}})
+    outputs = [{"name": name} for name in request.outputs]
+    content = {"id": request.id, "parameters": {"binary_data_output": True}, "inputs": inputs, "outputs": outputs}
+    head = orjson.dumps(content)
+    return b"".join([head, *tail]), len(head)
+
+
+def parse_reply(body: bytes, header_length: str) -> Reply:
+    """The reply in the body of an answer whose tensors are bytes. Raises RefusedError if it is none."""
+    view = memoryview(body)
+    end = _json_end(header_length, len(view))
+    try:
+        content = orjson.loads(view[:end])
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"the answer is no JSON ({error})") from None
+    outputs, rest = [], view[end:]
+    for each in _list(_object(content, "the answer"), "outputs", "the answer"):
+        tensor, rest = _input(each, rest)
+        outputs.append(tensor)
+    return Reply(content.get("model_name", ""), content.get("id", ""), tuple(outputs))

@@ -63,7 +63,13 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
         "parameters <>",
         "contents InferTensorContents",
     ),
-    "InferParameter": ("bool_param bool", "int64_param int64", "string_param string", "double_param double", "uint64_param uint64"),
+    "InferParameter": (
+        "bool_param bool",
+        "int64_param int64",
+        "string_param string",
+        "double_param double",
+        "uint64_param uint64",
+    ),
     "InferTensorContents": (
         "bool_contents bool[]",
         "int_contents int32[]",
