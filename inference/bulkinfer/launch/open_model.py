@@ -81,7 +81,7 @@ def open_model(
 
 @dataclass(frozen=True)
 class Decided:
-    """What a launch of a config would run in a worker: its network on its devices, the threads, the session on the first one."""
+    """What a launch of a config would run in its workers: network, devices, threads, and the session on the first device."""
 
     settled: Settled
     plan: ThreadPlan

@@ -107,6 +107,10 @@ class ServedNetwork:
             self.batcher.put(work, 0, pictures)
         return work, count
 
+    def count_on_the_way(self) -> int:
+        """How many pictures are accepted and not answered."""
+        return self.on_the_way
+
     def done(self, count: int) -> None:
         """The work of `count` pictures has an answer, or needs none any more. Call it in the event loop's thread."""
         self.on_the_way -= count

@@ -9,6 +9,10 @@ from bulkinfer.errors import UsageError
 
 TOKEN_VARIABLE = "BULKINFER_TOKEN"
 _HIGHEST_PORT = 65535
+_OF_LAUNCH = (  # options of serve that mean what they mean for infer_launch
+    "model_path", "batch_size", "precision", "device", "allow_cpu_nodes", "top_k", "decode", "max_pixels", "streams",
+    "threads_per_stream", "num_workers",
+)  # fmt: skip
 
 
 # Named sets of options of bulkinfer request: the loads that the TensorFlow 2 app of the reference systems names.
@@ -74,9 +78,7 @@ class ServeConfig:
 
     def launch_config(self, name: str) -> LaunchConfig:
         """The launch whose answers the network `name` gives."""
-        same = ("model_path", "batch_size", "precision", "device", "allow_cpu_nodes", "top_k", "decode", "max_pixels")
-        same += ("streams", "threads_per_stream", "num_workers")
-        given = {option_name: getattr(self, option_name) for option_name in same}
+        given = {option_name: getattr(self, option_name) for option_name in _OF_LAUNCH}
         return LaunchConfig(**given, model_name=name, max_file_bytes=self.max_request_bytes)
 
     @property
@@ -129,7 +131,7 @@ class RequestConfig:
     data_dir: str = option("", "pictures to send; without it random ones", aliases=("dataset_path",), group="pictures")
     send: str = option(
         "auto",
-        "tensors (random), or pictures (encoded; of --data_dir, else random JPEGs); auto: pictures with --data_dir, else tensors",
+        "random tensors, or encoded pictures (random JPEGs without --data_dir); auto: pictures with --data_dir, else tensors",
         choices=("auto", TENSORS, PICTURES),
     )
     labels: str = option("", "right classes of a plain folder, for the accuracy: folders, or a table of file names and labels")

@@ -72,9 +72,10 @@ def _listener(config: ServeConfig) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
+        reason = error.strerror or first_line(error)
         raise UsageError(
-            f"--port {config.port}: cannot listen on {config.host} ({error.strerror or first_line(error)}): give another --host "
-            "or --port, or 0 for a free one"
+            f"--port {config.port}: cannot listen on {config.host} ({reason}): give another --host or --port, or --port 0 for a "
+            "free one"
         ) from None
     return listener
 
@@ -88,7 +89,6 @@ class _Rest(uvicorn.Server):
 
 
 def _rest(config: ServeConfig, service: Service) -> _Rest:
-    files = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key} if config.tls_cert else {}
     settings: dict[str, Any] = {
         "http": connection_class(config.timeout_s),
         "ws": "none",
@@ -102,7 +102,9 @@ def _rest(config: ServeConfig, service: Service) -> _Rest:
         "timeout_keep_alive": _IDLE_S,
         "timeout_graceful_shutdown": _LAST_WORDS_S,
     }
-    return _Rest(uvicorn.Config(rest_app(service), **settings, **files))
+    if config.tls_cert:
+        settings |= {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
+    return _Rest(uvicorn.Config(rest_app(service), **settings))
 
 
 async def _serve(

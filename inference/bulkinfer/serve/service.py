@@ -70,7 +70,9 @@ class Service:
         self.gate.accepted += 1
         answer = asyncio.wrap_future(work.future)
         try:
-            waiting = {answer} if gone is None else {answer, asyncio.ensure_future(gone())}
+            waiting: set[asyncio.Future[Any]] = {answer}
+            if gone is not None:
+                waiting.add(asyncio.ensure_future(gone()))
             done, pending = await asyncio.wait(waiting, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
             for other in pending - {answer}:
                 other.cancel()

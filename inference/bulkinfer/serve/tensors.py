@@ -74,7 +74,8 @@ def known_dtype(name: str, datatype: str) -> np.dtype[Any]:
     """The numpy type. Raises RefusedError with the known ones for another word."""
     if datatype not in DTYPES:
         raise invalid(f"input {name}: the datatype {datatype!r} is unknown; known are {', '.join([*DTYPES, BYTES])}")
-    return np.dtype(DTYPES[datatype])
+    dtype: np.dtype[Any] = np.dtype(DTYPES[datatype])
+    return dtype
 
 
 def _elements(name: str, count: int, data: bytes | memoryview) -> list[bytes]:

@@ -49,13 +49,12 @@ def send(
     `outputs` are asked for; `is_right(class id, label)` judges a first class.
     """
     load = _Load(config, payloads, outputs, is_right, say)
-    streams = config.in_flight if config.use_async else 1
     threads = [
         threading.Thread(
-            target=load.run, args=(thread, stream, streams, client), name=f"request-{thread}-{stream}", daemon=True
+            target=load.run, args=(thread, stream, len(own), client), name=f"request-{thread}-{stream}", daemon=True
         )
-        for thread, client in enumerate(clients)
-        for stream in range(streams)
+        for thread, own in enumerate(clients)
+        for stream, client in enumerate(own)
     ]
     load.ready = threading.Barrier(len(threads) + 1)
     for thread in threads:
