@@ -22,7 +22,7 @@ from bulkinfer.serve.messages import Reply, Request, TensorFacts
 from bulkinfer.serve.options import ServeConfig
 from bulkinfer.serve.outputs import Outputs
 from bulkinfer.serve.preparation import Preparation
-from bulkinfer.serve.refusals import Reason, RefusedError, invalid
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 from bulkinfer.serve.tensors import BYTES, Tensor, datatype_of
 from bulkinfer.types import Array
 
@@ -128,19 +128,19 @@ class ServedNetwork:
         """The input of a request, checked: N pictures as the graph takes them, or N encoded ones."""
         known = {facts.name: facts for facts in self.inputs()}
         if len(inputs) != 1:
-            raise invalid(f"{self.name} takes one input, {' or '.join(known)}; {len(inputs)} came")
+            raise InvalidError(f"{self.name} takes one input, {' or '.join(known)}; {len(inputs)} came")
         (tensor,) = inputs
         if tensor.name not in known:
-            raise invalid(f"{self.name} has no input {tensor.name!r}; known are {', '.join(known)}")
+            raise InvalidError(f"{self.name} has no input {tensor.name!r}; known are {', '.join(known)}")
         facts = known[tensor.name]
         if tensor.datatype != facts.datatype:
-            raise invalid(f"input {tensor.name} is {facts.datatype}, not {tensor.datatype}")
+            raise InvalidError(f"input {tensor.name} is {facts.datatype}, not {tensor.datatype}")
         is_column = facts.datatype == BYTES and len(tensor.shape) == 2 and tensor.shape[1] == 1
         if not is_column and (len(tensor.shape) != len(facts.shape) or tensor.shape[1:] != facts.shape[1:]):
             wanted = ", ".join(["N", *map(str, facts.shape[1:])])
-            raise invalid(f"input {tensor.name} has the shape [{wanted}], not {list(tensor.shape)}")
+            raise InvalidError(f"input {tensor.name} has the shape [{wanted}], not {list(tensor.shape)}")
         if not math.prod(tensor.shape[:1]):
-            raise invalid(f"input {tensor.name} has no pictures")
+            raise InvalidError(f"input {tensor.name} has no pictures")
         return tensor.values
 
 

@@ -14,7 +14,7 @@ from bulkinfer.model.scores import softmax
 from bulkinfer.results.rows import top_classes
 from bulkinfer.serve.batcher import Answer
 from bulkinfer.serve.messages import TensorFacts
-from bulkinfer.serve.refusals import invalid
+from bulkinfer.serve.refusals import InvalidError
 from bulkinfer.serve.tensors import BYTES, Tensor, tensor_of
 from bulkinfer.types import Array
 
@@ -47,7 +47,7 @@ class Outputs:
         known = [*self._shapes, *self._columns, ERRORS]
         for name in wanted:
             if name not in known:
-                raise invalid(f"{self._card.name} has no output {name!r}; known are {', '.join(known)}")
+                raise InvalidError(f"{self._card.name} has no output {name!r}; known are {', '.join(known)}")
 
     def tensors(self, answer: Answer, count: int, wanted: Sequence[str]) -> list[Tensor]:
         """The wanted outputs for `count` pictures. Without ERRORS among them a picture that failed fails the request.
@@ -55,9 +55,9 @@ class Outputs:
         The row of a failed picture holds NaN, NO_CLASS and empty names.
         """
         if answer.errors and ERRORS not in wanted:
-            told = [f"pictures[{index}]: {stage}: {text}" for index, (stage, text) in sorted(answer.errors.items())]
-            more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-            raise invalid(f"{told[0]}{more}; ask for the output {ERRORS!r} to get the rows of the others")
+            failures = [f"pictures[{index}]: {stage}: {text}" for index, (stage, text) in sorted(answer.errors.items())]
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise InvalidError(f"{failures[0]}{more}; ask for the output {ERRORS!r} to get the rows of the others")
         filled = Answer(self._with_failed(answer, count), answer.errors)
         found = []
         for name in wanted or [fact.name for fact in self.facts()]:

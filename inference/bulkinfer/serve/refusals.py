@@ -41,6 +41,8 @@ class RefusedError(BulkinferError):
         self.reason = reason
 
 
-def invalid(message: str) -> RefusedError:
+class InvalidError(RefusedError):
     """The request itself is wrong."""
-    return RefusedError(Reason.INVALID, message)
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.INVALID, message)

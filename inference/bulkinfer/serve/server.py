@@ -74,8 +74,8 @@ def _listener(config: ServeConfig) -> socket.socket:
         listener.close()
         reason = error.strerror or first_line(error)
         raise UsageError(
-            f"--port {config.port}: cannot listen on {config.host} ({reason}): give another --host or --port, or --port 0 for a "
-            "free one"
+            f"--port {config.port}: cannot listen on {config.host} ({reason}): give another --host, or another --port (0: any "
+            "free one)"
         ) from None
     return listener
 

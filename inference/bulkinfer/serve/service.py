@@ -40,7 +40,7 @@ class Service:
             return
         given = authorization[len(_SCHEME) :].strip() if authorization.lower().startswith(_SCHEME) else ""
         if not hmac.compare_digest(given.encode(), self.token.encode()):
-            raise RefusedError(Reason.NO_TOKEN, "send the header Authorization: Bearer TOKEN, with the token of this server")
+            raise RefusedError(Reason.NO_TOKEN, "this server needs its token: send the header Authorization: Bearer TOKEN")
 
     @property
     def is_ready(self) -> bool:

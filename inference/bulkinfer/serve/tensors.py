@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bulkinfer.serve.refusals import invalid
+from bulkinfer.serve.refusals import InvalidError
 from bulkinfer.types import Array
 
 BYTES = "BYTES"
@@ -52,7 +52,7 @@ def tensor_of(name: str, values: Array | list[bytes], shape: tuple[int, ...] | N
 def checked_shape(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
     """The shape as integers. Raises RefusedError for anything else."""
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
-        raise invalid(f"input {name}: the shape {list(shape)} is no list of whole numbers from 0 on")
+        raise InvalidError(f"input {name}: the shape {list(shape)} is no list of whole numbers from 0 on")
     return tuple(shape)
 
 
@@ -66,14 +66,14 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: bytes | m
     dtype = known_dtype(name, datatype)
     wanted = math.prod(shape) * dtype.itemsize
     if len(data) != wanted:
-        raise invalid(f"input {name}: {datatype} of shape {list(shape)} has {wanted} bytes, {len(data)} came")
+        raise InvalidError(f"input {name}: {datatype} of shape {list(shape)} has {wanted} bytes, {len(data)} came")
     return Tensor(name, datatype, shape, np.frombuffer(data, dtype).reshape(shape))
 
 
 def known_dtype(name: str, datatype: str) -> np.dtype[Any]:
     """The numpy type. Raises RefusedError with the known ones for another word."""
     if datatype not in DTYPES:
-        raise invalid(f"input {name}: the datatype {datatype!r} is unknown; known are {', '.join([*DTYPES, BYTES])}")
+        raise InvalidError(f"input {name}: the datatype {datatype!r} is unknown; known are {', '.join([*DTYPES, BYTES])}")
     dtype: np.dtype[Any] = np.dtype(DTYPES[datatype])
     return dtype
 
@@ -85,11 +85,13 @@ def _elements(name: str, count: int, data: bytes | memoryview) -> list[bytes]:
         begin = at + _LENGTH.size
         end = begin + _LENGTH.unpack_from(view, at)[0] if begin <= len(view) else begin
         if end > len(view):
-            raise invalid(f"input {name}: element {len(found)} of BYTES ends behind the {len(view)} bytes that came")
+            raise InvalidError(f"input {name}: element {len(found)} of BYTES ends behind the {len(view)} bytes that came")
         found.append(bytes(view[begin:end]))
         at = end
     if len(found) != count or at != len(view):
-        raise invalid(f"input {name}: {count} elements of BYTES are declared, other bytes came: each has its length before it")
+        raise InvalidError(
+            f"input {name}: {count} elements of BYTES are declared, other bytes came: each has its length before it"
+        )
     return found
 
 

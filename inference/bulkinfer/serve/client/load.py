@@ -113,7 +113,7 @@ class _Load:
         try:
             client.infer(self._request(number, number, self._config.batch_size))
         except ServerError as error:
-            raise ServerError(f"the server does not answer the first request: {error}", error.status) from None
+            raise ServerError(error.status, f"the server does not answer the first request: {error}") from None
 
     def _request(self, number: int, first: int, count: int) -> Request:
         return Request(self._config.model_name, "", str(number), (self._payloads.tensor(first, count),), self._outputs)

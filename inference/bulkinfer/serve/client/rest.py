@@ -33,7 +33,7 @@ class RestClient:
                 for kind in ("inputs", "outputs")
             ]
         except (ValueError, KeyError, TypeError) as error:
-            raise ServerError(f"its description of {model} is none of the protocol ({error!r})") from None
+            raise ServerError("", f"its description of {model} is none of the protocol ({error!r})") from None
         return ServerFacts(kinds[0], kinds[1])
 
     def infer(self, request: Request) -> Reply:
@@ -44,7 +44,7 @@ class RestClient:
         try:
             return parse_reply(content, answer.getheader(HEADER_LENGTH, ""))
         except RefusedError as error:
-            raise ServerError(str(error)) from None
+            raise ServerError("", f"the answer is none of the protocol: {error}") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -57,9 +57,9 @@ class RestClient:
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise ServerError(f"{type(error).__name__}: {error}".rstrip(": ")) from None
+            raise ServerError("", f"the connection failed ({type(error).__name__}: {error})") from None
         if answer.status != http.client.OK:
-            raise ServerError(f"{answer.status}: {_reason(content)}", answer.status)
+            raise ServerError(answer.status, f"{answer.status}: {_reason(content)}")
         return answer, content
 
 

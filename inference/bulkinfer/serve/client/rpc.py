@@ -44,7 +44,7 @@ class GrpcClient:
         try:
             return parse_reply(sent)
         except (RefusedError, ValueError) as error:
-            raise ServerError(str(error)) from None
+            raise ServerError("", f"the answer is none of the protocol: {error}") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -61,4 +61,4 @@ class GrpcClient:
         try:
             return self._methods[name](asked, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise ServerError(f"{error.code().name}: {error.details()}", error.code().name) from None
+            raise ServerError(error.code().name, f"{error.code().name}: {error.details()}") from None

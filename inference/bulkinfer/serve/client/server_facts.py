@@ -12,7 +12,7 @@ from bulkinfer.serve.messages import Reply, Request, TensorFacts
 class ServerError(RunError):
     """A server has given no answer. `status` is its HTTP status or the name of its gRPC status; '' if none came."""
 
-    def __init__(self, message: str, status: int | str = "") -> None:
+    def __init__(self, status: int | str, message: str) -> None:
         super().__init__(message)
         self.status = status
 

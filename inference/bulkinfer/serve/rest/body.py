@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from starlette.types import Receive
 
 from bulkinfer.serve.gate import Gate
-from bulkinfer.serve.refusals import Reason, RefusedError, invalid
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 
 _PATIENCE_S = 5.0  # to receive what is thrown away, so that a client that still sends reads why it is refused
 
@@ -58,7 +58,7 @@ def _announced(headers: Mapping[str, str]) -> int:
     """The number of bytes that the header Content-Length announces; 0 without one."""
     text = headers.get("content-length", "0")
     if not text.isascii() or not text.isdecimal():
-        raise invalid(f"Content-Length is {text!r}")
+        raise InvalidError(f"Content-Length is {text!r}")
     return int(text)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from bulkinfer.serve.messages import VERSION, Reply, Request
-from bulkinfer.serve.refusals import Reason, RefusedError, invalid
+from bulkinfer.serve.refusals import InvalidError, Reason, RefusedError
 from bulkinfer.serve.tensors import BYTES, Tensor, checked_shape, from_bytes, known_dtype, to_bytes
 from bulkinfer.types import Array
 
@@ -35,14 +35,14 @@ def parse_request(model: str, version: str, body: bytes | bytearray, header_leng
     try:
         content = orjson.loads(view[:end])
     except orjson.JSONDecodeError as error:
-        raise invalid(f"the body is no JSON ({error})") from None
+        raise InvalidError(f"the body is no JSON ({error})") from None
     fields = _object(content, "the body")
     inputs, rest = [], view[end:]
     for each in _list(fields, "inputs", "the body"):
         tensor, rest = _input(_object(each, "an input"), rest)
         inputs.append(tensor)
     if rest:
-        raise invalid(f"{len(rest)} bytes behind the JSON belong to no input")
+        raise InvalidError(f"{len(rest)} bytes behind the JSON belong to no input")
     wanted = [_object(each, "an output") for each in _list(fields, "outputs", "the body")]
     names = tuple(_text(each, "name", "an output") for each in wanted)
     request = Request(model, version, _text(fields, "id", "the body", ""), tuple(inputs), names)
@@ -59,36 +59,36 @@ def _json_end(header_length: str, size: int) -> int:
     if not header_length:
         return size
     if not header_length.isascii() or not header_length.isdecimal() or int(header_length) > size:
-        raise invalid(f"the header Inference-Header-Content-Length is {header_length!r}, and the body has {size} bytes")
+        raise InvalidError(f"the header Inference-Header-Content-Length is {header_length!r}, and the body has {size} bytes")
     return int(header_length)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise invalid(f"{what} is no JSON object")
+        raise InvalidError(f"{what} is no JSON object")
     return value
 
 
 def _list(fields: dict[str, Any], key: str, what: str) -> list[Any]:
     value = fields.get(key, [])
     if not isinstance(value, list):
-        raise invalid(f"{key} of {what} is no list")
+        raise InvalidError(f"{key} of {what} is no list")
     return value
 
 
 def _text(fields: dict[str, Any], key: str, what: str, default: str | None = None) -> str:
     value = fields.get(key, default)
     if not isinstance(value, str):
-        raise invalid(f"{key} of {what} is no text")
+        raise InvalidError(f"{key} of {what} is no text")
     return value
 
 
 def _parameters(fields: dict[str, Any], *, refuse: bool = False) -> dict[str, Any]:
     found = _object(fields.get("parameters", {}), "parameters")
     if refuse and "classification" in found:
-        raise invalid("the parameter classification is not served: ask for the outputs class_ids, scores and class_names")
+        raise InvalidError("the parameter classification is not served: ask for the outputs class_ids, scores and class_names")
     if refuse and "shared_memory_region" in found:
-        raise invalid("shared memory is not served: send and receive tensors in the request")
+        raise InvalidError("shared memory is not served: send and receive tensors in the request")
     return found
 
 
@@ -99,12 +99,12 @@ def _input(fields: dict[str, Any], rest: memoryview) -> tuple[Tensor, memoryview
     size = _parameters(fields, refuse=True).get("binary_data_size")
     if size is None:
         if "data" not in fields:
-            raise invalid(f"input {name} has no data")
+            raise InvalidError(f"input {name} has no data")
         return _from_json(name, datatype, shape, fields["data"]), rest
     if "data" in fields:
-        raise invalid(f"input {name} has data, and binary_data_size as well: send one of them")
+        raise InvalidError(f"input {name} has data, and binary_data_size as well: send one of them")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
-        raise invalid(f"input {name}: binary_data_size is {size!r}, and {len(rest)} bytes are left behind the JSON")
+        raise InvalidError(f"input {name}: binary_data_size is {size!r}, and {len(rest)} bytes are left behind the JSON")
     return from_bytes(name, datatype, shape, rest[:size]), rest[size:]
 
 
@@ -113,12 +113,12 @@ def _from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> T
     if datatype == BYTES:
         elements = _flat(data)
         if len(elements) != count:
-            raise invalid(f"input {name}: the shape {list(shape)} has {count} elements, {len(elements)} came")
+            raise InvalidError(f"input {name}: the shape {list(shape)} has {count} elements, {len(elements)} came")
         return Tensor(name, BYTES, shape, [_decoded(name, element) for element in elements])
     dtype = known_dtype(name, datatype)
     values = _numbers(name, datatype, dtype, data)
     if values.size != count:
-        raise invalid(f"input {name}: the shape {list(shape)} has {count} values, {values.size} came")
+        raise InvalidError(f"input {name}: the shape {list(shape)} has {count} values, {values.size} came")
     return Tensor(name, datatype, shape, values.reshape(shape))
 
 
@@ -133,7 +133,7 @@ def _decoded(name: str, element: Any) -> bytes:
     try:
         return base64.b64decode(element, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise invalid(f"input {name}: BYTES in JSON are base64 texts, and one is not") from None
+        raise InvalidError(f"input {name}: BYTES in JSON are base64 texts, and one is not") from None
 
 
 def _numbers(name: str, datatype: str, dtype: np.dtype[Any], data: Any) -> Array:
@@ -144,9 +144,9 @@ def _numbers(name: str, datatype: str, dtype: np.dtype[Any], data: Any) -> Array
     if not values.size:
         return np.zeros(0, dtype)
     if values.dtype.kind not in _KINDS[dtype.kind]:
-        raise invalid(f"input {name}: data holds other values than {datatype}")
+        raise InvalidError(f"input {name}: data holds other values than {datatype}")
     if dtype.kind in "iu" and (values.min() < np.iinfo(dtype).min or values.max() > np.iinfo(dtype).max):
-        raise invalid(f"input {name}: data holds numbers that no {datatype} is")
+        raise InvalidError(f"input {name}: data holds numbers that no {datatype} is")
     with np.errstate(over="ignore"):
         return values.astype(dtype)
 
@@ -198,7 +198,7 @@ def parse_reply(body: bytes, header_length: str) -> Reply:
     try:
         content = orjson.loads(view[:end])
     except orjson.JSONDecodeError as error:
-        raise invalid(f"the answer is no JSON ({error})") from None
+        raise InvalidError(f"the answer is no JSON ({error})") from None
     outputs, rest = [], view[end:]
     for each in _list(_object(content, "the answer"), "outputs", "the answer"):
         tensor, rest = _input(each, rest)

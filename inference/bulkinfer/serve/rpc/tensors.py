@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bulkinfer.serve.messages import VERSION, Reply, Request
-from bulkinfer.serve.refusals import invalid
+from bulkinfer.serve.refusals import InvalidError
 from bulkinfer.serve.rpc.schema import message
 from bulkinfer.serve.tensors import BYTES, Tensor, checked_shape, from_bytes, known_dtype, to_bytes
 
@@ -28,33 +28,37 @@ def parse_request(asked: Any) -> Request:
     """The request in a ModelInferRequest. Raises RefusedError."""
     raw = asked.raw_input_contents
     if raw and len(raw) != len(asked.inputs):
-        raise invalid(f"there are {len(asked.inputs)} inputs and {len(raw)} raw_input_contents: give one for each, or none")
+        raise InvalidError(
+            f"there are {len(asked.inputs)} inputs and {len(raw)} raw_input_contents: give one for each, or none"
+        )
     inputs = tuple(_input(each, raw[index] if raw else None) for index, each in enumerate(asked.inputs))
     for each in asked.outputs:
         if "classification" in each.parameters:
-            raise invalid("the parameter classification is not served: ask for the outputs class_ids, scores and class_names")
+            raise InvalidError(
+                "the parameter classification is not served: ask for the outputs class_ids, scores and class_names"
+            )
     return Request(asked.model_name, asked.model_version, asked.id, inputs, tuple(each.name for each in asked.outputs))
 
 
 def _input(asked: Any, raw: bytes | None) -> Tensor:
     name, datatype = asked.name, asked.datatype
     if "shared_memory_region" in asked.parameters:
-        raise invalid("shared memory is not served: send tensors in the request")
+        raise InvalidError("shared memory is not served: send tensors in the request")
     shape = checked_shape(name, list(asked.shape))
     if raw is not None:
         return from_bytes(name, datatype, shape, raw)
     dtype = None if datatype == BYTES else known_dtype(name, datatype)
     if datatype not in _FIELDS:
-        raise invalid(f"input {name}: {datatype} goes in raw_input_contents")
+        raise InvalidError(f"input {name}: {datatype} goes in raw_input_contents")
     given = getattr(asked.contents, _FIELDS[datatype])
     count = int(np.prod(shape, dtype=np.int64))
     if len(given) != count:
-        raise invalid(f"input {name}: the shape {list(shape)} has {count} values, {_FIELDS[datatype]} has {len(given)}")
+        raise InvalidError(f"input {name}: the shape {list(shape)} has {count} values, {_FIELDS[datatype]} has {len(given)}")
     if dtype is None:
         return Tensor(name, BYTES, shape, list(given))
     values = np.array(given)
     if dtype.kind in "iu" and values.size and (values.min() < np.iinfo(dtype).min or values.max() > np.iinfo(dtype).max):
-        raise invalid(f"input {name}: {_FIELDS[datatype]} holds numbers that no {datatype} is")
+        raise InvalidError(f"input {name}: {_FIELDS[datatype]} holds numbers that no {datatype} is")
     return Tensor(name, datatype, shape, values.astype(dtype).reshape(shape))
 
 
