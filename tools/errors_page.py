@@ -168,7 +168,8 @@ def label(value: ast.expr) -> str:
 VERBS = (
     "give|use|run|leave|put|remove|choose|name|install|pip|make|move|fetch|export|keep|repair|lower|start|continue|convert|store|"
     "save|free|raise|open|set|wait|call|correct|restore|copy|take|replace|bring|place|adopt|bulkinfer|get_model|add|try|"
-    "unpack|send|ask for|write one|legal are|infer_launch|partition_dataset|nearest|did you mean|the choices are|it must|must|known|so |it can only"
+    "unpack|send|ask for|write one|"
+    "legal are|infer_launch|partition_dataset|nearest|did you mean|the choices are|it must|must|known|so |it can only"
 )
 _PROGRAMS = ("bulkinfer", "get_model", "infer_launch", "partition_dataset", "pip")
 ADVICE = re.compile(rf"(?:: |; |, (?!known|must|so |nearest))(?=(?:{VERBS})\b(?! gives| did))")

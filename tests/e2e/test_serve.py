@@ -1,4 +1,4 @@
-"""bulkinfer serve as clients see it: answers, refusals, limits, signals. tests/e2e/test_serve_clients.py has foreign clients."""
+"""bulkinfer serve as clients see it: answers, refusals, limits, signals. test_serve_clients.py has clients of others."""
 
 from __future__ import annotations
 
@@ -360,7 +360,21 @@ def test_two_networks_of_one_server(home: Path) -> None:
 def test_request_measures_with_a_server_of_its_own(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = ("tiny", *ON_CPU, "--model_batch_size", 4, "--port", port, "--num_images", 21, "--batch_size", 4, "--to", "figures.json", "--overwrite")
+    words = (
+        "tiny",
+        *ON_CPU,
+        "--model_batch_size",
+        4,
+        "--port",
+        port,
+        "--num_images",
+        21,
+        "--batch_size",
+        4,
+        "--to",
+        "figures.json",
+        "--overwrite",
+    )
     done = run_installed("bulkinfer", "request", *words, cwd=home)
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads((home / "figures.json").read_text())

@@ -57,6 +57,8 @@ class Gate:
     async def end(self, within_s: float) -> bool:
         """Let no more in, and wait until all that are open are answered; False if that takes longer than `within_s`."""
         self.is_ending = True
+        if not self.open:
+            return True
         try:
             await asyncio.wait_for(self._empty.wait(), within_s)
         except TimeoutError:
