@@ -117,7 +117,11 @@ class _Calls:
         return message("ServerMetadataResponse")(name=NAME, version=__version__)
 
     async def _model_ready(self, asked: Any) -> Any:
-        network = self._service.network(asked.name, asked.version)
+        """Over gRPC, unlike HTTP, a network that is not served is one that is not ready: clients ask for a yes or no."""
+        try:
+            network = self._service.network(asked.name, asked.version)
+        except RefusedError:
+            return message("ModelReadyResponse")(ready=False)
         return message("ModelReadyResponse")(ready=network.broken is None and self._service.is_ready)
 
     async def _model(self, asked: Any) -> Any:
