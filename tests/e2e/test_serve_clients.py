@@ -29,6 +29,7 @@ pytestmark = long
 
 CLIENTS = ROOT / "tests" / "clients"
 BATCH = 6
+INTERPRETER = "env/bin/python"
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +37,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with Triton's client."""
 
     def make(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", "--copies", str(folder / "env")], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", str(folder / INTERPRETER)]
+        words = ["install", "--no-compile", "-r", str(CLIENTS / "requirements.txt")]
+        subprocess.run([*pip, *words], check=True, stdout=subprocess.DEVNULL)
 
-    folder = made_once(tmp_path_factory, "triton-client", make)
-    found = folder / "env" / "bin" / "python"
-    words = ["--disable-pip-version-check", "--quiet", "-r", str(CLIENTS / "requirements.txt")]
-    subprocess.run([str(found), "-m", "pip", "install", *words], check=True, stdout=subprocess.DEVNULL)
-    return found
+    return made_once(tmp_path_factory, "triton-client", make) / INTERPRETER
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def payloads_for(config: RequestConfig, facts: ServerFacts) -> Payloads:
     if config.send == PICTURES:
         width, height = _JPEG_SIZE
         wanted = _input(facts, is_encoded=True)
-        files = [_jpeg(random, width, height) for _ in range(_RANDOM)]
+        files = [random_jpeg(random, width, height) for _ in range(_RANDOM)]
         return Payloads(wanted.name, BYTES, files, [], f"{_RANDOM} random JPEGs of {width} x {height}")
     wanted = _input(facts, is_encoded=False)
     shape = wanted.shape[1:]
@@ -80,7 +80,7 @@ def _input(facts: ServerFacts, *, is_encoded: bool) -> TensorFacts:
     return found[0]
 
 
-def _jpeg(random: np.random.Generator, width: int, height: int) -> bytes:
+def random_jpeg(random: np.random.Generator, width: int, height: int) -> bytes:
     """A picture of smooth random colours, which has about the size of a photograph as a file."""
     coarse = random.integers(0, 256, (height // 8, width // 8, 3), np.uint8)
     file = io.BytesIO()

@@ -1,0 +1,154 @@
+"""bulkinfer serve beside bulkinfer bench, in turn: what the protocol, the batches of many clients and the clients themselves cost.
+
+    python tools/bench/serving.py --model_name resnet50 --precision fp32 --device cpu --clients 32
+
+In each round: the network alone and files to rows (`bulkinfer bench` with one round), then tensors and JPEGs from so many clients
+that each wait for their answer, then tensors at random times at half the rate of the tensors. Clients are threads of one process
+on the same cores: their processor time is printed. The pictures are random JPEGs of 640 x 480. Prints each round, and medians
+with quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bulkinfer.bench.report import Quartiles
+from bulkinfer.serve.client.payloads import random_jpeg
+from comparison import spread
+from conditions import conditions, heading
+
+_COMMAND = [sys.executable, "-P", "-m", "bulkinfer"]
+_PICTURES = 16
+_FIGURES = ("tensors / network alone", "JPEGs / files to rows", "p99 at half the rate / time of a batch", "client's share of the cores")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", default="resnet50")
+    parser.add_argument("--model_path", type=Path, default=Path("models"))
+    parser.add_argument("--batch_size", type=int, default=6, help="that of the graph")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--protocol", default="grpc", choices=("grpc", "rest"))
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--images", type=int, default=12, help="of each client in a measurement")
+    parser.add_argument("--seconds", type=int, default=5, help="length of each measurement of bulkinfer bench")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="file of the figures; default logs/serving-<time>.json")
+    return parser.parse_args()
+
+
+def network_options(given: argparse.Namespace) -> list[str]:
+    """What the options of bench and serve have in common."""
+    names = ("model_name", "batch_size", "device", "precision")
+    return [f"--model_path={given.model_path.absolute()}", *(f"--{name}={getattr(given, name)}" for name in names)]
+
+
+def bench(given: argparse.Namespace, pictures: Path, folder: Path) -> dict[str, float]:
+    """Pictures per second of the network alone, and from files to rows."""
+    words = [*_COMMAND, "bench", str(pictures), *network_options(given), f"--seconds={given.seconds}", "--rounds=1"]
+    subprocess.run([*words, f"--log_path={folder}"], check=True, stdout=subprocess.DEVNULL)
+    found = json.loads((folder / "latest" / "bench.json").read_text())["images_per_s"]
+    return {"alone": found["inference"]["median"], "rows": found["end_to_end"]["median"]}
+
+
+class Server:
+    """A server at free ports during a block."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        words = [*_COMMAND, "serve", *network_options(given), "--port=0", "--grpc_port=0"]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        ready = next(line for line in self._process.stdout if line.startswith("ready: "))
+        self.ports = dict(zip(("rest", "grpc"), re.findall(r":(\d+)", ready), strict=True))
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(60)
+
+    def runs(self) -> tuple[float, float]:
+        """How many runs of the network there were, and their seconds."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['rest']}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        return tuple(float(re.search(rf"bulkinfer_run_seconds_{what}\{{.*\}} (\S+)", text)[1]) for what in ("count", "sum"))
+
+
+def measure(given: argparse.Namespace, server: Server, folder: Path, *words: str) -> dict[str, Any]:
+    """The figures of bulkinfer request."""
+    path = folder / "figures.json"
+    load = [f"--num_threads={given.clients}", f"--num_images={given.images}", f"--protocol={given.protocol}"]
+    options = [f"--model_name={given.model_name}", f"--port={server.ports[given.protocol]}", f"--to={path}", "--overwrite"]
+    subprocess.run([*_COMMAND, "request", *options, *load, *words], check=True, stdout=subprocess.DEVNULL)
+    figures: dict[str, Any] = json.loads(path.read_text())
+    return figures
+
+
+def measure_round(given: argparse.Namespace, pictures: Path, folder: Path) -> dict[str, float]:
+    """All figures of one round."""
+    alone = bench(given, pictures, folder)
+    with Server(given) as server:
+        tensors = measure(given, server, folder)
+        jpegs = measure(given, server, folder, f"--data_dir={pictures}")
+        count, seconds = server.runs()
+        half = measure(given, server, folder, f"--rate={tensors['images_per_s'] / 2}")
+        later_count, later_seconds = server.runs()
+    full_s, half_s = seconds / count, (later_seconds - seconds) / (later_count - count)
+    return {
+        "network alone": alone["alone"],
+        "tensors": tensors["images_per_s"],
+        "files to rows": alone["rows"],
+        "JPEGs": jpegs["images_per_s"],
+        "ms of a batch at full load": 1000 * full_s,
+        "ms of a batch at half load": 1000 * half_s,
+        "p50 at half the rate": half["p50_ms"],
+        "p99 at half the rate": half["p99_ms"],
+        _FIGURES[0]: tensors["images_per_s"] / alone["alone"],
+        _FIGURES[1]: jpegs["images_per_s"] / alone["rows"],
+        _FIGURES[2]: half["p99_ms"] / (1000 * full_s),
+        _FIGURES[3]: tensors["client_cpu_s"] / (tensors["wall_ms"] / 1000),
+    }
+
+
+def main() -> None:
+    """Measure, tell, write."""
+    given = arguments()
+    output = given.output or Path("logs") / f"serving-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    found = conditions(is_quick=False)
+    print("\n".join(heading(found)), flush=True)
+    rounds: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(prefix="serving-") as name:
+        pictures = Path(name) / "pictures"
+        pictures.mkdir()
+        random = np.random.default_rng(0)
+        for number in range(_PICTURES):
+            (pictures / f"{number}.jpg").write_bytes(random_jpeg(random, 640, 480))
+        for number in range(given.rounds):
+            rounds.append(measure_round(given, pictures, Path(name)))
+            print(f"  {number}: " + ", ".join(f"{what} {value:.2f}" for what, value in rounds[-1].items()), flush=True)
+    quartiles = {what: asdict(Quartiles.of([one[what] for one in rounds])) for what in rounds[0]}
+    print("| | median (quartiles) |", "|---|---|", sep="\n")
+    for what, values in quartiles.items():
+        print(f"| {what} | {spread(values, 2)} |")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({**found, "quartiles": quartiles, "rounds": rounds}, indent=1) + "\n")
+    print(f"written: {output}")
+
+
+if __name__ == "__main__":
+    main()
