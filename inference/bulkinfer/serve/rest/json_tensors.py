@@ -70,21 +70,21 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 
 def _list(fields: dict[str, Any], key: str, what: str) -> list[Any]:
-    value = fields.get(key, [])
+    value = [] if fields.get(key) is None else fields[key]  # clients and servers of others write null for what they leave out
     if not isinstance(value, list):
         raise InvalidError(f"{key} of {what} is no list")
     return value
 
 
 def _text(fields: dict[str, Any], key: str, what: str, default: str | None = None) -> str:
-    value = fields.get(key, default)
+    value = default if fields.get(key) is None else fields[key]
     if not isinstance(value, str):
         raise InvalidError(f"{key} of {what} is no text")
     return value
 
 
 def _parameters(fields: dict[str, Any], *, refuse: bool = False) -> dict[str, Any]:
-    found = _object(fields.get("parameters", {}), "parameters")
+    found = _object(fields.get("parameters") or {}, "parameters")
     if refuse and "classification" in found:
         raise InvalidError("the parameter classification is not served: ask for the outputs class_ids, scores and class_names")
     if refuse and "shared_memory_region" in found:
@@ -98,10 +98,10 @@ def _input(fields: dict[str, Any], rest: memoryview) -> tuple[Tensor, memoryview
     shape = checked_shape(name, _list(fields, "shape", f"input {name}"))
     size = _parameters(fields, refuse=True).get("binary_data_size")
     if size is None:
-        if "data" not in fields:
+        if fields.get("data") is None:
             raise InvalidError(f"input {name} has no data")
         return _from_json(name, datatype, shape, fields["data"]), rest
-    if "data" in fields:
+    if fields.get("data") is not None:
         raise InvalidError(f"input {name} has data, and binary_data_size as well: send one of them")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
         raise InvalidError(f"input {name}: binary_data_size is {size!r}, and {len(rest)} bytes are left behind the JSON")
@@ -203,4 +203,4 @@ def parse_reply(body: bytes, header_length: str) -> Reply:
     for each in _list(_object(content, "the answer"), "outputs", "the answer"):
         tensor, rest = _input(each, rest)
         outputs.append(tensor)
-    return Reply(content.get("model_name", ""), content.get("id", ""), tuple(outputs))
+    return Reply(_text(content, "model_name", "the answer", ""), _text(content, "id", "the answer", ""), tuple(outputs))

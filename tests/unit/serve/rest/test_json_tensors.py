@@ -132,6 +132,16 @@ def test_replies_come_back(binary: set[str] | bool) -> None:
     assert found.outputs[1].values == ([b"YQ=="] if binary is True or "n" in binary else [b"a"])
 
 
+def test_null_stands_for_what_is_left_out() -> None:
+    """As clients and servers that write all fields do."""
+    content = one_input(data=[1, 2, 3, 4], parameters=None)
+    request, binary = parsed({"id": None, "parameters": None, "outputs": None, **content})
+    assert (request.id, request.outputs, binary) == ("", (), False)
+    output = {"name": "y", "datatype": "FP32", "shape": [1], "parameters": None, "data": [0.5]}
+    body = json.dumps({"model_name": "net", "id": None, "parameters": None, "outputs": [output]}).encode()
+    assert parse_reply(body, "").outputs[0].values == np.float32(0.5)
+
+
 def test_requests_come_back() -> None:
     sent = Request("net", "", "7", (tensor_of("x", NUMBERS), tensor_of("p", [b"a", b"bc"])), ("scores",))
     body, json_size = request_bytes(sent)
