@@ -94,9 +94,11 @@ def serving(cwd: Path, *words: object, env: dict[str, str] | None = None) -> Ite
                 lines.append(line)
             else:
                 raise AssertionError((lines, process.communicate()))
-            yield server
-            for client in server.clients:
-                client.close()
+            try:
+                yield server
+            finally:
+                for client in server.clients:
+                    client.close()
         finally:
             process.kill()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,14 @@ import numpy as np
 import pytest
 from bulkinfer.launch.launcher import launch
 from bulkinfer.serve.client.server_facts import ServerError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests import pictures
 from tests.commands import records, run_here, run_installed
+from tests.forms import long
 from tests.launches import config_of
 from tests.models import SIZE, write_tiny_model
 from tests.serving import ON_CPU, Server, infer, raw_connection, received, serving
@@ -254,6 +261,28 @@ def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None
             connection.sendall(b"POST / HTTP/1.1\r\n\r\n" * 10)
             return received(connection)
 
+    def half_a_call() -> bytes:
+        """HTTP/2 by hand: a call of ModelInfer whose message of 1000 bytes ends after 10. The answer is a frame for it."""
+        path = b"/inference.GRPCInferenceService/ModelInfer"
+        headers = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x", b"te": b"trailers"}
+        headers[b"content-type"] = b"application/grpc"
+        block = b"".join(
+            b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
+        )  # literals without an index
+
+        def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+            return len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
+
+        with raw_connection(server.grpc) as connection, connection.makefile("rb") as reader:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            connection.sendall(frame(1, 4, 1, block) + frame(0, 0, 1, b"\0\0\0\x03\xe8" + bytes(10)))
+            while True:
+                head = reader.read(9)
+                assert len(head) == 9, "the connection has ended"
+                content = reader.read(int.from_bytes(head[:3], "big"))
+                if int.from_bytes(head[5:], "big") == 1 and head[3] in (1, 3):
+                    return content
+
     def oversized(protocol: str) -> int | str:
         with pytest.raises(ServerError) as failure:
             infer(server.client(protocol), images(500))
@@ -262,13 +291,15 @@ def test_bad_clients_cost_the_others_nothing(home: Path, server: Server) -> None
     with ThreadPoolExecutor(24) as pool:
         well_behaved = [pool.submit(good, number) for number in range(8)]
         silent = raw_connection(server.grpc)
-        bad = {each.__name__: pool.submit(each) for each in (half_sent, slow_body, slow_head, endless_head, no_http, no_grpc)}
+        odd = (half_sent, slow_body, slow_head, endless_head, no_http, no_grpc, half_a_call)
+        bad = {each.__name__: pool.submit(each) for each in odd}
         sizes = [pool.submit(oversized, protocol).result() for protocol in PROTOCOLS]
         answers = {name: each.result() for name, each in bad.items()}
         stop.set()
         counts = [each.result() for each in well_behaved]
         silent.close()
     assert sizes == [413, "RESOURCE_EXHAUSTED"]
+    assert b"the request did not come within 2 s" in answers["half_a_call"]
     assert answers["slow_body"].startswith(b"HTTP/1.1 408 ")
     assert answers["slow_head"].startswith(b"HTTP/1.1 408 ")
     assert answers["endless_head"].startswith(b"HTTP/1.1 431 ")
@@ -304,10 +335,73 @@ def test_a_signal_loses_nothing_that_was_accepted(home: Path) -> None:
             thread.join()
         clients.clear()
     assert len(refused) == 8, "each client has been refused, and stopped"
-    assert set(refused) <= {503, "UNAVAILABLE", ""}, "refused, or not connected any more"
+    # or not connected any more; gRPC cancels calls that come in the moment in which it closes
+    assert set(refused) <= {503, "UNAVAILABLE", "CANCELLED", ""}
     assert set(answered) == {2}
-    assert f"{len(answered)} requests accepted, {len(answered)} answered, 0 not" in server.said
+    assert f"{len(answered)} requests accepted: {len(answered)} answered, 0 given up by clients, 0 lost" in server.said
     assert server.errors == ""
+
+
+def test_a_full_queue_refuses_and_what_nobody_waits_for_leaves_it(home: Path) -> None:
+    """Batches of 4 that wait for ever, and a queue of 4: three pictures fill it but for one."""
+    limits = ("--max_queue", 4, "--max_wait_ms", 1_000_000, "--drain_s", 0, "--port", 0)
+    with serving(home, "tiny", *ON_CPU, *BATCH, *limits) as server, ThreadPoolExecutor(2) as pool:
+        for protocol, leave in (("rest", 1.0), ("grpc", 1.0)):
+            waiting = pool.submit(infer, server.client(protocol, timeout_s=leave), images(3))
+            while metric(server, "bulkinfer_pictures_on_the_way", model="tiny") != 3:
+                time.sleep(0.001)
+            for other in PROTOCOLS:
+                with pytest.raises(ServerError, match="3 pictures are on their way, of 4") as failure:
+                    infer(server.client(other), images(2))
+                assert failure.value.status in (429, "RESOURCE_EXHAUSTED")
+            with pytest.raises(ServerError):
+                waiting.result()
+            while metric(server, "bulkinfer_pictures_on_the_way", model="tiny"):  # the client has gone
+                time.sleep(0.001)
+        full = infer(server.client("grpc"), images(4))
+        assert len(full["logits"]) == 4
+        last = pool.submit(infer, server.client("rest"), images(1))
+        while metric(server, "bulkinfer_pictures_on_the_way", model="tiny") != 1:
+            time.sleep(0.001)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 1, "what was accepted is not answered in time"
+        assert "4 requests accepted: 1 answered, 2 given up by clients, 1 lost" in server.said
+        with pytest.raises(ServerError):
+            last.result()
+
+
+@long
+def test_tls_and_a_token_protect_both_protocols(home: Path) -> None:
+    certificate(home)
+    files = ("--tls_cert", "cert.pem", "--tls_key", "key.pem")
+    with serving(home, "tiny", *ON_CPU, *BATCH, *files, env={**os.environ, "BULKINFER_TOKEN": "secret"}) as server:
+        for protocol in PROTOCOLS:
+            port = {"rest": server.rest, "grpc": server.grpc}[protocol]
+            words = ("tiny", "--protocol", protocol, "--host", "localhost", "--port", port, "--num_images", 5)
+            (home / "token").write_text("secret")
+            done = run_installed("bulkinfer", "request", *words, "--tls_ca", "cert.pem", "--token_file", "token", cwd=home)
+            assert (done.returncode, done.stderr) == (0, ""), done
+            for wrong in (("--token_file", "token"), ("--tls_ca", "cert.pem")):
+                done = run_installed("bulkinfer", "request", *words, *wrong, cwd=home)
+                assert done.returncode == 1, done.stdout
+                assert "does not serve tiny" in done.stderr
+
+
+def certificate(folder: Path) -> None:
+    """cert.pem and key.pem: a certificate of localhost that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
 
 
 def test_a_token_is_needed_where_one_is_set(home: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_thousand_requests_of_eight_clients_get_the_rows_of_a_job(python: Path
     assert result(triton(python, "many", home, server)) == {"answered": 1000, "refused": []}
     check_many(home)
     assert server.stop() == 0
-    assert "1000 requests accepted, 1000 answered, 0 not" in server.said
+    assert "1000 requests accepted: 1000 answered, 0 given up by clients, 0 lost" in server.said
 
 
 def check_many(home: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_signal_in_the_middle_loses_none_that_was_accepted(python: Path, home:
     found = result(client)
     assert 200 <= found["answered"] < 1000
     assert len(found["refused"]) == 8, "each client was refused, and stopped"
-    assert f"{found['answered']} requests accepted, {found['answered']} answered, 0 not" in server.said
+    assert f"{found['answered']} requests accepted: {found['answered']} answered, 0 given up by clients, 0 lost" in server.said
     check_many(home)
 
 

@@ -1,11 +1,10 @@
-"""bulkinfer serve beside bulkinfer bench, in turn: what the protocol, the batches of many clients and the clients themselves cost.
+"""bulkinfer serve beside bulkinfer bench, in turn: what the protocol, batches of many clients and these clients cost.
 
     python tools/bench/serving.py --model_name resnet50 --precision fp32 --device cpu --clients 32
 
-In each round: the network alone and files to rows (`bulkinfer bench` with one round), then tensors and JPEGs from so many clients
-that each wait for their answer, then tensors at random times at half the rate of the tensors. Clients are threads of one process
-on the same cores: their processor time is printed. The pictures are random JPEGs of 640 x 480. Prints each round, and medians
-with quartiles.
+In each round: the network alone and files to rows (`bulkinfer bench` with one round); tensors and JPEGs from so many clients,
+which wait for their answers; tensors at random times at half that rate. Clients are threads of one process on the same
+cores: their processor time is printed. The pictures are random JPEGs of 640 x 480. Prints each round, and medians with quartiles.
 """
 
 from __future__ import annotations
@@ -31,7 +30,12 @@ from conditions import conditions, heading
 
 _COMMAND = [sys.executable, "-P", "-m", "bulkinfer"]
 _PICTURES = 16
-_FIGURES = ("tensors / network alone", "JPEGs / files to rows", "p99 at half the rate / time of a batch", "client's share of the cores")
+_FIGURES = (
+    "tensors / network alone",
+    "JPEGs / files to rows",
+    "p99 at half the rate / time of a batch",
+    "cores that the clients took",
+)
 
 
 def arguments() -> argparse.Namespace:

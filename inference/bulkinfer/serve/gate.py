@@ -12,12 +12,16 @@ _REQUESTS = 8  # of the largest size that there is room for at once
 
 
 class Gate:
-    """Counts open requests and the bytes that they hold; for the thread of the event loop alone."""
+    """Counts open requests and the bytes that they hold; for the thread of the event loop alone.
+
+    Of the requests that were `accepted`, so many are `answered`, and the clients of others had `gone` before. `is_ending` says
+    that none is accepted any more, `is_over` that those without an answer get none.
+    """
 
     def __init__(self, max_request_bytes: int) -> None:
         self.max_request_bytes = max_request_bytes
-        self.open = self.accepted = self.answered = 0
-        self.is_ending = False
+        self.open = self.accepted = self.answered = self.gone = 0
+        self.is_ending = self.is_over = False
         self._room = _REQUESTS * max_request_bytes
         self._empty = asyncio.Event()
         self._empty.set()
@@ -57,10 +61,11 @@ class Gate:
     async def end(self, within_s: float) -> bool:
         """Let no more in, and wait until all that are open are answered; False if that takes longer than `within_s`."""
         self.is_ending = True
-        if not self.open:
-            return True
-        try:
-            await asyncio.wait_for(self._empty.wait(), within_s)
-        except TimeoutError:
-            return False
+        if self.open:
+            try:
+                await asyncio.wait_for(self._empty.wait(), within_s)
+            except TimeoutError:
+                self.is_over = True
+                return False
+        self.is_over = True
         return True

@@ -100,7 +100,6 @@ def _rest(config: ServeConfig, service: Service) -> _Rest:
         "server_header": False,
         "limit_concurrency": _CONNECTIONS,
         "timeout_keep_alive": _IDLE_S,
-        "timeout_graceful_shutdown": _LAST_WORDS_S,
     }
     if config.tls_cert:
         settings |= {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
@@ -132,12 +131,16 @@ async def _serve(
         )
         has_answered = await service.gate.end(config.drain_s)
         if rpc is not None:
-            await rpc.stop(_LAST_WORDS_S)
+            await rpc.stop(_LAST_WORDS_S if has_answered else 0)
         if rest is not None and task is not None:
             rest.should_exit = True
+            rest.config.timeout_graceful_shutdown = _LAST_WORDS_S if has_answered else 0
             await task
     gate = service.gate
-    log.info(f"ended: {gate.accepted} requests accepted, {gate.answered} answered, {gate.accepted - gate.answered} not")
+    lost = gate.accepted - gate.answered - gate.gone
+    log.info(
+        f"ended: {gate.accepted} requests accepted: {gate.answered} answered, {gate.gone} given up by clients, {lost} lost"
+    )
     return has_answered
 
 

@@ -70,31 +70,43 @@ class Service:
         self.gate.accepted += 1
         answer = asyncio.wrap_future(work.future)
         try:
-            waiting: set[asyncio.Future[Any]] = {answer}
-            if gone is not None:
-                waiting.add(asyncio.ensure_future(gone()))
-            done, pending = await asyncio.wait(waiting, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            for other in pending - {answer}:
-                other.cancel()
-            if answer not in done:
-                raise (
-                    RefusedError(Reason.GONE, "the client has closed the connection")
-                    if done
-                    else RefusedError(Reason.LATE, f"there is no answer after {self.timeout_s:g} s (--timeout_s)")
-                )
+            await self._wait(answer, gone)
             reply = network.reply(request, answer.result(), count)
+            self.gate.answered += 1
+        except RefusedError as refusal:
+            if refusal.reason is Reason.GONE:
+                self.gate.gone += 1
+            else:
+                self.gate.answered += 1
+            raise
         except BulkinferError as error:
-            if isinstance(error, RefusedError):
-                raise
+            self.gate.answered += 1
             raise RefusedError(Reason.FAILED, f"{network.name}: {error}") from error
+        except asyncio.CancelledError:
+            self.gate.gone += not self.gate.is_over
+            raise
         finally:
             work.future.cancel()
             answer.cancel()
             network.done(count)
-            self.gate.answered += 1
         self.metrics.seconds.labels(network.name).observe(time.perf_counter() - began)
         self.metrics.pictures.labels(network.name).inc(count)
         return reply
+
+    async def _wait(self, answer: asyncio.Future[Any], gone: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Until the answer is there. Raises RefusedError if the client has gone before, or it takes too long."""
+        waiting = {answer}
+        if gone is not None:
+            waiting.add(asyncio.ensure_future(gone()))
+        try:
+            done, _ = await asyncio.wait(waiting, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for other in waiting - {answer}:
+                other.cancel()
+        if answer not in done and done:
+            raise RefusedError(Reason.GONE, "the client has closed the connection")
+        if answer not in done:
+            raise RefusedError(Reason.LATE, f"there is no answer after {self.timeout_s:g} s (--timeout_s)")
 
     def count(self, model: str, protocol: str, status: int) -> None:
         """A request for answers has ended with this HTTP status."""
