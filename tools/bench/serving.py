@@ -2,9 +2,9 @@
 
     python tools/bench/serving.py --model_name resnet50 --precision fp32 --device cpu --clients 32
 
-In each round: the network alone and files to rows (`bulkinfer bench` with one round); tensors and JPEGs from so many clients,
-which wait for their answers; tensors at random times at half that rate. Clients are threads of one process on the same
-cores: their processor time is printed. The pictures are random JPEGs of 640 x 480. Prints each round, and medians with quartiles.
+In each round: the network alone and files to rows, by `bulkinfer bench`; tensors and JPEGs from clients that wait for their
+answers; tensors at random times at half that rate. Clients are threads of one process on the same cores: their processor time
+is printed. The pictures are random JPEGs of 640 x 480. Prints each round, and medians with quartiles.
 """
 
 from __future__ import annotations
