@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,6 +12,8 @@ from bulkinfer.serve.messages import Reply, Request
 from bulkinfer.serve.refusals import RefusedError
 from bulkinfer.serve.rest.json_tensors import parse_reply, parse_request, reply_bytes, request_bytes
 from bulkinfer.serve.tensors import Tensor, tensor_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 NUMBERS = np.array([[1, 2], [3, 4]], np.int16)
 
@@ -149,3 +152,36 @@ def test_requests_come_back() -> None:
     assert (found.id, found.outputs, binary) == ("7", ("scores",), {"scores"})
     assert np.array_equal(found.inputs[0].values, NUMBERS)
     assert found.inputs[1].values == [b"a", b"bc"]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.just("x") | VALUES,
+        "datatype": st.sampled_from(["UINT8", "FP16", "BOOL", "BYTES", "?"]) | VALUES,
+        "shape": st.lists(st.integers(-1, 3), max_size=3) | VALUES,
+        "data": VALUES,
+        "parameters": st.dictionaries(st.sampled_from(["binary_data_size", "binary_data"]), VALUES) | VALUES,
+    },
+)
+
+
+CONTENTS = st.dictionaries(st.sampled_from(["id", "inputs", "outputs", "parameters"]), st.lists(FIELDS, max_size=2) | VALUES)
+
+
+@given(content=CONTENTS | VALUES, tail=st.binary(max_size=20))
+def test_any_json_is_a_request_or_is_refused(content: Any, tail: bytes) -> None:
+    with contextlib.suppress(RefusedError):
+        request, _ = parsed(content, tail)
+        assert all(isinstance(tensor, Tensor) for tensor in request.inputs)
+
+
+@given(body=st.binary(max_size=60), length=st.text(max_size=3))
+def test_any_bytes_are_a_request_or_are_refused(body: bytes, length: str) -> None:
+    with contextlib.suppress(RefusedError):
+        parse_request("net", "", body, length)
