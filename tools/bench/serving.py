@@ -49,6 +49,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--protocol", default="grpc", choices=("grpc", "rest"))
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--images", type=int, default=12, help="of each client in a measurement")
+    parser.add_argument("--half_images", type=int, default=12, help="the same at half the rate")
+    parser.add_argument("--half_only", action="store_true", help="measure tensors and half their rate alone")
     parser.add_argument("--seconds", type=int, default=5, help="length of each measurement of bulkinfer bench")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="file of the figures; default logs/serving-<time>.json")
@@ -93,10 +95,10 @@ class Server:
         return tuple(float(re.search(rf"bulkinfer_run_seconds_{what}\{{.*\}} (\S+)", text)[1]) for what in ("count", "sum"))
 
 
-def measure(given: argparse.Namespace, server: Server, folder: Path, *words: str) -> dict[str, Any]:
+def measure(given: argparse.Namespace, server: Server, folder: Path, images: int, *words: str) -> dict[str, Any]:
     """The figures of bulkinfer request."""
     path = folder / "figures.json"
-    load = [f"--num_threads={given.clients}", f"--num_images={given.images}", f"--protocol={given.protocol}"]
+    load = [f"--num_threads={given.clients}", f"--num_images={images}", f"--protocol={given.protocol}"]
     options = [f"--model_name={given.model_name}", f"--port={server.ports[given.protocol]}", f"--to={path}", "--overwrite"]
     subprocess.run([*_COMMAND, "request", *options, *load, *words], check=True, stdout=subprocess.DEVNULL)
     figures: dict[str, Any] = json.loads(path.read_text())
@@ -105,26 +107,22 @@ def measure(given: argparse.Namespace, server: Server, folder: Path, *words: str
 
 def measure_round(given: argparse.Namespace, pictures: Path, folder: Path) -> dict[str, float]:
     """All figures of one round."""
-    alone = bench(given, pictures, folder)
+    found: dict[str, float] = {}
+    alone = {} if given.half_only else bench(given, pictures, folder)
     with Server(given) as server:
-        tensors = measure(given, server, folder)
-        jpegs = measure(given, server, folder, f"--data_dir={pictures}")
+        tensors = measure(given, server, folder, given.images)
         count, seconds = server.runs()
-        half = measure(given, server, folder, f"--rate={tensors['images_per_s'] / 2}")
-        later_count, later_seconds = server.runs()
-    full_s, half_s = seconds / count, (later_seconds - seconds) / (later_count - count)
-    return {
-        "network alone": alone["alone"],
+        if alone:
+            jpegs = measure(given, server, folder, given.images, f"--data_dir={pictures}")
+            found |= {"network alone": alone["alone"], "files to rows": alone["rows"], "JPEGs": jpegs["images_per_s"]}
+            found |= {_FIGURES[0]: tensors["images_per_s"] / alone["alone"], _FIGURES[1]: jpegs["images_per_s"] / alone["rows"]}
+        half = measure(given, server, folder, given.half_images, f"--rate={tensors['images_per_s'] / 2}")
+    return found | {
         "tensors": tensors["images_per_s"],
-        "files to rows": alone["rows"],
-        "JPEGs": jpegs["images_per_s"],
-        "ms of a batch at full load": 1000 * full_s,
-        "ms of a batch at half load": 1000 * half_s,
+        "ms of a batch at full load": 1000 * seconds / count,
         "p50 at half the rate": half["p50_ms"],
         "p99 at half the rate": half["p99_ms"],
-        _FIGURES[0]: tensors["images_per_s"] / alone["alone"],
-        _FIGURES[1]: jpegs["images_per_s"] / alone["rows"],
-        _FIGURES[2]: half["p99_ms"] / (1000 * full_s),
+        _FIGURES[2]: half["p99_ms"] / (1000 * seconds / count),
         _FIGURES[3]: tensors["client_cpu_s"] / (tensors["wall_ms"] / 1000),
     }
 
