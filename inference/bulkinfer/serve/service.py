@@ -81,7 +81,7 @@ class Service:
             raise
         except BulkinferError as error:
             self.gate.answered += 1
-            raise RefusedError(Reason.FAILED, f"{network.name}: {error}") from error
+            raise RefusedError(Reason.FAILED, f"{network.name} has failed: {error}") from error
         except asyncio.CancelledError:
             self.gate.gone += not self.gate.is_over
             raise
