@@ -65,7 +65,7 @@ def ray_nodes(folder: Path, *cpus: int) -> Iterator[RayNodes]:
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(_SITE)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), os.environ.get("PYTHONPATH", "")])}
-    environment["RAY_USAGE_STATS_ENABLED"] = "0"
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with (folder / "ray.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_nodes", *map(str, cpus)],

@@ -56,16 +56,21 @@ def nodes(made: Path) -> Any:
 
 def begin(made: Path, nodes: RayNodes, output: str) -> subprocess.Popen[str]:
     """A launch on the cluster that has published three parts."""
+    before = count_parts(made / output)
     words = (*LAUNCH, "--engine", "ray", "--ray_address", nodes.address, "--output", output, "--log_path", f"logs_{output}")
     process = subprocess.Popen(
         command("infer_launch", *words), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + PATIENCE_S
-    while len(list((made / output).glob("part-*"))) < 3:
+    while count_parts(made / output) < before + 3:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return process
+
+
+def count_parts(output: Path) -> int:
+    return len(list(output.glob("part-*")))
 
 
 def assert_same_rows(made: Path, output: str) -> None:

@@ -14,7 +14,8 @@ from bulkinfer.host.cores import ThreadPlan, check_threads, core_budget
 from bulkinfer.host.install_hint import install_command
 from bulkinfer.launch.auto.choose import Settled, Unsettled, find_network, settle, settle_as_begun
 from bulkinfer.launch.auto.precision import OFFERED
-from bulkinfer.launch.engines.ray_cluster import require_answer, require_ray
+from bulkinfer.launch.engines.ray_address import require_answer
+from bulkinfer.launch.engines.ray_cluster import require_ray
 from bulkinfer.launch.jobs.begun_config import leaving_out
 from bulkinfer.launch.jobs.earlier_jobs import go_on_with_earlier, refuse_changed_folder
 from bulkinfer.launch.jobs.job import (
