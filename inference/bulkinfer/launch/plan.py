@@ -89,13 +89,13 @@ def check_at_once(config: LaunchConfig) -> LaunchConfig:
     Raises UsageError for a shard that cannot be, places that are not for logs or results, and more threads than can be served.
     """
     config = with_shard(config)
-    _check_ray(config)
+    check_ray(config)
     require_places(config)
     check_threads(core_budget(), **asked_threads(config))
     return config
 
 
-def _check_ray(config: LaunchConfig) -> None:
+def check_ray(config: LaunchConfig) -> None:
     """Raises UsageError if options contradict --engine ray, or there is no Ray."""
     if config.engine != "ray":
         if config.ray_address:

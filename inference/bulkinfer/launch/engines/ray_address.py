@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bulkinfer.errors import UsageError, first_line
+from bulkinfer.files.guarded import read_text
 
 LOCAL = "local"  # a cluster of this host, for this launch
 
@@ -24,6 +25,7 @@ _CALL = {
     "te": "trailers",
     "content-type": "application/grpc",
 }
+_MOST_BYTES = 1 << 14  # of a frame, unless both sides agree on more
 _NO_MESSAGE = b"\0\0\0\0\0"  # of gRPC: not compressed, of no bytes
 _REFUSAL = b"InvalidAuthToken"
 
@@ -43,24 +45,25 @@ def require_answer(address: str) -> None:
             f"--ray_address {given}: a launch runs on a node of the cluster, not by Ray Client: start it there, for example "
             "with ray job submit"
         )
-    if asks_for_token(given) and not has_token():
+    if refuses(given) and (not (token := found_token()) or refuses(given, token)):
+        lack = "does not take the one that is found here" if token else "there is none here"
         raise UsageError(
-            f"--ray_address {given}: the cluster asks for a token, and there is none here: copy ~/.ray/auth_token from the host "
-            "of ray start --head, or set RAY_AUTH_TOKEN_PATH"
+            f"--ray_address {given}: the cluster asks for a token, and {lack}: copy ~/.ray/auth_token from the host of ray start "
+            "--head, or set RAY_AUTH_TOKEN_PATH"
         )
 
 
-def asks_for_token(given: str) -> bool:
-    """True if the cluster at HOST:PORT takes no call without a token. Raises UsageError if there is none."""
+def refuses(given: str, token: str = "") -> bool:
+    """True if the cluster at HOST:PORT refuses a call with this token, or without one. Raises UsageError if there is none."""
     host, _, port = given.rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(f"--ray_address {given}: give HOST:PORT, as ray start --head prints it, or {LOCAL}")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
-            connection.sendall(_HELLO + _frame(_SETTINGS, 0, 0, b"") + _request())
-            answer = next(_frames(connection), None)
-            if answer is not None and answer[0] == _SETTINGS:
-                return any(kind == _HEADERS and _REFUSAL in payload for kind, payload in _frames(connection))
+            connection.sendall(_HELLO + _frame(_SETTINGS, 0, 0, b"") + _request(token))
+            said = b"".join(payload for kind, payload in _frames(connection) if kind == _HEADERS)
+            if b"grpc" in said:
+                return _REFUSAL in said
             why = "something else does"
     except (OSError, OverflowError) as error:
         why = first_line(error)
@@ -70,20 +73,25 @@ def asks_for_token(given: str) -> bool:
     )
 
 
-def has_token() -> bool:
-    """True if there is a token in one of the places in which Ray documents to search."""
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return True
-    return (Path.home() / ".ray" / "auth_token").exists()
+def found_token() -> str:
+    """The token in one of the places in which Ray documents to search; empty if there is none."""
+    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
+        return token.strip()
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        return read_text(path, _MOST_BYTES).strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def _request() -> bytes:
+def _request(token: str) -> bytes:
     """The call, its fields as literals (RFC 7541, 6.2.2)."""
-    fields = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(text)]) + text.encode() for name, text in _CALL.items())
+    call = _CALL | ({"authorization": f"Bearer {token[:100]}"} if token else {})
+    fields = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(text)]) + text.encode() for name, text in call.items())
     return _frame(_HEADERS, _END_HEADERS, 1, fields) + _frame(_DATA, _END_STREAM, 1, _NO_MESSAGE)
 
 
@@ -91,7 +99,8 @@ def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:
     """Type and payload of the frames that come, up to the one that ends the answer."""
     while len(head := connection.recv(9, socket.MSG_WAITALL)) == 9:
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
-        payload = connection.recv(size, socket.MSG_WAITALL) if (size := int.from_bytes(head[:3], "big")) else b""
-        yield kind, payload
+        if (size := int.from_bytes(head[:3], "big")) > _MOST_BYTES:
+            return
+        yield kind, connection.recv(size, socket.MSG_WAITALL) if size else b""
         if kind == _GOAWAY or (stream == 1 and kind in (_DATA, _HEADERS) and flags & _END_STREAM):
             return

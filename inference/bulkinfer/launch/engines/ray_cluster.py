@@ -7,7 +7,9 @@ import importlib.util
 import logging
 import os
 import queue
+import secrets
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any
 
 from bulkinfer.errors import UsageError
 from bulkinfer.host.install_hint import install_command
-from bulkinfer.launch.engines.ray_address import LOCAL, asks_for_token, given_address
+from bulkinfer.launch.engines.ray_address import LOCAL, found_token, given_address, refuses
 from bulkinfer.launch.engines.ray_node import Facts, NodeWorker, Question, inspect_node
 
 _CLOSE_S = 10.0  # without an answer of the head Ray waits for a minute, and then ends this process
@@ -117,28 +119,40 @@ def connected(address: str) -> Iterator[Cluster]:
 
     Raises UsageError if there is no cluster, or it runs another version of Ray or Python.
     """
-    # before ray is loaded: nothing is sent anywhere, and the launch itself says what Ray would print of dead workers
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns that it will change its default
-    if given := given_address(address):  # Ray itself sends no token to an address that is given, unless this says so
-        os.environ.setdefault("RAY_AUTH_MODE", "token" if asks_for_token(given) else "disabled")
+    _set_environment(address)
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    own: dict[str, Any] = {}
-    if address == LOCAL:
-        own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
-    with _keeping_handlers():
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        own: dict[str, Any] = {}
+        if address == LOCAL:
+            own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES, "_temp_dir": folder}
+        with _keeping_handlers():
+            try:
+                ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
+            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+                raise UsageError(_why_not(address, error)) from None
+        cluster = Cluster(ray)
         try:
-            ray.init(address or "auto", log_to_driver=False, configure_logging=False, **own)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise UsageError(_why_not(address, error)) from None
-    cluster = Cluster(ray)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def _set_environment(address: str) -> None:
+    """What Ray reads when it is loaded: it sends nothing anywhere, and the launch itself says what Ray would print."""
+    for name, value in (
+        ("RAY_USAGE_STATS_ENABLED", "0"),
+        ("RAY_DEDUP_LOGS_SKIP_REGEX", "."),
+        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),  # else Ray warns that it will change its default
+    ):
+        os.environ.setdefault(name, value)
+    if address == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # workers run as without Ray
+        if not found_token():  # else Ray makes one for all clusters to come, in the home folder
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    elif given := given_address(address):  # Ray itself sends no token to an address that is given, unless this says so
+        os.environ.setdefault("RAY_AUTH_MODE", "token" if refuses(given) else "disabled")
 
 
 def _why_not(address: str, error: Exception) -> str:
