@@ -66,7 +66,9 @@ def test_an_address_that_speaks_as_ray_does_is_taken(server: socket.socket) -> N
 def test_a_cluster_that_asks_for_a_token(server: socket.socket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The token is searched where Ray does, and must be the right one."""
     address = answers(server, *[REFUSED] * 9)
-    with pytest.raises(UsageError, match=rf"--ray_address {address}: the cluster asks for a token, and there is none here: copy"):
+    with pytest.raises(
+        UsageError, match=rf"--ray_address {address}: the cluster asks for a token, and there is none here: copy"
+    ):
         require_answer(address)
     kept = tmp_path / ".ray" / "auth_token"
     kept.parent.mkdir()
