@@ -4,10 +4,10 @@
         -- --model_name efficientnet_lite0 --device cpu --precision fp32
 
 Words behind `--` go to both. Each launch on Ray gets a node of its own, which is stopped after it, so that launches without Ray
-have nothing of Ray beside them. Pictures per second are those between the first and the last published step. CPU time is that of
-the whole host from the start of the launch to its end, so nothing else may run. Start-up is separate: of the node, then from
-the exec of infer_launch to the first worker's readiness and to the first published step. A first launch without Ray, which is not
-counted, finds how many pictures a launch gets.
+have nothing of Ray beside them. Pictures per second are those between the first and the last published step. CPU time is that
+of the launch with its workers and Ray's own processes, from start to end; beside it stands that of everything else on the host.
+Start-up is separate: of the node, then from the exec of infer_launch to the first worker's readiness and to the first published
+step. A first launch without Ray, which is not counted, finds how many pictures a launch gets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bulkinfer.host.cores import core_budget
 from comparison import enough_pictures, spread, together
 from conditions import conditions, heading
 from ours import SCRIPTS, Launched, infer_launch
-from peer_scripts.laps import TICKS_PER_S
+from peer_scripts.laps import TICKS_PER_S, tree_cpu_s
 from picture_folder import fill, usable_jpegs
 
 ENGINES = ("local", "ray")
@@ -53,8 +53,8 @@ def arguments() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def ray_node() -> Iterator[tuple[str, float]]:
-    """A cluster of one node with all cores of this process, within the block: its address, and the seconds of its start."""
+def ray_node() -> Iterator[tuple[str, int, float]]:
+    """A cluster of one node with all cores of this process, within the block: address, process, and seconds of its start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -72,7 +72,7 @@ def ray_node() -> Iterator[tuple[str, float]]:
                 break
         else:
             raise SystemExit("ray start has ended")
-        yield f"127.0.0.1:{port}", time.monotonic() - started_s
+        yield f"127.0.0.1:{port}", process.pid, time.monotonic() - started_s
     finally:
         process.terminate()
         process.communicate()
@@ -85,12 +85,15 @@ def busy_s() -> float:
     return (int(user) + int(nice) + int(system)) / TICKS_PER_S
 
 
-def launch(given: argparse.Namespace, pictures: Path, folder: Path, *words: object) -> dict[str, float]:
-    """The figures of one launch."""
-    before_s, count = busy_s(), len(os.listdir(pictures))
+def launch(given: argparse.Namespace, pictures: Path, folder: Path, *words: object, node: int = 0) -> dict[str, float]:
+    """The figures of one launch; `node` is the process of the Ray node that runs for it."""
+    before_s, of_node_s, count = busy_s(), tree_cpu_s(node) if node else 0.0, len(os.listdir(pictures))
     common = [*given.words, "--batch_size", given.batch_size, "--data_dir", pictures]
-    launched = infer_launch([*common, *words], folder)
-    return {"cpu_ms": 1000 * (busy_s() - before_s) / count, **figures(launched)}
+    launched = infer_launch([*common, *words], folder, mark="")
+    cpu_s = launched.cpu_s + (tree_cpu_s(node) - of_node_s if node else 0.0)
+    others_s = busy_s() - before_s - cpu_s
+    found = figures(launched)
+    return {**found, "cpu_ms": 1000 * cpu_s / count, "others": others_s / found["whole_s"]}
 
 
 def figures(launched: Launched) -> dict[str, float]:
@@ -110,8 +113,8 @@ def run(given: argparse.Namespace, engine: str, pictures: Path, folder: Path) ->
     """The figures of one launch with an engine."""
     if engine == "local":
         return launch(given, pictures, folder)
-    with ray_node() as (address, start_s):
-        found = launch(given, pictures, folder, "--engine", "ray", "--ray_address", address)
+    with ray_node() as (address, node, start_s):
+        found = launch(given, pictures, folder, "--engine", "ray", "--ray_address", address, node=node)
     return {"node_s": start_s, **found}
 
 

@@ -48,8 +48,8 @@ def require_answer(address: str) -> None:
     if refuses(given) and (not (token := found_token()) or refuses(given, token)):
         lack = "does not take the one that is found here" if token else "there is none here"
         raise UsageError(
-            f"--ray_address {given}: the cluster asks for a token, and {lack}: copy ~/.ray/auth_token from the host of ray start "
-            "--head, or set RAY_AUTH_TOKEN_PATH"
+            f"--ray_address {given}: the cluster asks for a token, and {lack}: copy ~/.ray/auth_token from the host of ray "
+            "start --head, or set RAY_AUTH_TOKEN_PATH"
         )
 
 
