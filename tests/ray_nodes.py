@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 
 # On PYTHONPATH of nodes: a worker's every picture takes 0.05 s, and one whose file ends with KILLS ends the process. A node
-# with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS; with OTHER_PILLOW=1 it has another version of Pillow.
+# with OTHER_FILES=THIS:THAT finds the files of folder THAT in folder THIS, one with OTHER_PILLOW=1 another version of Pillow.
 _SITE = """
 import os, sys
 if "OTHER_FILES" in os.environ:

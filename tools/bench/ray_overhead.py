@@ -20,8 +20,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,7 @@ from bulkinfer.host.cores import core_budget
 from comparison import enough_pictures, spread, together
 from conditions import conditions, heading
 from ours import SCRIPTS, Launched, infer_launch
-from peer_scripts.laps import TICKS_PER_S, tree_cpu_s
+from peer_scripts.laps import TICKS_PER_S
 from picture_folder import fill, usable_jpegs
 
 ENGINES = ("local", "ray")
@@ -85,12 +86,51 @@ def busy_s() -> float:
     return (int(user) + int(nice) + int(system)) / TICKS_PER_S
 
 
+@contextlib.contextmanager
+def cpu_of_tree(root: int) -> Iterator[Callable[[], float]]:
+    """The CPU seconds that a process and its descendants use within the block, 0 for no process.
+
+    Ray's node does not wait for processes that end, so what they used is noted every half second while they live.
+    """
+    end, first, last = threading.Event(), cpu_below(root), dict[int, float]()
+
+    def note() -> None:
+        while not end.wait(0.5):
+            last.update(cpu_below(root))
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    try:
+        yield lambda: sum(seconds - first.get(pid, 0.0) for pid, seconds in last.items())
+    finally:
+        end.set()
+        thread.join()
+
+
+def cpu_below(root: int) -> dict[int, float]:
+    """CPU seconds so far of a process and of each of its descendants, without those that they have waited for."""
+    parents, seconds = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat") if root else ():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            fields = path.read_bytes().rpartition(b")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], seconds[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def is_below(pid: int) -> bool:
+        while pid != root and pid in parents:
+            pid = parents[pid]
+        return pid == root
+
+    return {pid: used for pid, used in seconds.items() if is_below(pid)}
+
+
 def launch(given: argparse.Namespace, pictures: Path, folder: Path, *words: object, node: int = 0) -> dict[str, float]:
     """The figures of one launch; `node` is the process of the Ray node that runs for it."""
-    before_s, of_node_s, count = busy_s(), tree_cpu_s(node) if node else 0.0, len(os.listdir(pictures))
+    before_s, count = busy_s(), len(os.listdir(pictures))
     common = [*given.words, "--batch_size", given.batch_size, "--data_dir", pictures]
-    launched = infer_launch([*common, *words], folder, mark="")
-    cpu_s = launched.cpu_s + (tree_cpu_s(node) - of_node_s if node else 0.0)
+    with cpu_of_tree(node) as used:
+        launched = infer_launch([*common, *words], folder, mark="")
+    cpu_s = launched.cpu_s + used()
     others_s = busy_s() - before_s - cpu_s
     found = figures(launched)
     return {**found, "cpu_ms": 1000 * cpu_s / count, "others": others_s / found["whole_s"]}
