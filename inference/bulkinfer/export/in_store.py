@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.config import GetModelConfig
-from bulkinfer.errors import AbsentObjectError, BulkinferError, ConflictError, ObjectError, RunError, UsageError
+from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, UsageError, renaming
 from bulkinfer.export.model_folder import OURS, ModelFolder
 from bulkinfer.files.addresses import public
 from bulkinfer.files.atomic import publishing
@@ -64,21 +64,24 @@ def make_in_store(config: GetModelConfig, address: str, make: Callable[[GetModel
         raise UsageError(f"--model_path {public(address)}: a web server cannot be written to: give a bucket, or a folder")
     models = user_cache(FOLDER) / "made" / hashlib.sha256(address.encode()).hexdigest()[:24]
     try:
-        name, _ = nearest(stored_names(address), config.name or config.model_name)
-        if name:
-            for part in _PARTS:
-                _fetch(_Place.of(_joined(address, name, part)), models / name / part)
-        made = make(replace(config, model_path=str(models)))
-        network = models / made.name
-        for part in _PARTS:
-            if (network / part / CARD).is_file():
-                _put(network / part, _Place.of(_joined(address, made.name, part)))
+        with renaming(models, address):
+            return _make(config, address, models, make)
     except ConflictError:
         raise RunError(f"{public(address)}: another get_model publishes this network: run get_model again") from None
     except ObjectError as error:
         raise RunError(f"{public(address)}: its files cannot be read or put: {error}: run get_model again") from None
-    except BulkinferError as error:
-        raise type(error)(str(error).replace(str(models), address)) from None
+
+
+def _make(config: GetModelConfig, address: str, models: Path, make: Callable[[GetModelConfig], ModelFolder]) -> ModelFolder:
+    name, _ = nearest(stored_names(address), config.name or config.model_name)
+    if name:
+        for part in _PARTS:
+            _fetch(_Place.of(_joined(address, name, part)), models / name / part)
+    made = make(replace(config, model_path=str(models)))
+    network = models / made.name
+    for part in _PARTS:
+        if (network / part / CARD).is_file():
+            _put(network / part, _Place.of(_joined(address, made.name, part)))
     return made
 
 
@@ -112,12 +115,12 @@ def _put(folder: Path, place: _Place) -> None:
     """Put what the store lacks of a folder, and remove what is left there of an export that it replaces."""
     card, before = read_bytes(folder / CARD, JSON_BYTES), place.card()
     names = _without_card([path.name for path in folder.iterdir() if _is_ours(path.name)])
-    if card != before:
+    if before and card != before:
         place.store.delete(f"{place.prefix}/{CARD}")
-    else:
+    if card == before:
         names = [name for name in names if name not in place.sizes]
     for name in names:
-        content = (folder / name).read_bytes()
+        content = read_bytes(folder / name, _MOST_BYTES)
         if not (name.startswith("weights-") and place.sizes.get(name) == len(content)):  # named by its content
             place.store.put(f"{place.prefix}/{name}", content)
     if card != before:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bulkinfer.config import LaunchConfig
-from bulkinfer.errors import RunError, StoreError, UsageError
+from bulkinfer.errors import RunError, StoreError, UsageError, renaming
 from bulkinfer.files.addresses import address_of
 from bulkinfer.files.atomic import file_sha256
 from bulkinfer.files.user_path import find_data_dir, real_path, require_utf8
@@ -43,12 +43,14 @@ log = logging.getLogger("bulkinfer")
 class Model:
     """A network ready to run: its card, and the graph of the batch size asked for, with its sidecar.
 
-    If a variant runs, all three are those of the variant.
+    If a variant runs, all three are those of the variant. `address` is where the folder of the graph lies in a store; empty:
+    it does not.
     """
 
     card: ModelCard
     sidecar: GraphSidecar
     graph: Path
+    address: str = ""
 
 
 def find_model(
@@ -118,15 +120,14 @@ def _stored_model(
     except RunError as error:
         raise UsageError(f"--model_path: {error}: publish the network again, then run the same command") from None
     arguments = (fetched.network, list(fetched.others), providers, is_published, before_making)
-    try:
+    with renaming(fetched.network, fetched.address):  # what is wrong with the copy is wrong with the network
         try:
-            return _model_in(config, *arguments)
+            model = _model_in(config, *arguments)
         except UsageError:
             if not fetch_again(fetched, batch_size):
                 raise
-            return _model_in(config, *arguments)
-    except UsageError as error:
-        raise UsageError(str(error).replace(str(fetched.network), fetched.address)) from None
+            model = _model_in(config, *arguments)
+        return replace(model, address="/".join(filter(None, (fetched.address, fetched.variant))))
 
 
 def _runs_variant(network: Path, precision: str, providers: Collection[str]) -> bool:

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bulkinfer.errors import AbsentObjectError, BulkinferError, DamagedError, ObjectError, RunError, UsageError
+from bulkinfer.errors import AbsentObjectError, BulkinferError, DamagedError, ObjectError, RunError, UsageError, renaming
 from bulkinfer.files.addresses import public
 from bulkinfer.files.atomic import file_sha256, publishing, remove_stale_temporaries
 from bulkinfer.files.file_lock import exclusive
-from bulkinfer.files.guarded import GRAPH_BYTES, JSON_BYTES
+from bulkinfer.files.guarded import GRAPH_BYTES, JSON_BYTES, read_bytes
 from bulkinfer.files.user_cache import user_cache
 from bulkinfer.model.card import CARD, ModelCard, graph_path, read_card, read_sidecar, readable_card
 from bulkinfer.model.graph_checks import ARRAYS_BYTES, GOLDEN_FILE, read_golden
@@ -25,6 +25,7 @@ from bulkinfer.model.names import nearest, require_name
 from bulkinfer.stores.fetch import fetch_object
 from bulkinfer.stores.objects import read_object
 from bulkinfer.stores.store import open_store
+from bulkinfer.types import shell_word
 
 log = logging.getLogger("bulkinfer")
 
@@ -81,13 +82,34 @@ def fetch_again(fetched: Fetched, batch_size: int) -> bool:
     """Replace what is damaged in the cache; False if nothing is."""
     network, address, variant, _ = fetched
     folder = network / variant
+    parts = dict.fromkeys(["", variant])
     damaged = [path for path in _hashed_files(folder) if not _is_as_recorded(folder, path)]
     for path in damaged:
         log.warning(f"warning: {path} is damaged, and is fetched again")
         path.unlink()
     if damaged:
-        _fetch(address, {part: (network / part / CARD).read_bytes() for part in dict.fromkeys(["", variant])}, batch_size)
+        _fetch(address, {part: read_bytes(network / part / CARD, JSON_BYTES) for part in parts}, batch_size)
     return bool(damaged)
+
+
+def fetch_folder(address: str, folder: Path, batch_size: int) -> None:
+    """Fetch the network or variant at `address` into a folder of this host, which another host has chosen.
+
+    Raises as fetch_network does, and UsageError for a graph of this batch size that the other host made and nobody published.
+    """
+    card = _card(address)
+    if card is None:
+        raise UsageError(f"{public(address)}/{CARD} does not exist")
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / "lock", lambda: None):
+        with publishing(folder / CARD) as temporary:
+            temporary.write_bytes(card)
+        _fetch_files(address, folder, read_card(folder / CARD), batch_size)
+    if not graph_path(folder, batch_size).exists():
+        models, _, name = address.rpartition("/")
+        size = shell_word(str(batch_size))
+        command = f"get_model --model_name {shell_word(name)} --batch_size {size} --model_path {shell_word(models)}"
+        raise UsageError(f"{public(address)} has no graph of batch size {batch_size}: run {command}")
 
 
 def read_stored_card(models: str, name: str) -> ModelCard | None:
@@ -139,7 +161,7 @@ def _with_cards(address: str, cards: dict[str, bytes]) -> Path:
 
 
 def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+    return path.is_file() and path.stat().st_size == len(content) and read_bytes(path, JSON_BYTES) == content
 
 
 def _fetch(address: str, cards: dict[str, bytes], batch_size: int) -> Path:
@@ -147,7 +169,7 @@ def _fetch(address: str, cards: dict[str, bytes], batch_size: int) -> Path:
     network, part = _with_cards(address, cards), [*cards][-1]
     if not cards[part]:  # there is no such variant
         return network
-    try:
+    with renaming(network, address):  # what is wrong with the copy is wrong with the network
         card, folder = read_card(network / part / CARD), network / part
         if _is_complete(folder, card, batch_size):
             return network
@@ -156,8 +178,6 @@ def _fetch(address: str, cards: dict[str, bytes], batch_size: int) -> Path:
             if not _is_complete(folder, card, batch_size):
                 log.info(f"model: {public(address)} is fetched into {network}, once")
                 _fetch_files(f"{address}/{part}".rstrip("/"), folder, card, batch_size)
-    except (DamagedError, UsageError) as error:  # what is wrong with a copy is wrong with the network
-        raise type(error)(str(error).replace(str(network), address)) from None
     return network
 
 
