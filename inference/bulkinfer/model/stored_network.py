@@ -107,8 +107,8 @@ def fetch_folder(address: str, folder: Path, batch_size: int) -> None:
         _fetch_files(address, folder, read_card(folder / CARD), batch_size)
     if not graph_path(folder, batch_size).exists():
         models, _, name = address.rpartition("/")
-        size = shell_word(str(batch_size))
-        command = f"get_model --model_name {shell_word(name)} --batch_size {size} --model_path {shell_word(models)}"
+        command = f"get_model --model_name {shell_word(name)} "
+        command += f"--batch_size {shell_word(str(batch_size))} --model_path {shell_word(models)}"
         raise UsageError(f"{public(address)} has no graph of batch size {batch_size}: run {command}")
 
 

@@ -122,6 +122,11 @@ def test_missing_credentials_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_p
         Bucket("s3", "b").find("x")
     with pytest.raises(UsageError, match=r"az://c cannot be opened .*: set AZURE_STORAGE_ACCOUNT_NAME"):
         Bucket("az", "c")
+    for value in ("localhost:9000", "//hidden@host", "ftp://host", "http://"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", value)
+        with pytest.raises(UsageError, match=r"^AWS_ENDPOINT_URL is no address of a server: write it as https://host or http"):
+            Bucket("s3", "b")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UsageError, match=r"gs://b needs the package obstore, which is not installed: pip install .*\[gcs\]"):
         Bucket("gs", "b")
