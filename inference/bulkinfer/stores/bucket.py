@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from bulkinfer.errors import AbsentObjectError, ObjectError, UsageError, first_line
+from bulkinfer.errors import AbsentObjectError, ObjectError, RunError, StoreError, UsageError, first_line
 from bulkinfer.host.install_hint import install_command
-from bulkinfer.stores.problems import LOGINS, broke_off, problem
+from bulkinfer.stores.problems import LOGINS, broke_off, has_answered, problem
 from bulkinfer.stores.store import Admit, Found, Listed
 
 _T = TypeVar("_T")
@@ -167,20 +167,36 @@ class Bucket:
 
         The client itself repeats a request that fails, but not one whose answer breaks off: that is done here.
         """
-        for number in range(1, tries + 1):
+        began, number = time.monotonic(), 0
+        while True:
+            number += 1
             try:
                 found = request()
             except ObjectError:
                 raise
             except (OSError, ValueError, self._client.exceptions.BaseError) as error:
-                if number == tries or not broke_off(error):
+                if has_answered(error) and not self._has_answered:  # it is there, and is given the time of one that works
+                    self._be_patient()
+                    continue
+                if tries == 1 or not broke_off(error):
                     raise problem(error, self._scheme, self._name, key) from None
+                if number >= tries or time.monotonic() - began > _LATER_S:
+                    raise self._broken(key, number) from None
                 time.sleep(random.uniform(0.5, 1.0) * _PAUSE_S * 2**number)
                 continue
             if not self._has_answered:
-                self._store, self._has_answered = self._opened(_LATER_S), True
+                self._be_patient()
             return found
-        raise AssertionError("the last try ends the loop")
+
+    def _be_patient(self) -> None:
+        self._store, self._has_answered = self._opened(_LATER_S), True
+
+    def _broken(self, key: str, tries: int) -> RunError:
+        """The error of answers that break off again and again: that of one object where the store answers otherwise."""
+        if key:
+            return ObjectError(f"the store ended the connection before all of it had come, {tries} times")
+        shown = f"{self._scheme}://{self._name}"
+        return StoreError(f"{shown} ended the connection {tries} times: check the network, and run the same command again")
 
 
 def _found(meta: Any) -> Found:

@@ -62,7 +62,8 @@ def problem(error: BaseException, scheme: str, bucket: str, key: str) -> RunErro
     if status in ("401", "403") and not key:
         return StoreError(f"{shown} refuses access ({what}): ask its owner for it, or {login}, and run the same command again")
     if not key and status and not _may_pass(status):
-        return StoreError(f"{shown} cannot be listed ({what}): check its name and {_ENDPOINTS[scheme]}")
+        check = f"check its name and {_ENDPOINTS[scheme]}, and run the same command again"
+        return StoreError(f"{shown} cannot be listed ({what}): {check}")
     return _of_object(error, status, code) or _of_connection(error, status, code, shown, scheme)
 
 
@@ -71,6 +72,11 @@ def broke_off(error: BaseException) -> bool:
     text = str(error)
     is_other = isinstance(error, FileNotFoundError | ValueError) or type(error).__name__ == "InvalidPathError"
     return not (is_other or "RetryError" in text or any(mark in text for mark in (*_NO_STORE, *_OF_METADATA)))
+
+
+def has_answered(error: BaseException) -> bool:
+    """Whether a server answered at last, though only that it is too busy."""
+    return _may_pass(_found(_STATUS, str(error)))
 
 
 def _may_pass(status: str) -> bool:

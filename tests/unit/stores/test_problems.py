@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bulkinfer.errors import AbsentObjectError, ConflictError, ObjectError, RunError, StoreError
-from bulkinfer.stores.problems import broke_off, problem
+from bulkinfer.stores.problems import broke_off, has_answered, problem
 
 
 class PermissionDeniedError(Exception):
@@ -23,7 +23,8 @@ def answer(status: int, code: str = "", retries: int = 0) -> str:
     after = f", after {retries} retries, max_retries: 9" if retries else ""
     body = f"<Error><Code>{code}</Code><Message>hidden</Message></Error>" if code else ""
     asked = f"Error performing GET http://host/b/k?sig=hidden in 3ms{after}"
-    return f"Generic S3 error: {asked} - Server returned non-2xx status code: {status} Words: {body}\n\nDebug source: hidden"
+    said = f"Server returned non-2xx status code: {status} Words: {body}"
+    return f"Generic S3 error: {asked} - {said}\n\nDebug source: RetryErrorImpl {{ hidden"
 
 
 CASES = [
@@ -89,6 +90,12 @@ def test_the_error_of_a_listing_is_about_the_bucket(error: Exception, words: str
     found = problem(error, "s3", "b", "")
     assert type(found) is StoreError
     assert str(found).startswith(words)
+
+
+def test_a_server_that_is_busy_has_answered() -> None:
+    assert has_answered(Exception(answer(503, "SlowDown", 7)))
+    assert not has_answered(PermissionDeniedError(answer(403, "AccessDenied")))
+    assert not has_answered(Exception("RetryError { kind: Connect, hidden"))
 
 
 def test_only_an_answer_that_broke_off_is_asked_for_again() -> None:
