@@ -71,7 +71,9 @@ def broke_off(error: BaseException) -> bool:
     """Whether an answer ended before it was whole. Of other failures the client decides itself whether it tries again."""
     text = str(error)
     is_other = isinstance(error, FileNotFoundError | ValueError) or type(error).__name__ == "InvalidPathError"
-    return not (is_other or "RetryError" in text or any(mark in text for mark in (*_NO_STORE, *_OF_METADATA)))
+    is_other = is_other or ("RetryError" in text and ("kind: Timeout" in text or "kind: Connect" in text))
+    is_other = is_other or any(mark in text for mark in (*_NO_STORE, *_OF_METADATA))
+    return not (is_other or _found(_STATUS, text) or _found(_RETRIES, text))
 
 
 def has_answered(error: BaseException) -> bool:

@@ -128,6 +128,7 @@ def test_a_store_that_is_busy_has_answered(server: Server, proxy: Proxy, monkeyp
 
 def test_an_object_that_always_breaks_off_costs_itself(server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put("broken", bytes(1000))
+    monkeypatch.setattr(module, "_FIRST_S", 0.5)
     monkeypatch.setattr(module, "_LATER_S", 0.5)
     monkeypatch.setattr(module, "_BACKOFF", {**module._BACKOFF, "max_backoff": timedelta(milliseconds=200)})
     proxy.fault = lambda _number, request: "cut" if b"broken" in request else ""
