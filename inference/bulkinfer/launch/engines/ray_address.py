@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bulkinfer.errors import UsageError, first_line
@@ -61,7 +61,7 @@ def refuses(given: str, token: str = "") -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
             connection.sendall(_HELLO + _frame(_SETTINGS, 0, 0, b"") + _request(token))
-            said = b"".join(payload for kind, payload in _frames(connection) if kind == _HEADERS)
+            said = b"".join(payload for kind, payload in _frames(connection.recv) if kind == _HEADERS)
             if b"grpc" in said:
                 return _REFUSAL in said
             why = "something else does"
@@ -95,12 +95,12 @@ def _request(token: str) -> bytes:
     return _frame(_HEADERS, _END_HEADERS, 1, fields) + _frame(_DATA, _END_STREAM, 1, _NO_MESSAGE)
 
 
-def _frames(connection: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """Type and payload of the frames that come, up to the one that ends the answer."""
-    while len(head := connection.recv(9, socket.MSG_WAITALL)) == 9:
+def _frames(receive: Callable[[int, int], bytes]) -> Iterator[tuple[int, bytes]]:
+    """Type and payload of the frames that come, up to the one that ends the answer; `receive` is that of a socket."""
+    while len(head := receive(9, socket.MSG_WAITALL)) == 9:
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
         if (size := int.from_bytes(head[:3], "big")) > _MOST_BYTES:
             return
-        yield kind, connection.recv(size, socket.MSG_WAITALL) if size else b""
+        yield kind, receive(size, socket.MSG_WAITALL) if size else b""
         if kind == _GOAWAY or (stream == 1 and kind in (_DATA, _HEADERS) and flags & _END_STREAM):
             return
